@@ -1,0 +1,65 @@
+# Two commands matter: `make demo` and `make test`. Both create what they need in .venv, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# One thread per worker: threads that fight over busy cores cost far more than they bring.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 \
+	XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+.PHONY: help demo test test-slow lint format bench docs clean
+
+help:
+	@echo "make demo       simulate a campaign, audit its log, and print what the best plan would be worth"
+	@echo "make test       linters, types, import contract and the test suite"
+	@echo "make test-slow  the tests that take longer than the suite allows"
+	@echo "make bench      measure speed, memory and quality (see benchmarks/README.md)"
+	@echo "make docs       build the documentation into site/"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "redenvelope needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@echo "creating the virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# A stamp per set of dependencies, so that nothing is installed twice.
+$(VENV)/.ready: pyproject.toml | $(BIN)/python
+	@echo "installing redenvelope into $(VENV) (a minute or so, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.ready-%: pyproject.toml | $(BIN)/python
+	@echo "installing redenvelope with its '$*' tools into $(VENV) (a minute or so, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.ready
+	@$(BIN)/redenvelope demo --out demo
+
+test: lint
+	@echo "running the test suite"
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/.ready-dev
+	@echo "running the slow tests"
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(VENV)/.ready-dev
+	@echo "checking style, types and the direction of imports"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+format: $(VENV)/.ready-dev
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.ready-bench
+	@$(BIN)/python benchmarks/run.py
+
+docs: $(VENV)/.ready-docs
+	@$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) demo site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,44 @@
+"""The exceptions of redenvelope, drawn as a tree.
+
+RedenvelopeError            everything this package raises on purpose
+├── UsageError              an argument, option or configuration that makes no sense
+├── LogError                a log that cannot be used; carries every finding, not just the first
+├── ProblemError            a decision problem whose numbers contradict each other
+└── ModelError              a model that cannot be learned from, or applied to, what it was given
+
+An outcome of a search (a budget too small, a bracket not found) is data, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redenvelope.log.findings import Finding
+
+__all__ = ["LogError", "ModelError", "ProblemError", "RedenvelopeError", "UsageError"]
+
+
+class RedenvelopeError(Exception):
+    """Anything redenvelope raises on purpose: the message says what is wrong, where, and what to do."""
+
+
+class UsageError(RedenvelopeError, ValueError):
+    """An argument, option or configuration file that makes no sense."""
+
+
+class ProblemError(RedenvelopeError, ValueError):
+    """A decision problem whose numbers contradict each other (a probability above one, say)."""
+
+
+class ModelError(RedenvelopeError, ValueError):
+    """A model that cannot be learned from, or applied to, the data it was given."""
+
+
+class LogError(RedenvelopeError):
+    """A log that cannot be used. `findings` lists every violation that was found, errors first."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings: tuple[Finding, ...] = tuple(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))

@@ -1,0 +1,1 @@
+"""EXACT: problems small enough to write down, and their exact solutions."""

@@ -1,0 +1,93 @@
+"""A decision problem with finitely many states, written out as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import ProblemError
+
+__all__ = ["FiniteProblem"]
+
+FloatArray = NDArray[np.float64]
+
+# Rows of a transition matrix are sums of a few hundred float64 numbers.
+_PROBABILITY_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteProblem:
+    """A constrained Markov decision process over `steps` steps.
+
+    A row of `transitions` may sum to less than one: the rest of the users leave the campaign there,
+    and neither cost nor earn anything afterwards.
+    """
+
+    rewards: FloatArray
+    """Mean reward, [states, actions]."""
+    costs: FloatArray
+    """Mean cost, [states, actions]."""
+    transitions: FloatArray
+    """Probability of the next state, [states, actions, states]."""
+    initial: FloatArray
+    """Distribution of the first state, [states]."""
+    steps: int
+    """Number of decisions per user."""
+    eligible: NDArray[np.bool_] | None = field(default=None)
+    """Which actions a state allows, [states, actions]; None allows all."""
+
+    def __post_init__(self) -> None:
+        for name in ("rewards", "costs", "transitions", "initial"):
+            values = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
+            if not np.isfinite(values).all():
+                raise ProblemError(f"{name} holds a number that is not finite")
+            object.__setattr__(self, name, values)
+        self._check_shapes()
+        self._check_probabilities()
+
+    @property
+    def states(self) -> int:
+        """Number of states."""
+        return self.rewards.shape[0]
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return self.rewards.shape[1]
+
+    @cached_property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Which actions a state allows, [states, actions], written out."""
+        return np.ones((self.states, self.actions), dtype=bool) if self.eligible is None else self.eligible
+
+    def _check_shapes(self) -> None:
+        if self.rewards.ndim != 2:
+            raise ProblemError(f"rewards must be [states, actions], not of shape {self.rewards.shape}")
+        states, actions = self.rewards.shape
+        expected = {
+            "costs": (states, actions),
+            "transitions": (states, actions, states),
+            "initial": (states,),
+        }
+        for name, shape in expected.items():
+            if getattr(self, name).shape != shape:
+                raise ProblemError(f"{name} must have shape {shape}, not {getattr(self, name).shape}")
+        if self.steps < 1:
+            raise ProblemError(f"steps must be at least 1, not {self.steps}")
+        if self.eligible is not None:
+            if self.eligible.shape != (states, actions):
+                raise ProblemError(f"eligible must have shape {(states, actions)}, not {self.eligible.shape}")
+            if not self.eligible.any(axis=1).all():
+                state = int(np.flatnonzero(~self.eligible.any(axis=1))[0])
+                raise ProblemError(f"state {state} allows no action; every state needs at least one")
+
+    def _check_probabilities(self) -> None:
+        if (self.transitions < 0).any() or (self.initial < 0).any():
+            raise ProblemError("transitions and initial are probabilities and cannot be negative")
+        if self.transitions.sum(axis=2).max() > 1 + _PROBABILITY_TOLERANCE:
+            raise ProblemError("a row of transitions sums to more than 1")
+        if abs(self.initial.sum() - 1) > _PROBABILITY_TOLERANCE:
+            raise ProblemError(f"initial must sum to 1, not {self.initial.sum():.12g}")

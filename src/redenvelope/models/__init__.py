@@ -1,0 +1,1 @@
+"""LEARN ONCE: models of reward, cost and transition, learned from a log."""

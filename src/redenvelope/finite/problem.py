@@ -51,12 +51,12 @@ class FiniteProblem:
     @property
     def states(self) -> int:
         """Number of states."""
-        return self.rewards.shape[0]
+        return int(self.rewards.shape[0])
 
     @property
     def actions(self) -> int:
         """Number of actions."""
-        return self.rewards.shape[1]
+        return int(self.rewards.shape[1])
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:

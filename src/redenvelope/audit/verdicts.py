@@ -1,0 +1,81 @@
+"""An audit in sentences: what a person should know before planning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from redenvelope.audit.audit import Audit
+
+__all__ = ["verdicts"]
+
+
+def verdicts(audit: Audit) -> Iterator[str]:
+    """The sentences, in the order a person would ask."""
+    yield _assignment(audit)
+    yield _monotonicity(audit)
+    yield _carry_over(audit)
+    yield _overlap(audit)
+    yield _budget(audit)
+
+
+def _assignment(audit: Audit) -> str:
+    evidence = audit.assignment
+    if audit.propensity_source == "estimated":
+        return "Propensities are estimated, not logged: what drove the assignment unseen can bias every figure here."
+    if evidence.looks_random:
+        return "Assignment looks random: on users held out, the features do not predict which action was logged."
+    return (
+        f"Assignment depends on the features ({evidence.gain:.3f} nats a row over plain frequencies): "
+        "raw averages mislead, and the figures here are weighted by 1/propensity."
+    )
+
+
+def _monotonicity(audit: Audit) -> str:
+    if not audit.reversals:
+        return "Dearer is better as far as the log can tell: no dearer action earns clearly less than a cheaper one."
+    worst, pairs = audit.reversals[0], len(audit.reversals)
+    dear, cheap = worst.dear, worst.cheap
+    return (
+        f"Dearer is not always better: {dear.label!r} costs {dear.cost.estimate:.3g} and earns "
+        f"{dear.reward.estimate:.3g}, {cheap.label!r} costs {cheap.cost.estimate:.3g} and earns "
+        f"{cheap.reward.estimate:.3g} ({pairs} such pair{'s' if pairs > 1 else ''})."
+    )
+
+
+_CARRY_OVER = {
+    "none": "Carry-over between steps is weak at most, none is visible beyond chance",
+    "weak": "Carry-over between steps is weak",
+    "moderate": "Carry-over between steps is moderate",
+    "strong": "Carry-over between steps is strong",
+}
+
+
+def _carry_over(audit: Audit) -> str:
+    if not audit.carry_over:
+        return "Nobody has two steps: there is no sequence to plan, a one-step allocation will do."
+    shares = ", ".join(f"{effect.outcome} {effect.share:.0%}" for effect in audit.carry_over)
+    strongest = max((effect.strength for effect in audit.carry_over), key=list(_CARRY_OVER).index)
+    gain = "little" if strongest in ("none", "weak") else "something"
+    return (
+        f"{_CARRY_OVER[strongest]} (the previous action's effect beside the present one's: {shares}): "
+        f"planning ahead has {gain} to gain."
+    )
+
+
+def _overlap(audit: Audit) -> str:
+    alive = audit.steps_alive
+    if alive == len(audit.overlap):
+        return f"Overlap is good: after all {alive} step(s) enough users still speak for a fixed action."
+    dead = audit.overlap[alive]
+    return (
+        f"Trajectory weights die after {alive} step{'s' if alive != 1 else ''}: only {dead.matching} of {dead.users} "
+        f"users got the same action {dead.step} times, so long plans far from the logged behaviour cannot be checked."
+    )
+
+
+def _budget(audit: Audit) -> str:
+    return (
+        f"Users cost {audit.logged_cost.estimate:.4g} and earned {audit.logged_reward.estimate:.4g} each as logged; "
+        f"one fixed action for everybody would cost from {audit.cheapest_cost:.4g} to {audit.dearest_cost:.4g}: "
+        "budgets in between make sense."
+    )

@@ -1,0 +1,53 @@
+"""Parquet into a frame: only its own errors are handled here; what the values mean comes later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from redenvelope.log.findings import Findings
+from redenvelope.log.tables import ROW
+
+__all__ = ["read_parquet"]
+
+_MAGIC = b"PAR1"
+
+
+def read_parquet(path: Path, ignored: frozenset[str], findings: Findings) -> pl.DataFrame | None:
+    """The table as stored, less the ignored columns; None when the file cannot be used at all."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+            file.seek(0, 2)
+            size = file.tell()
+            file.seek(max(size - 4, 0))
+            tail = file.read(4)
+    except OSError as error:
+        findings.add("file_unreadable", file=path.name, reason=error.strerror or error)
+        return None
+    if size == 0:
+        findings.add("file_empty", file=path.name)
+        return None
+    if head != _MAGIC or tail != _MAGIC or size < 12:
+        findings.add("file_truncated", file=path.name, reason="a parquet file begins and ends with PAR1")
+        return None
+    try:
+        names = list(pl.read_parquet_schema(path))
+        wanted = [name for name in names if name not in ignored]
+        frame = pl.read_parquet(path, columns=wanted, row_index_name=ROW, row_index_offset=1)
+    # The decoder panics on some damaged files; a panic is no Exception, but it is a damaged file all the same.
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        OSError,
+        ValueError,
+        OverflowError,
+    ) as error:
+        reason = (str(error).splitlines() or ["unknown"])[0]
+        findings.add("file_truncated", file=path.name, reason=reason)
+        return None
+    if frame.is_empty():
+        findings.add("file_no_rows", file=path.name)
+        return None
+    return frame

@@ -1,0 +1,85 @@
+"""What a column means, and how a table's own names are mapped to the names used here."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redenvelope.errors import UsageError
+
+__all__ = ["ROLES", "ColumnMap"]
+
+ROLES: dict[str, str] = {
+    "user": "who: one id a person, text or integer",
+    "step": "when: the number of the decision for this user, an integer",
+    "action": "what was sent: a label, text or number",
+    "propensity": "with what probability the logger sent it: above 0, at most 1",
+    "reward": "what came of it: a number, or true and false",
+    "cost": "what it cost: a number, never negative",
+}
+"""The columns of a log; every other column is a feature."""
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """Maps roles to the names a table uses; `ignored` columns are neither roles nor features."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Role -> the table's own name, for the roles whose name differs."""
+    ignored: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        unknown = [role for role in self.names if role not in ROLES]
+        if unknown:
+            raise UsageError(
+                f"columns: {unknown[0]!r} is not a role; the roles are {', '.join(ROLES)} (write role=your_column)"
+            )
+        sources = [self.name_of(role) for role in ROLES]
+        twice = {name for name in sources if sources.count(name) > 1}
+        if twice:
+            raise UsageError(f"columns: {min(twice)!r} stands for two roles; every role needs its own column")
+        clash = self.ignored & set(self.names.values())
+        if clash:
+            raise UsageError(f"columns: {min(clash)!r} is both mapped to a role and ignored; remove one of the two")
+
+    def name_of(self, role: str) -> str:
+        """The table's name for a role."""
+        return self.names.get(role, role)
+
+    @classmethod
+    def parse(cls, columns: str | None = None, ignore: str | None = None) -> ColumnMap:
+        """Read `user=customer_id,reward=active` and `row_id,comment`, as the commands take them."""
+        names: dict[str, str] = {}
+        for pair in filter(None, (columns or "").split(",")):
+            role, separator, name = (part.strip() for part in pair.partition("="))
+            if not separator or not role or not name:
+                raise UsageError(f"columns: cannot read {pair!r}; write role=your_column, e.g. user=customer_id")
+            if role in names:
+                raise UsageError(f"columns: {role!r} is mapped twice; every role has one column")
+            names[role] = name
+        ignored = frozenset(name.strip() for name in (ignore or "").split(",") if name.strip())
+        return cls(names, ignored)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> ColumnMap:
+        """Read the `[columns]` table and the `ignore` list of a campaign file."""
+        try:
+            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such campaign file") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise UsageError(f"{path}: not a readable TOML file ({error})") from None
+        unknown = sorted(set(content) - {"columns", "ignore"})
+        if unknown:
+            raise UsageError(
+                f"{path}: {unknown[0]!r} is not an entry of a campaign file; there are [columns] and ignore"
+            )
+        names = content.get("columns", {})
+        ignored = content.get("ignore", [])
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise UsageError(f'{path}: [columns] must map roles to column names, e.g. user = "customer_id"')
+        if not isinstance(ignored, list) or not all(isinstance(name, str) for name in ignored):
+            raise UsageError(f'{path}: ignore must be a list of column names, e.g. ignore = ["row_id"]')
+        return cls(names, frozenset(ignored))

@@ -1,0 +1,61 @@
+"""Where each part of a state stands in its row of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+__all__ = ["StateLayout"]
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """The columns of an encoded state [width], in this order:
+
+    static category codes | static numbers | step | dynamic numbers | dynamic binaries | dynamic categories
+
+    The static head never changes within a user. Everything from `step` on is the dynamic tail. Static
+    categories are codes (for embeddings, so that ten thousand cities cost one column); dynamic categories are
+    one-hot, so that a predicted next state can hold probabilities.
+    """
+
+    static_categories: tuple[int, ...]
+    """Number of codes of each static category."""
+    static_numbers: int
+    dynamic_numbers: int
+    dynamic_binaries: int
+    dynamic_categories: tuple[int, ...]
+    """Number of codes of each dynamic category."""
+    step_change: float
+    """What one step adds to the step's column."""
+
+    @property
+    def static_width(self) -> int:
+        """Number of columns that never change."""
+        return len(self.static_categories) + self.static_numbers
+
+    @property
+    def step(self) -> int:
+        """The step's column."""
+        return self.static_width
+
+    @property
+    def numbers(self) -> slice:
+        """Dynamic numbers, standardised."""
+        return slice(self.step + 1, self.step + 1 + self.dynamic_numbers)
+
+    @property
+    def binaries(self) -> slice:
+        """Dynamic binaries, each a probability."""
+        return slice(self.numbers.stop, self.numbers.stop + self.dynamic_binaries)
+
+    @property
+    def categories(self) -> tuple[slice, ...]:
+        """One-hot block of each dynamic category."""
+        edges = list(accumulate(self.dynamic_categories, initial=self.binaries.stop))
+        return tuple(slice(first, last) for first, last in pairwise(edges))
+
+    @property
+    def width(self) -> int:
+        """Number of columns of a state."""
+        return self.step + 1 + self.dynamic_numbers + self.dynamic_binaries + sum(self.dynamic_categories)

@@ -1,0 +1,173 @@
+"""A log in memory: immutable columns, sorted by user and step, with free views by trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.log.findings import Finding
+
+__all__ = ["ActionCatalogue", "FeatureTable", "Log"]
+
+
+@dataclass(frozen=True)
+class ActionCatalogue:
+    """The actions a log knows, sorted by the mean cost they were seen to have."""
+
+    labels: tuple[str, ...]
+    """The label of each action; an action's index is its place here."""
+    numeric: bool
+    """Whether the labels are numbers in the user's own tables."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """The features of every row: numbers (booleans are 0 and 1) and categories. Missing is NaN or −1."""
+
+    numeric_names: tuple[str, ...]
+    numeric: NDArray[np.float32]
+    """[rows, numeric features], one feature after the other in memory."""
+    category_names: tuple[str, ...]
+    codes: NDArray[np.int32]
+    """[rows, category features]: index into the feature's labels."""
+    labels: tuple[tuple[str, ...], ...]
+    """The labels of each category feature, sorted."""
+    static: frozenset[str]
+    """Names of the features that never change within a user: carried over, not predicted."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All feature names, numbers first."""
+        return self.numeric_names + self.category_names
+
+    def rows(self, index: slice | NDArray[np.int64]) -> FeatureTable:
+        """Some of the rows; a slice costs nothing."""
+        return replace(self, numeric=self.numeric[index], codes=self.codes[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """Logged feedback: one row a user and step, sorted by user, then step.
+
+    Rows `starts[i]:starts[i + 1]` are the trajectory of user i, so that views by trajectory are slices.
+    """
+
+    users: pl.Series
+    """The id of each user, [users]."""
+    starts: NDArray[np.int64]
+    """First row of each user, and the number of rows at the end, [users + 1]."""
+    step: NDArray[np.int32]
+    """[rows], as in the table."""
+    action: NDArray[np.int32]
+    """[rows], index into the catalogue."""
+    propensity: NDArray[np.float64]
+    """[rows], probability with which the logger gave the logged action."""
+    reward: NDArray[np.float64]
+    """[rows]"""
+    cost: NDArray[np.float64]
+    """[rows]"""
+    features: FeatureTable
+    catalogue: ActionCatalogue
+    propensity_source: Literal["logged", "estimated"] = "logged"
+    findings: tuple[Finding, ...] = ()
+    """Warnings and repairs met while reading."""
+
+    def __post_init__(self) -> None:
+        columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)
+        for column in (*columns, self.features.numeric, self.features.codes):
+            column.flags.writeable = False
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.step)
+
+    def __repr__(self) -> str:
+        return (
+            f"Log({len(self.users):,} users, {len(self):,} rows, {len(self.catalogue)} actions, "
+            f"{len(self.features.names)} features, propensities {self.propensity_source})"
+        )
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of steps of each user, [users]."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def user_of_row(self) -> NDArray[np.int64]:
+        """Index of the user of each row, [rows]."""
+        return np.repeat(np.arange(len(self.users)), self.lengths)
+
+    @cached_property
+    def is_last(self) -> NDArray[np.bool_]:
+        """Whether a row is the last of its user, [rows]; every other row's next state is the row below it."""
+        last = np.zeros(len(self), dtype=bool)
+        last[self.starts[1:] - 1] = True
+        return last
+
+    @cached_property
+    def has_gaps(self) -> bool:
+        """Whether a user's steps ever skip a number."""
+        following = ~self.is_last[:-1]
+        return bool((np.diff(self.step)[following] != 1).any())
+
+    @cached_property
+    def first_step(self) -> int:
+        """The campaign's first step number."""
+        return int(self.step.min())
+
+    @cached_property
+    def campaign_steps(self) -> int:
+        """Number of steps of the campaign, from the first step number seen to the last."""
+        return int(self.step.max()) - self.first_step + 1
+
+    def sums_by_user(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum a value over each trajectory: [rows] -> [users]."""
+        return np.add.reduceat(values, self.starts[:-1])
+
+    def trajectory(self, user: int) -> Log:
+        """The rows of one user (by index), as views."""
+        return self._slice(slice(user, user + 1))
+
+    def batches(self, users: int) -> Iterator[Log]:
+        """Walk over the log in batches of so many users, as views."""
+        for first in range(0, len(self.users), users):
+            yield self._slice(slice(first, min(first + users, len(self.users))))
+
+    def select(self, chosen: NDArray[np.bool_]) -> Log:
+        """The log of some users: chosen [users]."""
+        rows = np.flatnonzero(np.repeat(chosen, self.lengths))
+        lengths = self.lengths[chosen]
+        return replace(
+            self,
+            users=self.users.filter(pl.Series(chosen)),
+            starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            step=self.step[rows],
+            action=self.action[rows],
+            propensity=self.propensity[rows],
+            reward=self.reward[rows],
+            cost=self.cost[rows],
+            features=self.features.rows(rows),
+        )
+
+    def _slice(self, users: slice) -> Log:
+        rows = slice(int(self.starts[users.start]), int(self.starts[users.stop]))
+        return replace(
+            self,
+            users=self.users[users],
+            starts=self.starts[users.start : users.stop + 1] - self.starts[users.start],
+            step=self.step[rows],
+            action=self.action[rows],
+            propensity=self.propensity[rows],
+            reward=self.reward[rows],
+            cost=self.cost[rows],
+            features=self.features.rows(rows),
+        )

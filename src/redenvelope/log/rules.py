@@ -1,0 +1,285 @@
+"""Every rule a log is held to: how grave it is, what it says, and what to do about it.
+
+The sentences are filled with the place and the figures where the rule is broken (see `findings.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+__all__ = ["RULES", "Rule"]
+
+
+class Rule(NamedTuple):
+    """A rule's class, its sentence, and its remedy."""
+
+    severity: Literal["error", "warning", "repaired"]
+    message: str
+    remedy: str
+
+
+_FILE_RULES = {
+    "file_unreadable": Rule("error", "the file cannot be read: {reason}", "check the path and its permissions"),
+    "file_empty": Rule("error", "the file is empty", "export it again, or leave it out"),
+    "file_no_rows": Rule("error", "the file has a header but no rows", "export it again, or leave it out"),
+    "file_truncated": Rule(
+        "error",
+        "the file is cut off or damaged: {reason}",
+        "copy or export it again; do not repair it by hand",
+    ),
+    "file_undecodable": Rule(
+        "error",
+        "the file holds bytes that are not UTF-8 text",
+        "export it as UTF-8 (CSV UTF-8 in a spreadsheet)",
+    ),
+    "csv_ragged_row": Rule(
+        "error",
+        "{count} row(s) do not have the {width} fields of the header",
+        "quote the values that hold the delimiter, or export as parquet",
+    ),
+    "csv_unclosed_quote": Rule(
+        "error", "a quoted value is never closed", "close the quote near the row named, or export as parquet"
+    ),
+    "column_missing": Rule(
+        "error",
+        "there is no column for {column!r} ({meaning}); the columns are {present}",
+        "name it with --columns {column}=YOUR_COLUMN",
+    ),
+    "column_duplicated": Rule("error", "two columns have this name", "rename or remove one of them"),
+    "column_shadowed": Rule(
+        "error",
+        "the table has a column {column!r} besides {mapped!r}, which is mapped to that role",
+        "leave the other one out with --ignore {column}",
+    ),
+    "column_unnamed": Rule("repaired", "a column has no name; it was left out", "name it if it is a feature"),
+    "column_nested": Rule(
+        "error",
+        "the column holds lists or records ({type}), not single values",
+        "flatten it, or leave it out with --ignore {column}",
+    ),
+    "type_clash": Rule(
+        "error",
+        "the column is {type} in this file but {other_type} in {other_file}",
+        "write all files with the same types",
+    ),
+    "columns_differ": Rule(
+        "error",
+        "the file lacks this column, which {other_file} has",
+        "write all files with the same columns, or leave it out with --ignore {column}",
+    ),
+    "byte_order_mark": Rule("repaired", "a byte order mark was skipped", "nothing to do"),
+    "carriage_returns": Rule("repaired", "lines end in CRLF; read as line ends", "nothing to do"),
+    "delimiter": Rule("repaired", "fields are separated by {delimiter}, not by a comma", "nothing to do"),
+    "decimal_comma": Rule("repaired", "{count} number(s) are written with a decimal comma", "nothing to do"),
+    "integer_widths": Rule(
+        "repaired", "files store this number with different widths; read as the widest", "nothing to do"
+    ),
+    "column_order": Rule(
+        "repaired", "columns stand in another order than in {other_file}; matched by name", "nothing to do"
+    ),
+}
+
+_ROW_RULES = {
+    "user_null": Rule("error", "{count} row(s) have no user", "remove the rows, or repair the export of the id"),
+    "user_type": Rule("error", "users are {type}, neither text nor integers", "use the id as text or as an integer"),
+    "user_not_integer": Rule(
+        "error", "{count} id(s) are numbers with a fraction", "store the id as text or as an integer"
+    ),
+    "user_too_large": Rule(
+        "error",
+        "{count} id(s) are decimal numbers of 2^53 or more, where neighbouring ids become the same number",
+        "store the id as text or as an integer",
+    ),
+    "user_float": Rule("repaired", "ids stored as decimal numbers were read as integers", "nothing to do"),
+    "step_null": Rule("error", "{count} row(s) have no step", "number the decisions of each user: 0, 1, 2, …"),
+    "step_not_integer": Rule(
+        "error", "{count} step(s) are not whole numbers", "number the decisions of each user: 0, 1, 2, …"
+    ),
+    "step_float": Rule("repaired", "steps stored as decimal numbers were read as integers", "nothing to do"),
+    "rows_conflict": Rule(
+        "error",
+        "{count} row(s) share a user and step with another row but differ from it",
+        "keep one row for each user and step",
+    ),
+    "rows_duplicated": Rule("repaired", "{count} exact copies of a row were dropped", "nothing to do"),
+    "rows_unordered": Rule("repaired", "{count} row(s) stood out of order; sorted by user and step", "nothing to do"),
+    "step_gap": Rule(
+        "warning",
+        "{count} row(s) skip a step of their user, so the next state is not the next decision",
+        "add the missing rows; sequential off-policy estimates are refused while they are missing",
+    ),
+    "few_users": Rule(
+        "warning",
+        "there are only {count} users, too few to train on some and certify on others",
+        "bring a longer log; a few thousand users is a start",
+    ),
+}
+
+_VALUE_RULES = {
+    "not_a_number": Rule("error", "{count} value(s) are not numbers", "write plain numbers, or remove the rows"),
+    "value_null": Rule("error", "{count} row(s) have no {column}", "fill the value in, or remove the rows"),
+    "value_nan": Rule("error", "{count} value(s) are NaN", "fill the value in, or remove the rows"),
+    "value_infinite": Rule("error", "{count} value(s) are infinite", "repair the export that divided by zero"),
+    "action_null": Rule(
+        "error",
+        "{count} row(s) have no action",
+        "if nothing was sent, that is an action too: call it 'none' or 0",
+    ),
+    "action_single": Rule(
+        "error",
+        "every row has the same action {label!r}: there is nothing to choose between",
+        "log at least two actions",
+    ),
+    "action_rare": Rule(
+        "warning",
+        "action {label!r} has {count} rows, fewer than 50: what it earns is hardly known",
+        "log it more often, or merge it with a neighbour",
+    ),
+    "action_label_form": Rule(
+        "repaired",
+        "{count} label(s) are the same number written differently (5 and 5.0); merged",
+        "nothing to do",
+    ),
+    "action_too_many": Rule(
+        "error",
+        "there are {count} different actions; this looks like an amount or an id, not a catalogue",
+        "bin it into at most {limit} actions",
+    ),
+    "propensity_missing": Rule(
+        "error",
+        "there is no column for 'propensity' ({meaning}); the columns are {present}",
+        "name it with --columns propensity=YOUR_COLUMN, or have it estimated with --estimate-propensity",
+    ),
+    "propensity_not_positive": Rule(
+        "error",
+        "{count} propensities are 0 or less, yet the action was logged",
+        "store the probability of the logged action at the time it was drawn",
+    ),
+    "propensity_above_one": Rule(
+        "error",
+        "{count} propensities are above 1",
+        "store the probability of the logged action, not a score or an odds ratio",
+    ),
+    "propensity_percentage": Rule(
+        "error", "propensities run from {low} to {high} and look like percentages", "divide them by 100"
+    ),
+    "propensity_deterministic": Rule(
+        "error",
+        "every propensity is 1: the logger never chose at random, so no other policy can be weighed against it",
+        "log with some randomisation; until then no plan can be certified from this log",
+    ),
+    "propensity_tiny": Rule(
+        "warning",
+        "{count} propensities are below 0.001; each such row weighs more than 1,000 others",
+        "keep a floor under the logger's probabilities",
+    ),
+    "propensity_uniform_claim": Rule(
+        "warning",
+        "every propensity is 1/{actions}, but the actions were logged {shares} times (χ² p = {p_value:.1g})",
+        "store the probabilities that were really used, or re-estimate them with --estimate-propensity",
+    ),
+    "propensity_estimated": Rule(
+        "warning",
+        "propensities were estimated from the features, cross-fitted by user; everything that uses them says so",
+        "log the probabilities next time: an unseen cause of the assignment cannot be estimated away",
+    ),
+    "cost_negative": Rule("error", "{count} costs are negative", "log refunds as reward, or as a cost of 0"),
+    "cost_constant": Rule(
+        "error",
+        "every row costs {value}: a price on cost has nothing to act on",
+        "check which column is the cost; without differences there is no budget problem",
+    ),
+    "reward_constant": Rule(
+        "warning",
+        "every reward is {value}: no plan can earn more than another",
+        "check which column is the reward",
+    ),
+    "mostly_zero": Rule(
+        "warning",
+        "{share} of the values are 0: very little to learn from",
+        "use a more frequent outcome, or a longer log",
+    ),
+}
+
+_FEATURE_RULES = {
+    "feature_missing_all": Rule("warning", "every value is missing; left out", "drop the column or repair the export"),
+    "feature_missing_half": Rule(
+        "warning", "{share} of the values are missing", "check the join that filled this column"
+    ),
+    "feature_infinite": Rule(
+        "error",
+        "{count} value(s) are infinite or too large for a 32-bit number",
+        "repair the export, or leave the column out with --ignore {column}",
+    ),
+    "feature_mixed": Rule(
+        "error",
+        "{count} value(s) are text in a column of numbers: it is neither a category nor a number",
+        "repair the values, or leave the column out with --ignore {column}",
+    ),
+    "feature_constant": Rule("warning", "every value is {value}; left out", "nothing to do"),
+    "feature_like_id": Rule(
+        "warning",
+        "{distinct} different values in {total} rows look like an id, not a feature; left out",
+        "bin it into fewer categories if it carries meaning",
+    ),
+    "feature_leak": Rule(
+        "error",
+        "it is almost the same as the {outcome} (correlation {correlation:.4f}): it was known only afterwards",
+        "leave it out with --ignore {column}",
+    ),
+    "feature_date": Rule("repaired", "dates were read as days since 1970", "nothing to do"),
+    "feature_none": Rule(
+        "warning",
+        "the log has no features: every user will be treated alike",
+        "join what was known at the time of the decision",
+    ),
+}
+
+_ESTIMATION_RULES = {
+    "propensity_miscalibrated": Rule(
+        "warning",
+        "action {label!r}: 1/propensity adds up to {ratio:.3f} of the rows where it should be 1 (z = {z:+.1f})",
+        "check that the propensity is of the logged action at that step, or use --estimate-propensity",
+    ),
+    "reward_not_monotone": Rule(
+        "warning",
+        "dearer is not always better: action {dear!r} costs more than {cheap!r} "
+        "({dear_cost:.4g} against {cheap_cost:.4g}) and earns less ({dear_reward:.4g} against {cheap_reward:.4g})",
+        "nothing to do: plans do not need the assumption, but monotone response models will not be used",
+    ),
+    "budget_infeasible": Rule(
+        "error",
+        "the budget of {budget:.4g} a user is below the {least:.4g} that the cheapest action costs",
+        "ask for at least {least:.4g}",
+    ),
+    "budget_slack": Rule(
+        "warning",
+        "the budget of {budget:.4g} a user is above the {most:.4g} that the dearest action costs: it does not bind",
+        "ask for less than {most:.4g} if you want the budget to matter",
+    ),
+    "overlap_thin": Rule(
+        "warning",
+        "trajectory weights die after {steps} step(s): of {users} users, {effective:.0f} effective ones are left "
+        "for a fixed action by step {at_step}",
+        "plan for few steps ahead, prefer plans near the logged behaviour, or log more users",
+    ),
+}
+
+_SERVING_RULES = {
+    "serving_column_missing": Rule(
+        "warning",
+        "the table has no column {column!r}; it is taken as missing in every row",
+        "add the column the plan was made with",
+    ),
+    "serving_not_a_number": Rule(
+        "warning", "{count} value(s) are not numbers; taken as missing", "write plain numbers"
+    ),
+    "serving_unseen_label": Rule(
+        "warning",
+        "{count} value(s) were never seen in training; taken as 'other'",
+        "fit a new plan when the labels have changed for good",
+    ),
+}
+
+RULES: dict[str, Rule] = _FILE_RULES | _ROW_RULES | _VALUE_RULES | _FEATURE_RULES | _ESTIMATION_RULES | _SERVING_RULES
+"""Every rule by its name."""

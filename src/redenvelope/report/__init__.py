@@ -1,0 +1,1 @@
+"""SHOW IT: what a person reads on a terminal or a page."""

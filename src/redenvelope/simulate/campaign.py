@@ -1,0 +1,115 @@
+"""What every simulated campaign can do: write a log, follow a policy, and tell the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.errors import UsageError
+from redenvelope.finite.evaluate import Value
+
+__all__ = ["Campaign", "Decide", "Optimum", "Run", "Value", "ask", "draw_actions", "summarise_run"]
+
+FloatArray = NDArray[np.float64]
+
+Decide = Callable[[pl.DataFrame], NDArray[np.floating]]
+"""A policy as deployed: a frame of user, step and features in, probabilities [rows, actions] out.
+
+A mixture drawn once per user is two policies; its value is the mixture of their values.
+"""
+
+# A policy may come from float32 arithmetic, whose rows sum to one only this closely.
+_PROBABILITY_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Run:
+    """Means over the users of one closed-loop run, with their standard errors."""
+
+    cost: float
+    reward: float
+    cost_error: float
+    reward_error: float
+    users: int
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The most that a budget buys from a class of policies, mixtures drawn once per user included."""
+
+    status: Literal["converged", "budget_slack", "budget_infeasible"]
+    cost: float
+    """Equal to the budget when converged; when infeasible, the least budget that would do."""
+    reward: float
+    dual: float
+    """Price of one unit of cost: 0 when the budget is slack, infinite when it is infeasible."""
+
+
+class Campaign(Protocol):
+    """A campaign whose truth is known. All figures are means a user over the whole campaign."""
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """Labels of the actions, by increasing cost."""
+
+    @property
+    def steps(self) -> int:
+        """Decisions a user; `step` counts from 0."""
+
+    def log(self, users: int, seed: int) -> pl.DataFrame:
+        """What the logging policy did to `users` new users: the contract's columns, then the features."""
+
+    def run(self, decide: Decide, users: int, seed: int) -> Run:
+        """Let a policy act on `users` users drawn from the evaluation population."""
+
+    def value(self, decide: Decide) -> Value:
+        """The exact cost and reward of a policy on the evaluation population."""
+
+    def optimum(self, budget: float) -> Optimum:
+        """The most any policy can earn within the budget."""
+
+    def bandit(self, budget: float) -> Optimum:
+        """What the constrained bandit earns: the greatest r − λc of each step alone, the truth known."""
+
+    def uniform(self) -> Value:
+        """Every action equally likely."""
+
+    def cheapest(self) -> Value:
+        """Always the first action that is allowed."""
+
+    def dearest(self) -> Value:
+        """Always the last action that is allowed."""
+
+
+def ask(decide: Decide, frame: pl.DataFrame, actions: int) -> FloatArray:
+    """A policy's answer, checked: float64 [rows, actions], every row summing to one."""
+    answer = np.asarray(decide(frame), dtype=np.float64)
+    if answer.shape != (frame.height, actions):
+        raise UsageError(f"a policy must answer probabilities of shape {(frame.height, actions)}, not {answer.shape}")
+    totals = answer.sum(axis=1, keepdims=True)
+    if not ((answer >= 0).all() and (np.abs(totals - 1) <= _PROBABILITY_TOLERANCE).all()):
+        raise UsageError("a policy answered probabilities that are negative or do not sum to 1")
+    probabilities: FloatArray = answer / totals
+    return probabilities
+
+
+def draw_actions(probabilities: FloatArray, generator: np.random.Generator) -> NDArray[np.intp]:
+    """One action a row, [rows], from probabilities [rows, actions]."""
+    edges = probabilities.cumsum(axis=1)
+    # Scaling by the last edge keeps a draw near 1 from falling past rounding into no action at all.
+    draws = generator.random(len(edges)) * edges[:, -1]
+    return np.asarray((draws[:, None] >= edges).sum(axis=1), dtype=np.intp)
+
+
+def summarise_run(costs: FloatArray, rewards: FloatArray) -> Run:
+    """Means and standard errors of totals a user, both [users]."""
+    users = len(costs)
+    if users < 2:
+        raise UsageError(f"a run needs at least 2 users to know its own error, not {users}")
+    errors = [float(totals.std(ddof=1) / np.sqrt(users)) for totals in (costs, rewards)]
+    return Run(float(costs.mean()), float(rewards.mean()), errors[0], errors[1], users)

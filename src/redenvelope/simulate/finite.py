@@ -1,0 +1,212 @@
+"""Campaigns over a finite problem: the state is a category, and the optimum is a linear program's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.errors import ProblemError, UsageError
+from redenvelope.finite.evaluate import Value, evaluate
+from redenvelope.finite.linear_program import linear_program
+from redenvelope.finite.problem import FiniteProblem
+from redenvelope.simulate.campaign import Decide, Optimum, Run, ask, draw_actions, summarise_run
+from redenvelope.simulate.landing import bisect_price
+
+__all__ = ["FiniteCampaign", "random_problem"]
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteCampaign:
+    """Users who walk through the states of a finite problem, with Gaussian noise on reward and cost."""
+
+    problem: FiniteProblem
+    reward_variance: float = 0.1
+    cost_variance: float = 0.1
+    behaviour: FloatArray | None = None
+    """Logging policy, [states, actions]; None is uniform over the allowed actions."""
+
+    def __post_init__(self) -> None:
+        if min(self.reward_variance, self.cost_variance) < 0:
+            raise ProblemError("reward_variance and cost_variance cannot be negative")
+        evaluate(self.problem, self.logging_policy)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """Labels of the actions, by increasing cost."""
+        return tuple(f"a{action}" for action in range(self.problem.actions))
+
+    @property
+    def steps(self) -> int:
+        """Decisions a user."""
+        return self.problem.steps
+
+    @cached_property
+    def logging_policy(self) -> FloatArray:
+        """Probability of each action in the log, [states, actions]."""
+        if self.behaviour is not None:
+            return np.asarray(self.behaviour, dtype=np.float64)
+        return self._uniform_policy
+
+    def log(self, users: int, seed: int) -> pl.DataFrame:
+        """Columns user, step, action, propensity, reward, cost, state; users who leave have fewer rows."""
+        generator = np.random.default_rng(seed)
+        walk = _Walk(self, users, generator)
+        frames = []
+        for step in range(self.steps):
+            probabilities = self.logging_policy[walk.state]
+            action = draw_actions(probabilities, generator)
+            user, state = walk.user, walk.state
+            reward, cost = walk.advance(action)
+            columns = {
+                "user": user,
+                "step": np.full(len(user), step),
+                "action": np.array(self.actions)[action],
+                "propensity": probabilities[np.arange(len(user)), action],
+                "reward": reward,
+                "cost": cost,
+                "state": _labels(state),
+            }
+            frames.append(pl.DataFrame(columns))
+        return pl.concat(frames).sort("user", "step")
+
+    def run(self, decide: Decide, users: int, seed: int) -> Run:
+        """Let a policy act on `users` users and add up what happens, noise included."""
+        generator = np.random.default_rng(seed)
+        walk = _Walk(self, users, generator)
+        costs, rewards = np.zeros(users), np.zeros(users)
+        for step in range(self.steps):
+            probabilities = self._ask(decide, walk.user, step, walk.state)
+            user = walk.user
+            reward, cost = walk.advance(draw_actions(probabilities, generator))
+            costs[user] += cost
+            rewards[user] += reward
+        return summarise_run(costs, rewards)
+
+    def value(self, decide: Decide) -> Value:
+        """The exact cost and reward of a policy; it is asked once for each reachable state of each step."""
+        table = np.zeros((self.steps, self.problem.states, self.problem.actions))
+        table[...] = self._uniform_policy
+        reachable = self.problem.initial > 0
+        for step in range(self.steps):
+            state = np.flatnonzero(reachable)
+            table[step, state] = self._ask(decide, state, step, state)
+            flows = table[step, state][:, :, None] * self.problem.transitions[state]
+            reachable = flows.any(axis=(0, 1))
+        return evaluate(self.problem, table)
+
+    def optimum(self, budget: float) -> Optimum:
+        """The most any policy can earn within the budget, by linear program."""
+        solution = linear_program(self.problem, budget)
+        return Optimum(solution.status, solution.cost, solution.reward, solution.dual)
+
+    def bandit(self, budget: float) -> Optimum:
+        """What the constrained bandit earns: the greatest r − λc of each step alone, the truth known."""
+        problem = self.problem
+
+        def price(dual: float) -> Value:
+            gains = -problem.costs if np.isinf(dual) else problem.rewards - dual * problem.costs
+            best = np.where(problem.allowed, gains, -np.inf).argmax(axis=1)
+            return evaluate(problem, np.eye(problem.actions)[best])
+
+        return bisect_price(price, budget)
+
+    def uniform(self) -> Value:
+        """Every allowed action equally likely."""
+        return evaluate(self.problem, self._uniform_policy)
+
+    def cheapest(self) -> Value:
+        """Always the first action that is allowed."""
+        return evaluate(self.problem, np.eye(self.problem.actions)[self.problem.allowed.argmax(axis=1)])
+
+    def dearest(self) -> Value:
+        """Always the last action that is allowed."""
+        last = self.problem.actions - 1 - self.problem.allowed[:, ::-1].argmax(axis=1)
+        return evaluate(self.problem, np.eye(self.problem.actions)[last])
+
+    @cached_property
+    def _uniform_policy(self) -> FloatArray:
+        policy: FloatArray = self.problem.allowed / self.problem.allowed.sum(axis=1, keepdims=True)
+        return policy
+
+    def _ask(self, decide: Decide, user: IndexArray, step: int, state: IndexArray) -> FloatArray:
+        frame = pl.DataFrame({"user": user, "step": np.full(len(user), step), "state": _labels(state)})
+        answer = ask(decide, frame, self.problem.actions)
+        if (answer * ~self.problem.allowed[state]).any():
+            raise UsageError("a policy gave probability to an action that its state does not allow")
+        return answer
+
+
+class _Walk:
+    """Users who are still in the campaign, and the state each is in."""
+
+    def __init__(self, campaign: FiniteCampaign, users: int, generator: np.random.Generator) -> None:
+        if users < 1:
+            raise UsageError(f"a campaign needs at least one user, not {users}")
+        self.campaign, self.generator = campaign, generator
+        self.user: IndexArray = np.arange(users)
+        """Users still in the campaign, [users still in]."""
+        self.state: IndexArray = draw_actions(np.tile(campaign.problem.initial, (users, 1)), generator)
+        """State of each of them, [users still in]."""
+
+    def advance(self, action: IndexArray) -> tuple[FloatArray, FloatArray]:
+        """Take actions [users still in], move on, and return the noisy rewards and costs of the step."""
+        campaign, problem = self.campaign, self.campaign.problem
+        noise = self.generator.standard_normal((2, len(action)))
+        reward = problem.rewards[self.state, action] + np.sqrt(campaign.reward_variance) * noise[0]
+        cost = problem.costs[self.state, action] + np.sqrt(campaign.cost_variance) * noise[1]
+        edges = problem.transitions[self.state, action].cumsum(axis=1)
+        draws = self.generator.random(len(action))
+        following = (draws[:, None] >= edges).sum(axis=1)
+        # A draw above a row's total leaves, unless the row is complete and the excess mere rounding.
+        complete = edges[:, -1] > 1 - 1e-9
+        following = np.where(complete, np.minimum(following, problem.states - 1), following)
+        stays = following < problem.states
+        self.user, self.state = self.user[stays], following[stays]
+        return reward, cost
+
+
+def random_problem(
+    seed: int,
+    states: int = 6,
+    actions: int = 4,
+    steps: int = 4,
+    *,
+    deterministic: bool = False,
+    leaving: float = 0.0,
+    ineligible: float = 0.0,
+) -> FiniteProblem:
+    """A random finite problem whose costs rise with the action.
+
+    `leaving` is the mean share of users lost at a step, `ineligible` the share of actions forbidden.
+    """
+    generator = np.random.default_rng(seed)
+    shape = (states, actions)
+    if deterministic:
+        transitions = np.eye(states)[generator.integers(states, size=shape)]
+    else:
+        transitions = generator.dirichlet(np.full(states, 0.5), size=shape)
+    staying = 1 - leaving * generator.uniform(0, 2, size=shape).clip(max=1 / max(leaving, 1e-12))
+    eligible = generator.random(shape) >= ineligible
+    eligible[np.arange(states), generator.integers(actions, size=states)] = True
+    return FiniteProblem(
+        # Reward grows with the action on the whole, and not always: dearer is not always better.
+        rewards=generator.normal(size=(states, 1)) + generator.normal(0.3, 0.6, size=shape).cumsum(axis=1),
+        # Bands that do not overlap keep the order of the actions' mean costs the same under any logging.
+        costs=np.arange(actions) * 0.5 + generator.uniform(0.0, 0.45, size=shape),
+        transitions=transitions * staying[:, :, None],
+        initial=generator.dirichlet(np.ones(states)),
+        steps=steps,
+        eligible=None if ineligible == 0 else eligible,
+    )
+
+
+def _labels(state: IndexArray) -> pl.Series:
+    """States as text, s0, s1, …, [rows]."""
+    return pl.select(pl.concat_str(pl.lit("s"), pl.Series(state).cast(pl.String))).to_series()

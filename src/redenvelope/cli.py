@@ -61,6 +61,7 @@ def _root() -> None:
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the log.")] = Path("demo"),
     users: Annotated[int, typer.Option(min=100, help="Number of users to simulate.")] = 20_000,
+    population: Annotated[int, typer.Option(min=1, help="Number of fresh users the truth is taken on.")] = 1_000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Simulate a campaign, audit its log, and print what the best plan would be worth."""
@@ -72,7 +73,7 @@ def demo(
     from redenvelope.report.truth_view import truth_rows, truth_table
 
     console = Console()
-    campaign = _campaign(CampaignName.ENVELOPES)
+    campaign = _campaign(CampaignName.ENVELOPES, population)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "campaign.parquet"
     console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")

@@ -24,7 +24,11 @@ IndexArray = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class FiniteCampaign:
-    """Users who walk through the states of a finite problem, with Gaussian noise on reward and cost."""
+    """Users who walk through the states of a finite problem, with noise on reward and cost.
+
+    Rewards are Gaussian. Costs have the mean and variance asked for and are gamma distributed, because money
+    that was spent is never negative.
+    """
 
     problem: FiniteProblem
     reward_variance: float = 0.1
@@ -158,9 +162,9 @@ class _Walk:
     def advance(self, action: IndexArray) -> tuple[FloatArray, FloatArray]:
         """Take actions [users still in], move on, and return the noisy rewards and costs of the step."""
         campaign, problem = self.campaign, self.campaign.problem
-        noise = self.generator.standard_normal((2, len(action)))
-        reward = problem.rewards[self.state, action] + np.sqrt(campaign.reward_variance) * noise[0]
-        cost = problem.costs[self.state, action] + np.sqrt(campaign.cost_variance) * noise[1]
+        noise = self.generator.standard_normal(len(action))
+        reward = problem.rewards[self.state, action] + np.sqrt(campaign.reward_variance) * noise
+        cost = _spent(problem.costs[self.state, action], campaign.cost_variance, self.generator)
         edges = problem.transitions[self.state, action].cumsum(axis=1)
         draws = self.generator.random(len(action))
         following = (draws[:, None] >= edges).sum(axis=1)
@@ -205,6 +209,15 @@ def random_problem(
         steps=steps,
         eligible=None if ineligible == 0 else eligible,
     )
+
+
+def _spent(mean: FloatArray, variance: float, generator: np.random.Generator) -> FloatArray:
+    """Costs with these means [rows] and this variance, none negative; a mean of zero is always zero."""
+    if variance == 0:
+        return mean
+    safe = np.where(mean > 0, mean, 1.0)
+    drawn: FloatArray = generator.gamma(safe**2 / variance, variance / safe)
+    return np.where(mean > 0, drawn, 0.0)
 
 
 def _labels(state: IndexArray) -> pl.Series:

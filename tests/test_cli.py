@@ -1,0 +1,149 @@
+"""Every command through the real program, with good and with bad input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
+
+
+def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [*PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def envelopes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("campaign") / "envelopes.parquet"
+    result = run("simulate", "envelopes", "--users", 2000, "--seed", 1, "--out", path)
+    assert result.returncode == 0, result.stderr
+    return path
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert 1 <= len(result.stderr.strip().splitlines()) <= 12
+    for word in words:
+        assert word in result.stderr
+
+
+def test_no_arguments_show_the_help() -> None:
+    result = run()
+    for command in ("demo", "simulate", "audit"):
+        assert command in result.stdout + result.stderr
+
+
+def test_simulate_writes_a_log_with_the_contract_columns(envelopes: Path) -> None:
+    frame = pl.read_parquet(envelopes)
+    assert frame.columns[:6] == ["user", "step", "action", "propensity", "reward", "cost"]
+    assert frame["user"].n_unique() == 2000
+
+
+def test_simulate_is_the_same_for_the_same_seed(envelopes: Path, tmp_path: Path) -> None:
+    again, other = tmp_path / "again.parquet", tmp_path / "other.parquet"
+    run("simulate", "envelopes", "--users", 2000, "--seed", 1, "--out", again)
+    run("simulate", "envelopes", "--users", 2000, "--seed", 2, "--out", other)
+    assert pl.read_parquet(again).equals(pl.read_parquet(envelopes))
+    assert not pl.read_parquet(other).equals(pl.read_parquet(envelopes))
+
+
+def test_simulate_tells_the_truth_of_the_two_step_problem(tmp_path: Path) -> None:
+    result = run("simulate", "two-step", "--users", 10, "--out", tmp_path / "log.csv", "--truth", "--json")
+    rows = json.loads(result.stdout)["truth"]
+    at_uniform_cost = {row["policy"]: row for row in rows if row["budget"] == pytest.approx(2.9295, abs=5e-5)}
+    assert at_uniform_cost["bandit"]["reward"] == pytest.approx(4.4006, abs=5e-5)
+    assert at_uniform_cost["optimum"]["reward"] == pytest.approx(4.5093, abs=5e-5)
+    uniform = next(row for row in rows if row["policy"] == "uniform")
+    assert uniform["reward"] == pytest.approx(3.8836, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["simulate", "envelopes", "--out", "log.xlsx"], [".parquet or .csv"]),
+        (["simulate", "envelopes", "--out", "file/log.csv"], ["file/log.csv"]),
+        (["simulate", "nothing", "--out", "log.csv"], ["two-step"]),
+        (["simulate", "envelopes", "--out", "log.csv", "--users", "0"], ["users"]),
+        (["audit", "missing.parquet"], ["missing.parquet", "no such file"]),
+        (["audit", "log.csv", "--columns", "user"], ["role=your_column"]),
+        (["audit", "log.csv", "--columns", "who=customer"], ["'who' is not a role"]),
+        (["audit", "log.csv", "--campaign", "missing.toml"], ["missing.toml"]),
+        (["audit", "*.parquet"], ["no file matches"]),
+        (["audit", "."], ["no table"]),
+    ],
+)
+def test_mistakes_are_answered_in_a_few_lines(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder", encoding="utf-8")
+    if "." not in arguments:
+        (tmp_path / "log.csv").write_text("user,step\n1,0\n", encoding="utf-8")
+    assert_refused(run(*arguments, folder=tmp_path), *words)
+
+
+def test_audit_speaks_in_sentences_and_exits_with_0(envelopes: Path) -> None:
+    result = run("audit", envelopes)
+    assert result.returncode == 0, result.stderr
+    assert "Assignment depends on the features" in " ".join(result.stdout.split())
+    assert "fit for use" in result.stdout
+
+
+def test_audit_as_json_is_one_document(envelopes: Path) -> None:
+    result = run("audit", envelopes, "--json", "--budget", 4)
+    content = json.loads(result.stdout)
+    assert content["status"] == "fit"
+    assert content["users"] == 2000
+    assert {"rule", "severity", "column", "rows", "count", "examples", "remedy"} <= set(content["findings"][0])
+
+
+def test_a_refused_log_exits_with_2_and_lists_every_error(envelopes: Path, tmp_path: Path) -> None:
+    frame = pl.read_parquet(envelopes).with_columns(pl.col("propensity") * 100, pl.col("cost") - 1)
+    frame.write_csv(tmp_path / "bad.csv")
+    result = run("audit", tmp_path / "bad.csv", "--json")
+    assert result.returncode == 2
+    content = json.loads(result.stdout)
+    assert content["status"] == "refused"
+    assert {"propensity_percentage", "cost_negative"} <= {finding["rule"] for finding in content["findings"]}
+
+
+def test_a_budget_below_the_cheapest_action_is_refused(tmp_path: Path) -> None:
+    run("simulate", "two-step", "--users", 500, "--out", tmp_path / "log.parquet")
+    result = run("audit", tmp_path / "log.parquet", "--budget", 0.5)
+    assert result.returncode == 2
+    assert "budget_infeasible" in result.stdout
+
+
+def test_columns_by_flag_by_file_and_by_a_file_beside_the_log(envelopes: Path, tmp_path: Path) -> None:
+    renamed = pl.read_parquet(envelopes).rename({"user": "customer", "reward": "active"})
+    path = tmp_path / "log.parquet"
+    renamed.write_parquet(path)
+    assert run("audit", path, "--json").returncode == 2
+    by_flag = run("audit", path, "--json", "--columns", "user=customer,reward=active")
+    (tmp_path / "mapping.toml").write_text('[columns]\nuser = "customer"\nreward = "active"\n', encoding="utf-8")
+    by_file = run("audit", path, "--json", "--campaign", tmp_path / "mapping.toml")
+    (tmp_path / "mapping.toml").rename(tmp_path / "campaign.toml")
+    beside = run("audit", path, "--json")
+    assert by_flag.returncode == by_file.returncode == beside.returncode == 0
+    assert by_flag.stdout == by_file.stdout == beside.stdout
+
+
+def test_missing_propensities_can_be_estimated_and_are_labelled(envelopes: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    pl.read_parquet(envelopes).drop("propensity").write_parquet(path)
+    refused = run("audit", path, "--json")
+    assert refused.returncode == 2
+    assert "--estimate-propensity" in json.loads(refused.stdout)["findings"][0]["remedy"]
+    estimated = json.loads(run("audit", path, "--json", "--estimate-propensity").stdout)
+    assert estimated["propensity_source"] == "estimated"
+    assert any(finding["rule"] == "propensity_estimated" for finding in estimated["findings"])
+
+
+def test_demo_runs_end_to_end(tmp_path: Path) -> None:
+    result = run("demo", "--users", 500, "--population", 50, "--out", tmp_path / "demo")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "demo" / "campaign.parquet").is_file()
+    for word in ("simulate", "audit", "truth", "optimum", "bandit", "uniform"):
+        assert word in result.stdout

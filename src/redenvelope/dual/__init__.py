@@ -1,0 +1,1 @@
+"""FIND THE PRICE: from a function that prices duals to the dual that spends the budget."""

@@ -230,12 +230,11 @@ def _expectation(problem: FiniteProblem) -> Expectation:
     matrix = problem.transitions.reshape(-1, problem.states)
     shape = (problem.states, problem.actions)
     multiply: Expectation
-    if np.count_nonzero(matrix) > _SPARSE_SHARE * matrix.size:
+    # Some rows are enough to tell: it is a choice of speed, not of result.
+    if np.count_nonzero(matrix[::16]) > _SPARSE_SHARE * matrix[::16].size:
         multiply = partial(_dense_product, matrix)
     else:
-        from scipy import sparse  # costs more to import than the rest of the package
-
-        multiply = partial(_sparse_product, sparse.csr_array(matrix))
+        multiply = partial(_sparse_product, _sparse(matrix))
 
     def expect(values: FloatArray) -> FloatArray:
         return multiply(values.reshape(-1, shape[0])).reshape(*values.shape[:-1], *shape)
@@ -257,6 +256,15 @@ def _dense_product(matrix: FloatArray, values: FloatArray) -> FloatArray:
     for start in range(0, len(matrix), pairs):
         np.matmul(matrix[start : start + pairs], columns, out=product[start : start + pairs])
     return np.ascontiguousarray(product.T)
+
+
+def _sparse(matrix: FloatArray) -> Any:
+    """The nonzero numbers of a matrix; scipy's own conversion passes over it several times."""
+    from scipy import sparse  # costs more to import than the rest of the package
+
+    places = np.flatnonzero(matrix)
+    starts = np.searchsorted(places, np.arange(len(matrix) + 1) * matrix.shape[1])
+    return sparse.csr_array((matrix.reshape(-1)[places], places % matrix.shape[1], starts), shape=matrix.shape)
 
 
 def _sparse_product(matrix: Any, values: FloatArray) -> FloatArray:

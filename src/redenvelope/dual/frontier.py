@@ -1,0 +1,129 @@
+"""The whole curve from the cheapest plan to the plan that ignores cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.dual.price import Point, PriceFunction, RecordedPrice
+from redenvelope.errors import UsageError
+
+__all__ = ["Frontier", "frontier", "refined_frontier"]
+
+FloatArray = NDArray[np.float64]
+
+# A plan this close to the line between its neighbours, relatively, adds nothing to the curve.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """Costs and rewards of the plans at many duals, from the cheapest plan on."""
+
+    duals: FloatArray
+    """[points], falling."""
+    costs: FloatArray
+    """[points]."""
+    rewards: FloatArray
+    """[points]."""
+
+    @cached_property
+    def envelope(self) -> NDArray[np.intp]:
+        """Positions of the points on the least concave curve above all points, by rising cost, [corners].
+
+        It ends at the greatest reward: what costs more and earns less is no plan to make.
+        """
+        order = np.lexsort((-self.rewards, self.costs))
+        corners: list[int] = []
+        for position in order:
+            if corners and self.rewards[position] <= self.rewards[corners[-1]]:
+                continue
+            while len(corners) > 1 and self._slope(corners[-1], position) >= self._slope(*corners[-2:]):
+                corners.pop()
+            if len(corners) == 1 and self.costs[corners[0]] == self.costs[position]:
+                corners.pop()
+            corners.append(int(position))
+        return np.array(corners, dtype=np.intp)
+
+    @property
+    def least_budget(self) -> float:
+        """Cost of the cheapest plan."""
+        return float(self.costs[self.envelope[0]])
+
+    def reward_at(self, budget: float) -> float:
+        """The reward that a budget buys, two plans mixed where none fits exactly."""
+        self._check(budget)
+        return float(np.interp(budget, self.costs[self.envelope], self.rewards[self.envelope]))
+
+    def shadow_price(self, budget: float) -> float:
+        """The reward that one more unit of budget buys; 0 where the budget is more than any plan uses."""
+        self._check(budget)
+        corners = self.envelope
+        right = int(np.searchsorted(self.costs[corners], budget, side="right"))
+        return 0.0 if right == len(corners) else self._slope(corners[right - 1], corners[right])
+
+    def cost_for(self, reward: float) -> float:
+        """The least cost that earns a reward."""
+        costs, rewards = self.costs[self.envelope], self.rewards[self.envelope]
+        if not reward <= rewards[-1]:
+            raise UsageError(f"no plan earns {reward:.6g} a user; the greatest reward is {rewards[-1]:.6g}")
+        return float(np.interp(reward, rewards, costs))
+
+    def _slope(self, left: int, right: int) -> float:
+        return float((self.rewards[right] - self.rewards[left]) / (self.costs[right] - self.costs[left]))
+
+    def _check(self, budget: float) -> None:
+        if not budget >= self.least_budget:
+            raise UsageError(f"no plan is as cheap as {budget:.6g} a user; the least budget is {self.least_budget:.6g}")
+
+
+def frontier(price: PriceFunction, duals: ArrayLike) -> Frontier:
+    """The frontier at given duals [duals] and at 0 and infinity, in one pass."""
+    wanted = np.unique(np.append(np.asarray(duals, dtype=np.float64), [0.0, np.inf]))
+    if not (wanted >= 0).all():
+        raise UsageError("duals must be numbers of at least 0")
+    return _collected(RecordedPrice(price)(wanted))
+
+
+def refined_frontier(price: PriceFunction, count: int = 64) -> Frontier:
+    """The frontier at about `count` duals chosen where the curve bends, in about log2(count) passes.
+
+    Each pass prices the slopes of the chords that stand furthest from the curve; without entropy or noise
+    it ends early when every corner of the curve is known.
+    """
+    if count < 2:
+        raise UsageError(f"a frontier needs at least 2 points, not {count}")
+    recorded = RecordedPrice(price)
+    points = sorted(recorded([0.0, np.inf]), reverse=True)
+    known: set[float] = set()
+    while len(points) < count:
+        chords = _open_chords(points, known)
+        # A pass adds at most as many points as there are, so that later ones go where the curve bends.
+        slopes = [slope for _, slope in chords[: count - len(points)]]
+        if not slopes:
+            break
+        known.update(slopes)
+        points = sorted(points + recorded(slopes), reverse=True)
+    return _collected(points)
+
+
+def _open_chords(points: list[Point], known: set[float]) -> list[tuple[float, float]]:
+    """(height, slope) of chords with room for a plan above them, the highest first."""
+    chords = []
+    for right, left in zip(points[1:], points[:-1], strict=True):
+        rise, run = right.reward - left.reward, right.cost - left.cost
+        if run <= _ROUNDING * abs(right.cost) or rise <= _ROUNDING * abs(right.reward):
+            continue
+        slope = rise / run
+        if right.dual < slope < left.dual and slope not in known:
+            # Both ends' tangents pass above the curve: the area left bounds what a new point can add.
+            chords.append((min(rise - right.dual * run, run * min(left.dual, 1e300) - rise), slope))
+    return sorted(chords, reverse=True)
+
+
+def _collected(points: list[Point]) -> Frontier:
+    duals, costs, rewards = np.array(sorted(points, reverse=True)).T
+    return Frontier(duals, costs, rewards)

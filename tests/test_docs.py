@@ -39,3 +39,10 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     if blocks:
         subprocess.run([sys.executable, "-c", "\n".join(blocks)], check=True, cwd=tmp_path, timeout=120)
+
+
+def test_every_test_that_the_documentation_names_exists() -> None:
+    named = [name for page in PAGES for name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8"))]
+    assert named
+    for path, function in named:
+        assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{function}"

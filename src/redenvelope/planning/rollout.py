@@ -1,0 +1,216 @@
+"""What a planner's policy costs and earns in its own model, as sums that batches of users add up to.
+
+A tree that reaches the last step knows its policy's cost and reward. One that does not is planned anew at
+every step: its policy is followed through the model until the last tree reaches the end. Actions on the
+way are drawn with the same random number for every dual, so that the differences between duals are not
+noise; what a step costs and earns is averaged over the draw. Without entropy nothing is random, and the
+result is exact for the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.models.environment import EnvironmentModel
+from redenvelope.planning.backup import checked_duals
+from redenvelope.planning.batches import calls
+from redenvelope.planning.checks import checked_eligible, checked_states, checked_steps_left
+from redenvelope.planning.tree import TreePlanner
+
+__all__ = ["ModelPrice", "PriceSums", "price_sums"]
+
+FloatArray = NDArray[np.float64]
+
+# Users times duals followed at once: each may have come to a state of its own, with a tree of its own.
+_PATHS_AT_ONCE = 2**14
+
+# The odd constant of splitmix64; keeps a name or step of zero from mixing to zero.
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, eq=False)
+class PriceSums:
+    """Sums over users, of float64; those of disjoint sets of users merge into those of their union."""
+
+    users: int
+    costs: FloatArray
+    """[duals]."""
+    squared_costs: FloatArray
+    """[duals]."""
+    rewards: FloatArray
+    """[duals]."""
+    squared_rewards: FloatArray
+    """[duals]."""
+
+    def merge(self, other: PriceSums) -> PriceSums:
+        """The sums over both sets of users."""
+        return PriceSums(
+            self.users + other.users,
+            self.costs + other.costs,
+            self.squared_costs + other.squared_costs,
+            self.rewards + other.rewards,
+            self.squared_rewards + other.squared_rewards,
+        )
+
+    def means(self) -> tuple[FloatArray, FloatArray]:
+        """Mean cost and mean reward a user, both [duals]."""
+        return self.costs / self.users, self.rewards / self.users
+
+    def standard_errors(self) -> tuple[FloatArray, FloatArray]:
+        """Of the mean cost and the mean reward as estimates for the population, both [duals]."""
+        return (
+            _standard_error(self.users, self.costs, self.squared_costs),
+            _standard_error(self.users, self.rewards, self.squared_rewards),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPrice:
+    """A price function: the mean cost and reward, in the model, of a planner's policy at each dual."""
+
+    planner: TreePlanner
+    states: NDArray[np.float32]
+    """First states, [users, width]."""
+    steps_left: NDArray[np.intp] | int | None = None
+    """Steps left at those states, one number or [users]; None is the whole campaign."""
+    eligible: NDArray[np.bool_] | None = None
+    """[users, actions]; None allows all."""
+    seed: int = 0
+    """Of the actions drawn on the way; matters only with entropy and a horizon short of the campaign."""
+
+    def __call__(self, duals: FloatArray, /) -> tuple[FloatArray, FloatArray]:
+        """Mean costs and rewards, both [duals]."""
+        return self.sums(duals).means()
+
+    def sums(self, duals: ArrayLike, users: slice = slice(None)) -> PriceSums:
+        """The sums of some of the users; merged over parts they are those of all."""
+        left = self.planner.steps if self.steps_left is None else self.steps_left
+        names = np.arange(len(self.states))[users]
+        mask = None if self.eligible is None else self.eligible[users]
+        left = np.broadcast_to(left, (len(self.states),))[users]
+        return price_sums(self.planner, self.states[users], left, duals, mask, names, self.seed)
+
+
+def price_sums(
+    planner: TreePlanner,
+    states: ArrayLike,
+    steps_left: ArrayLike,
+    duals: ArrayLike,
+    eligible: ArrayLike | None = None,
+    users: NDArray[np.integer] | None = None,
+    seed: int = 0,
+) -> PriceSums:
+    """Follow the policy at each dual [duals] from states [users, width] to the campaign's end.
+
+    `users` [users] are whole numbers that name the users: a user draws the same actions in any batch.
+    """
+    rows = checked_states(states, planner.columns)
+    left = checked_steps_left(steps_left, len(rows), planner.steps)
+    mask = checked_eligible(eligible, len(rows), planner.model.actions)
+    names = np.arange(len(rows)) if users is None else np.asarray(users)
+    prices = checked_duals(duals)
+    zero = np.zeros(len(prices))
+    parts = [PriceSums(0, zero, zero, zero, zero)]
+    for steps in np.unique(left):
+        alike = np.flatnonzero(left == steps)
+        size = max(1, _PATHS_AT_ONCE // len(prices)) if steps > planner.depth else max(1, len(alike))
+        for start in range(0, len(alike), size):
+            part = alike[start : start + size]
+            allowed = None if mask is None else mask[part]
+            costs, rewards = _follow(planner, rows[part], int(steps), prices, allowed, names[part], seed)
+            parts.append(_sums(costs, rewards))
+    return reduce(PriceSums.merge, parts)
+
+
+def _follow(
+    planner: TreePlanner,
+    states: NDArray[np.float32],
+    steps_left: int,
+    duals: NDArray[np.float32],
+    eligible: NDArray[np.bool_] | None,
+    names: NDArray[np.integer],
+    seed: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Cost and reward to go of every user at every dual, both [users, duals]."""
+    users, columns = len(states), np.arange(len(duals))
+    costs, rewards = np.zeros((users, len(duals))), np.zeros((users, len(duals)))
+    # Duals under which a user was sent the same are in the same state: one tree serves them all.
+    owner = np.arange(users)  # [places]
+    place = np.repeat(owner[:, None], len(duals), axis=1)  # [users, duals]
+    weight = 1.0
+    for left in range(steps_left, planner.depth, -1):
+        allowed = None if eligible is None else eligible[owner]
+        probabilities = planner.plan(states, left, duals, allowed).probabilities
+        taken = np.asarray(probabilities, dtype=np.float64)[place, columns]
+        step_rewards, step_costs, successors = _step(planner.model, states)
+        rewards += weight * (taken * step_rewards[place]).sum(axis=2)
+        costs += weight * (taken * step_costs[place]).sum(axis=2)
+        weight *= planner.discount
+        actions = _draw(taken, _uniforms(seed, names, left))
+        moves, place = np.unique(place * planner.model.actions + actions, return_inverse=True)
+        place = place.reshape(users, len(duals))
+        parents, moved = np.divmod(moves, planner.model.actions)
+        states, owner = successors[parents, moved], owner[parents]
+    allowed = None if eligible is None else eligible[owner]
+    last_costs, last_rewards = planner.worth(states, min(steps_left, planner.depth), duals, allowed)
+    return costs + weight * last_costs[place, columns], rewards + weight * last_rewards[place, columns]
+
+
+def _draw(probabilities: FloatArray, uniforms: FloatArray) -> NDArray[np.intp]:
+    """One action for each user and dual: [users, duals, actions], [users] -> [users, duals].
+
+    A user's number is the same for all duals, so that a small change of the dual changes few draws.
+    """
+    cumulative = probabilities.cumsum(axis=2)
+    # Divided by its last entry, so that rounding never leaves a number above the last action's share.
+    cumulative /= cumulative[:, :, -1:]
+    return np.asarray((cumulative <= uniforms[:, None, None]).sum(axis=2), dtype=np.intp)
+
+
+def _uniforms(seed: int, names: NDArray[np.integer], step: int) -> FloatArray:
+    """A number in [0, 1) for each user, [users], which depends on seed, user and step alone."""
+    mixed = np.full(len(names), np.uint64(seed % 2**64))
+    for part in (names.astype(np.uint64), np.uint64(step)):
+        mixed = _mix(mixed ^ _mix(part + np.uint64(_GOLDEN)))
+    return np.asarray((mixed >> np.uint64(11)) * 2.0**-53)
+
+
+def _mix(words: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+    """The finaliser of the splitmix64 generator: every bit of the input reaches every bit of the output."""
+    mixed = np.atleast_1d(np.asarray(words, dtype=np.uint64))
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+def _sums(costs: FloatArray, rewards: FloatArray) -> PriceSums:
+    """Over the users of [users, duals]."""
+    return PriceSums(
+        len(costs), costs.sum(axis=0), (costs**2).sum(axis=0), rewards.sum(axis=0), (rewards**2).sum(axis=0)
+    )
+
+
+def _standard_error(users: int, sums: FloatArray, squares: FloatArray) -> FloatArray:
+    spread = np.maximum(squares - sums**2 / users, 0.0) / max(users - 1, 1)
+    return np.asarray(np.sqrt(spread / users))
+
+
+def _step(model: EnvironmentModel, states: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """Rewards and costs, [places, actions], and successors, [places, actions, width], of [places, width]."""
+    parts = [
+        [np.asarray(array)[: part.stop - part.start] for array in _step_compiled(model, jnp.asarray(rows[0]))]
+        for part, rows, _ in calls(states)
+    ]
+    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+@eqx.filter_jit
+def _step_compiled(model: EnvironmentModel, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return (*model.outcomes(states), model.successors(states))

@@ -1,0 +1,87 @@
+"""The temperature has a scale: how much of it the differences between actions can bear."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.errors import UsageError
+
+__all__ = ["DEFAULT_SHARE", "entropy_cost", "entropy_loss", "suggest_temperature", "value_at_stake"]
+
+FloatArray = NDArray[np.float64]
+
+# Entropy may lose this share of what choosing for each user is worth.
+DEFAULT_SHARE = 0.01
+
+# Halvings of a bracket that spans 2^60 temperatures: far below what a change of temperature could matter.
+_HALVINGS = 60
+
+
+def suggest_temperature(q: ArrayLike, share: float = DEFAULT_SHARE) -> float:
+    """The largest temperature whose randomness loses at most `share` of the value at stake.
+
+    `q` [users, actions] are action values without entropy at a representative dual, one near the budget:
+    there the differences between actions are those that the plan will have to tell apart. The result
+    scales with `q`; it is 0 where all actions are worth the same to everyone.
+    """
+    if not 0 < share < 1:
+        raise UsageError(f"share must be between 0 and 1, not {share}")
+    values = _checked(q)
+    allowed = share * value_at_stake(values)
+    if allowed <= 0:
+        return 0.0
+    # The loss never falls with the temperature. At temperature T it is at most (actions - 1) * T / e, from
+    # x exp(-x) <= 1/e, so the answer lies above `low`; at `high` the policy is as good as uniform.
+    low = float(allowed) / values.shape[1]
+    high = low * 2.0**_HALVINGS
+    for _ in range(_HALVINGS):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if entropy_loss(values, middle) <= allowed else (low, middle)
+    return float(low)
+
+
+def value_at_stake(q: ArrayLike) -> float:
+    """What choosing for each user adds, a user, to the best single action for all: [users, actions].
+
+    Where users are all alike, what the best action adds to a random one.
+    """
+    values = _checked(q)
+    best = values.max(axis=1).mean()
+    over_random = best - np.where(np.isfinite(values), values, 0.0).sum() / np.isfinite(values).sum()
+    everyone = np.isfinite(values).all(axis=0)
+    if not everyone.any():
+        return float(over_random)
+    over_single = best - values[:, everyone].mean(axis=0).max()
+    # Below a thousandth the users differ by less than a model can tell: as good as alike.
+    return float(over_single if over_single > 1e-3 * over_random else over_random)
+
+
+def entropy_loss(q: ArrayLike, temperature: float) -> float:
+    """Mean value lost a user by drawing actions with probability ∝ exp(q / temperature): [users, actions]."""
+    values = _checked(q)
+    behind = values.max(axis=1, keepdims=True) - values
+    weights = np.exp(-behind / temperature)
+    behind = np.where(np.isfinite(behind), behind, 0.0)
+    return float(((weights * behind).sum(axis=1) / weights.sum(axis=1)).mean())
+
+
+def entropy_cost(
+    hard_costs: ArrayLike, hard_rewards: ArrayLike, soft_costs: ArrayLike, soft_rewards: ArrayLike
+) -> FloatArray:
+    """Reward that entropy costs at each soft point, [soft]: the hard frontier at equal cost, less the soft.
+
+    Costs and rewards [hard] at temperature 0 and [soft] above it are prices over a grid of duals, in the
+    same model. Between two hard points lies their mixture; past the dearest, spending less is allowed.
+    """
+    costs, rewards = np.asarray(hard_costs, dtype=np.float64), np.asarray(hard_rewards, dtype=np.float64)
+    order = np.lexsort((rewards, costs))
+    frontier = np.interp(np.asarray(soft_costs, dtype=np.float64), costs[order], rewards[order])
+    return np.asarray(frontier - np.asarray(soft_rewards, dtype=np.float64))
+
+
+def _checked(q: ArrayLike) -> FloatArray:
+    values = np.asarray(q, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] == 0:
+        raise UsageError(f"q must be [users, actions] with at least one user, not of shape {values.shape}")
+    return values

@@ -1,0 +1,212 @@
+"""The tree planner: what every first action is worth, for any number of users and duals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.errors import ModelError, UsageError
+from redenvelope.models.environment import EnvironmentModel
+from redenvelope.planning.backup import Backup, Terms, backup_terms, make_terms
+from redenvelope.planning.batches import calls, in_counted_batches, users_per_batch
+from redenvelope.planning.checks import checked_eligible, checked_states, checked_steps_left
+from redenvelope.planning.expand import grow
+from redenvelope.planning.thinned import NODE_LIMIT, Branching, fit_branching
+
+__all__ = ["PlannedValues", "TreePlanner"]
+
+FloatArray = NDArray[np.float64]
+
+
+class PlannedValues(NamedTuple):
+    """A `Backup` in numpy: all [users, duals, actions]."""
+
+    q: NDArray[np.float32]
+    """Penalised reward to go (and entropy bonus of later steps); -inf if not eligible."""
+    probabilities: NDArray[np.float32]
+    """Of each first action."""
+    reward_to_go: NDArray[np.float32]
+    """Reward of the action and of the policy after it, without entropy bonus."""
+    cost_to_go: NDArray[np.float32]
+    """Cost of the action and of the policy after it."""
+
+
+@dataclass(frozen=True, eq=False)
+class TreePlanner:
+    """Plans `horizon` steps ahead in a learned model, never past the campaign's last step."""
+
+    model: EnvironmentModel
+    horizon: int
+    """Steps planned ahead; 1 is the constrained bandit."""
+    temperature: float
+    """Weight of the entropy bonus; 0 takes the best action."""
+    steps: int
+    """Steps of the campaign."""
+    discount: float = 1.0
+    node_limit: int = NODE_LIMIT
+    """Nodes a user at the deepest level; a larger tree is thinned."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a state, for error messages."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("horizon", 1), ("steps", 1), ("node_limit", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if not (np.isfinite(self.temperature) and self.temperature >= 0):
+            raise UsageError(f"temperature must be zero or a positive number, not {self.temperature}")
+        if not 0 < self.discount <= 1:
+            raise UsageError(f"discount must be above 0 and at most 1, not {self.discount}")
+
+    @cached_property
+    def branching(self) -> Branching:
+        """The shape of the tree of a user at the first step."""
+        return fit_branching(self.model.actions, min(self.horizon, self.steps), self.node_limit)
+
+    @property
+    def depth(self) -> int:
+        """Steps that are really planned ahead while that many are left."""
+        return self.branching.depth
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the planner does other than it was told, in words for its user."""
+        notes = []
+        if self.horizon > self.steps:
+            notes.append(
+                f"the horizon of {self.horizon} steps is longer than the campaign: "
+                f"planning to its last step, {self.steps} ahead"
+            )
+        wanted = min(self.horizon, self.steps)
+        if self.depth < wanted:
+            notes.append(
+                f"a tree of {wanted} steps is too large for {self.node_limit} nodes a user: "
+                f"planning {self.depth} steps ahead"
+            )
+        if not self.branching.is_full:
+            notes.append(
+                f"a full tree is too large for {self.node_limit} nodes a user: past the first step "
+                f"{self.branching.branches} of {self.model.actions} actions are followed, the futures of "
+                "the others are interpolated"
+            )
+        return tuple(notes)
+
+    def plan(
+        self,
+        states: ArrayLike,
+        steps_left: ArrayLike,
+        duals: ArrayLike,
+        eligible: ArrayLike | None = None,
+    ) -> PlannedValues:
+        """Plan for states [users, width] with steps left, a number or [users], at duals [duals].
+
+        `eligible` [users, actions] rules actions out at every step of a user's tree.
+        """
+        return PlannedValues(*self._apply(_everything, states, steps_left, duals, eligible))
+
+    def worth(
+        self,
+        states: ArrayLike,
+        steps_left: ArrayLike,
+        duals: ArrayLike,
+        eligible: ArrayLike | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Cost and reward, both [users, duals], of following the tree's policy to the tree's end."""
+        costs, rewards = self._apply(_cost_and_reward, states, steps_left, duals, eligible)
+        return costs.astype(np.float64), rewards.astype(np.float64)
+
+    def _apply(
+        self,
+        finish: Callable[[Backup], tuple[jax.Array, ...]],
+        states: ArrayLike,
+        steps_left: ArrayLike,
+        duals: ArrayLike,
+        eligible: ArrayLike | None,
+    ) -> tuple[NDArray[np.float32], ...]:
+        """What `finish` keeps of every user's backup, users in their order; arrays [users, duals, ...]."""
+        rows = checked_states(states, self.columns)
+        left = checked_steps_left(steps_left, len(rows), self.steps)
+        mask = checked_eligible(eligible, len(rows), self.model.actions)
+        terms, order = make_terms(duals, self.temperature, self.discount)
+        if len(rows) == 0:
+            one = self._apply(finish, np.zeros((1, rows.shape[1])), 1, duals, None)
+            return tuple(array[:0] for array in one)
+        depths = np.minimum(left, self.depth)
+        results: list[NDArray[np.float32]] = []
+        for depth in np.unique(depths):
+            shape = self.branching.at_depth(int(depth))
+            alike = np.flatnonzero(depths == depth)
+            for part, index, count in calls(alike, users_per_batch(shape.deepest_nodes)):
+                chosen = None if mask is None else jnp.asarray(mask[index])
+                arrays = _compiled(finish, self.model, jnp.asarray(rows[index]), chosen, count, terms, shape)
+                _store(results, arrays, alike[part], len(rows), order)
+        _check_predictions(results[-2:])
+        return tuple(results)
+
+
+def _store(
+    results: list[NDArray[np.float32]],
+    arrays: tuple[jax.Array, ...],
+    users: NDArray[np.intp],
+    rows: int,
+    order: NDArray[np.intp],
+) -> None:
+    """Put a call's arrays [batches, batch, duals, ...] where its users belong in the results.
+
+    `results` is empty before the first call; the calls tell what shapes it has to have.
+    """
+    if not results:
+        results.extend(np.empty((rows, len(order), *array.shape[3:]), np.float32) for array in arrays)
+    for result, array in zip(results, arrays, strict=True):
+        flat = np.asarray(array).reshape(-1, *array.shape[2:])
+        result[users] = flat[: len(users), order]
+
+
+@eqx.filter_jit
+def _compiled(
+    finish: Callable[[Backup], tuple[jax.Array, ...]],
+    model: EnvironmentModel,
+    states: jax.Array,
+    eligible: jax.Array | None,
+    count: NDArray[np.int32],
+    terms: Terms,
+    branching: Branching,
+) -> tuple[jax.Array, ...]:
+    """Grow and back up one batch after another, so that no tree ever leaves the cache.
+
+    Takes states [batches, users, width] and eligible [batches, users, actions]; arrays come out as
+    [batches, users, duals, ...].
+    """
+
+    def batch(rows: tuple[jax.Array, jax.Array | None]) -> tuple[jax.Array, ...]:
+        return finish(backup_terms(grow(model, rows[0], branching.shares()), terms, rows[1]))
+
+    return in_counted_batches(batch, (states, eligible), jnp.asarray(count))
+
+
+def _everything(backup: Backup) -> tuple[jax.Array, ...]:
+    return tuple(backup)
+
+
+def _cost_and_reward(backup: Backup) -> tuple[jax.Array, ...]:
+    """[users, duals] each."""
+    mean_cost = (backup.probabilities * backup.cost_to_go).sum(axis=2)
+    return mean_cost, (backup.probabilities * backup.reward_to_go).sum(axis=2)
+
+
+def _check_predictions(arrays: Sequence[NDArray[np.float32]]) -> None:
+    """Costs and rewards to go, [users, duals, ...]."""
+    for array in arrays:
+        if not np.isfinite(array).all():
+            user = int(np.argwhere(~np.isfinite(array))[0][0])
+            raise ModelError(
+                f"the model's predictions for row {user} of the states are not finite numbers, although the "
+                "state is; the model may have diverged in training, or the state lies far outside its data"
+            )

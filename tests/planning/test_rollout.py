@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from redenvelope.finite.induction import exact_price
+from redenvelope.planning import rollout
+from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.tree import TreePlanner
+
+DUALS = np.array([0.0, 0.4, 1.0, np.inf])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+def test_a_tree_to_the_end_is_exact(table_world, every_state, temperature):
+    model, problem = table_world(0, steps=4)
+    price = ModelPrice(TreePlanner(model, 4, temperature, 4), every_state(problem))
+    costs, rewards = price(DUALS)
+    exact_costs, exact_rewards = exact_price(problem, temperature)(DUALS)
+    assert costs.dtype == np.float64
+    np.testing.assert_allclose(costs, exact_costs, rtol=1e-5)
+    np.testing.assert_allclose(rewards, exact_rewards, rtol=1e-5)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3])
+def test_hard_short_horizon_is_exact(table_world, every_state, horizon):
+    model, problem = table_world(1, steps=5)
+    costs, rewards = ModelPrice(TreePlanner(model, horizon, 0.0, 5), every_state(problem))(DUALS)
+    exact_costs, exact_rewards = exact_price(problem, 0.0, lookahead=horizon)(DUALS)
+    np.testing.assert_allclose(costs, exact_costs, rtol=1e-5)
+    np.testing.assert_allclose(rewards, exact_rewards, rtol=1e-5)
+
+
+def test_soft_short_horizon_is_unbiased(table_world, every_state):
+    model, problem = table_world(2, steps=5)
+    states = np.repeat(every_state(problem), 1500, axis=0)
+    price = ModelPrice(TreePlanner(model, 2, 0.5, 5), states, seed=3)
+    sums = price.sums(DUALS)
+    exact = exact_price(problem, 0.5, lookahead=2)(DUALS)
+    for mean, error, truth in zip(sums.means(), sums.standard_errors(), exact, strict=True):
+        # First states are not drawn here, so the standard error is an upper bound; 4 of them is beyond chance.
+        assert (np.abs(mean - truth) < 4 * error + 1e-5).all()
+
+
+def test_parts_merge_into_the_whole(network_world, monkeypatch):
+    model, states = network_world(0, users=60)
+    left = np.random.default_rng(0).integers(1, 6, size=60)
+    price = ModelPrice(TreePlanner(model, 2, 0.1, 5), states, left, seed=1)
+    whole = price.sums(DUALS)
+    monkeypatch.setattr(rollout, "_PATHS_AT_ONCE", 20)
+    merged = price.sums(DUALS, slice(0, 23)).merge(price.sums(DUALS, slice(23, None)))
+    assert merged.users == whole.users == 60
+    for name in ("costs", "squared_costs", "rewards", "squared_rewards"):
+        np.testing.assert_allclose(getattr(merged, name), getattr(whole, name), rtol=1e-5)
+
+
+def test_discount_is_the_same_near_and_far(table_world, every_state):
+    # Horizon 1 in a one-state world: five times the same step, discounted.
+    model, problem = table_world(0, states=1, steps=5)
+    costs, _ = ModelPrice(TreePlanner(model, 1, 0.0, 5, discount=0.5), every_state(problem))([1.0])
+    best = np.argmax(problem.rewards[0] - problem.costs[0])
+    assert costs[0] == pytest.approx(problem.costs[0, best] * (1 - 0.5**5) / 0.5, rel=1e-5)
+
+
+def test_eligible_is_kept_on_the_way(network_world):
+    model, states = network_world(1, users=20)
+    mask = np.zeros((20, 5), dtype=bool)
+    mask[:, 0] = True  # costs nothing and earns nothing
+    costs, rewards = ModelPrice(TreePlanner(model, 1, 0.1, 4), states, eligible=mask)([0.0])
+    assert costs[0] == pytest.approx(0, abs=1e-6)
+    assert rewards[0] == pytest.approx(0, abs=1e-6)
+
+
+def test_common_numbers_make_close_duals_agree(network_world):
+    model, states = network_world(2, users=200)
+    price = ModelPrice(TreePlanner(model, 1, 0.3, 4), states)
+    costs, _ = price([0.5, 0.5001])
+    assert abs(costs[0] - costs[1]) < 2e-3
+
+
+def test_uniform_numbers_are_uniform_and_repeat():
+    names = np.arange(200_000)
+    numbers = rollout._uniforms(5, names, 3)
+    counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
+    # Chi-squared with 19 degrees of freedom: 99.9 % are below 43.8.
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 43.8
+    np.testing.assert_array_equal(rollout._uniforms(5, names[100:200], 3), numbers[100:200])
+    other_step, other_seed = rollout._uniforms(5, names, 2), rollout._uniforms(6, names, 3)
+    for other in (other_step, other_seed, np.roll(numbers, 1)):
+        # A correlation of 200,000 independent pairs has standard deviation 0.0022.
+        assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.01

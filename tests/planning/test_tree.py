@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from redenvelope.errors import ModelError, UsageError
+from redenvelope.finite.induction import backward_induction
+from redenvelope.planning import batches
+from redenvelope.planning.backup import backup
+from redenvelope.planning.expand import expand
+from redenvelope.planning.tree import TreePlanner
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.1])
+def test_ragged_steps_left(table_world, every_state, temperature):
+    model, problem = table_world(0, steps=4)
+    planner = TreePlanner(model, horizon=4, temperature=temperature, steps=4)
+    duals = [0.5, np.inf, 0.0]
+    states = np.tile(every_state(problem), (4, 1))
+    left = np.repeat([3, 1, 4, 2], problem.states)
+    plan = planner.plan(states, left, duals)
+    exact = backward_induction(problem, duals, temperature).probabilities  # [duals, steps, states, actions]
+    for row in range(len(states)):
+        expected = exact[:, 4 - left[row], int(states[row, 0])]
+        np.testing.assert_allclose(plan.probabilities[row], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_short_horizon_is_lookahead(table_world, every_state):
+    model, problem = table_world(1, steps=5)
+    planner = TreePlanner(model, horizon=2, temperature=0.2, steps=5)
+    exact = backward_induction(problem, [0.7], 0.2, lookahead=2).probabilities
+    for left in (5, 3, 2, 1):
+        plan = planner.plan(every_state(problem), left, [0.7])
+        np.testing.assert_allclose(plan.probabilities[:, 0], exact[0, 5 - left], rtol=1e-5, atol=1e-5)
+
+
+def test_worth_is_the_mean_of_the_plan(network_world):
+    model, states = network_world(0, users=50)
+    planner = TreePlanner(model, horizon=3, temperature=0.1, steps=3)
+    plan = planner.plan(states, 3, [0.2, 1.0, np.inf])
+    costs, rewards = planner.worth(states, 3, [0.2, 1.0, np.inf])
+    assert costs.dtype == rewards.dtype == np.float64
+    np.testing.assert_allclose(costs, (plan.probabilities * plan.cost_to_go).sum(axis=2), rtol=1e-5)
+    np.testing.assert_allclose(rewards, (plan.probabilities * plan.reward_to_go).sum(axis=2), rtol=1e-5)
+
+
+def test_calls_and_filling_change_nothing(network_world, monkeypatch):
+    model, states = network_world(3, users=150)
+    planner = TreePlanner(model, horizon=3, temperature=0.1, steps=3)
+    direct = backup(expand(model, states, 3), [0.5, 2.0], 0.1)
+    monkeypatch.setattr(batches, "USERS_PER_CALL", 64)
+    plan = planner.plan(states, 3, [0.5, 2.0])
+    for planned, expected in zip(plan, direct, strict=True):
+        np.testing.assert_allclose(planned, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_eligible_reaches_each_users_own_tree(network_world):
+    model, states = network_world(4, users=30)
+    mask = np.random.default_rng(0).uniform(size=(30, 5)) < 0.6
+    mask[:, 0] = True
+    planner = TreePlanner(model, horizon=3, temperature=0.0, steps=3)
+    plan = planner.plan(states, 3, [0.3], mask)
+    direct = backup(expand(model, states, 3), [0.3], 0.0, mask)
+    np.testing.assert_allclose(plan.reward_to_go, direct.reward_to_go, rtol=1e-4, atol=1e-5)
+    assert np.all(plan.probabilities[:, 0][~mask] == 0)
+
+
+def test_no_users_is_an_empty_plan(network_world):
+    model, states = network_world(0)
+    planner = TreePlanner(model, horizon=2, temperature=0.1, steps=2)
+    assert planner.plan(states[:0], 2, [0.0, 1.0]).q.shape == (0, 2, 5)
+
+
+def test_not_a_number_is_named(network_world):
+    model, states = network_world(0)
+    states = states.copy()
+    states[7, 2] = np.nan
+    named = TreePlanner(model, 2, 0.0, 2, columns=("age", "visits", "balance", "a", "b", "c"))
+    with pytest.raises(ModelError, match="row 7 of the states holds nan in column 'balance'"):
+        named.plan(states, 2, [1.0])
+    states[9, 4] = np.inf
+    unnamed = TreePlanner(model, 2, 0.0, 2)
+    with pytest.raises(ModelError, match=r"row 7 .* column 2, and 1 more"):
+        unnamed.plan(states, 2, [1.0])
+
+
+def test_a_model_that_diverged_is_named(table_world):
+    model, _ = table_world(0)
+    broken = type(model)(model.rewards.at[3, 1].set(jnp.nan), model.costs, model.following)
+    with pytest.raises(ModelError, match="row 1 of the states are not finite"):
+        TreePlanner(broken, 1, 0.0, 1).plan([[0.0], [3.0]], 1, [1.0])
+
+
+def test_horizon_past_the_campaign_is_clipped_and_said(table_world, every_state):
+    model, problem = table_world(2, steps=3)
+    long = TreePlanner(model, horizon=9, temperature=0.0, steps=3)
+    assert long.depth == 3
+    assert "longer than the campaign" in long.notes[0]
+    exact = TreePlanner(model, horizon=3, temperature=0.0, steps=3)
+    assert exact.notes == ()
+    for mine, other in zip(
+        long.plan(every_state(problem), 3, [0.5]), exact.plan(every_state(problem), 3, [0.5]), strict=True
+    ):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    ("steps_left", "message"),
+    [(0, "between 1 and the campaign's 3"), (4, "between 1"), (1.5, "whole number"), ([1, 2], "one for each")],
+)
+def test_steps_left_out_of_range(network_world, steps_left, message):
+    model, states = network_world(0)
+    with pytest.raises(UsageError, match=message):
+        TreePlanner(model, 2, 0.0, 3).plan(states, steps_left, [1.0])
+
+
+def test_a_user_without_an_action_is_named(network_world):
+    model, states = network_world(0)
+    mask = np.ones((len(states), 5), dtype=bool)
+    mask[4] = False
+    with pytest.raises(UsageError, match="row 4 has no eligible action"):
+        TreePlanner(model, 2, 0.0, 3).plan(states, 2, [1.0], mask)
+
+
+@pytest.mark.parametrize("wrong", [{"horizon": 0}, {"steps": 0}, {"temperature": -1.0}, {"discount": 0.0}])
+def test_settings_that_make_no_sense(network_world, wrong):
+    model, _ = network_world(0)
+    settings = {"horizon": 1, "temperature": 0.0, "steps": 1} | wrong
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        TreePlanner(model, **settings)

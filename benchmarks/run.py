@@ -1,0 +1,31 @@
+"""Run every benchmark, one after the other, each in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="the full sizes; without it each runs with --quick")
+    parser.add_argument("names", nargs="*", help="only these, e.g. read planning")
+    arguments = parser.parse_args()
+    scripts = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in ("run", "__init__")]
+    wanted = [path for path in scripts if not arguments.names or path.stem in arguments.names]
+    failed = []
+    for path in wanted:
+        print(f"\n== {path.name} ==", flush=True)
+        command = [sys.executable, str(path), *([] if arguments.full else ["--quick"])]
+        if subprocess.run(command).returncode:
+            failed.append(path.name)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -24,9 +24,9 @@ def in_order(table: Table, findings: Findings) -> pl.DataFrame:
     user, step = pl.col("user"), pl.col("step")
     same_user = user == user.shift(1)
     backwards = (user < user.shift(1)) | (same_user & (step < step.shift(1)))
-    disordered = int(frame.select(backwards.sum()).item())
-    if disordered:
-        findings.add("rows_unordered", column="step", count=disordered)
+    disordered = frame.select(backwards.fill_null(False)).to_series()
+    if disordered.any():
+        Table(frame, table.files).report(findings, "rows_unordered", "step", disordered)
         frame = frame.sort("user", "step")
     if frame.select((same_user & (step == step.shift(1))).any()).item():
         frame = _without_copies(Table(frame, table.files), findings)
@@ -38,10 +38,10 @@ def in_order(table: Table, findings: Findings) -> pl.DataFrame:
 def _without_copies(table: Table, findings: Findings) -> pl.DataFrame:
     frame = table.frame
     content = [name for name in frame.columns if name not in (ROW, FILE)]
-    shared = frame.filter(pl.struct("user", "step").is_duplicated())
-    distinct = shared.unique(content, keep="first", maintain_order=True)
-    if len(distinct) < len(shared):
-        findings.add("rows_duplicated", column="step", count=len(shared) - len(distinct))
+    shared = frame.filter(pl.struct("user", "step").is_duplicated()).sort("user", "step", FILE, ROW)
+    copies = shared.select(~pl.struct(content).is_first_distinct()).to_series()
+    Table(shared, table.files).report(findings, "rows_duplicated", "step", copies)
+    distinct = shared.filter(~copies)
     conflict = distinct.select(pl.struct("user", "step").is_duplicated()).to_series()
     Table(distinct, table.files).report(findings, "rows_conflict", "step", conflict)
     return frame.unique(["user", "step"], keep="first", maintain_order=True)

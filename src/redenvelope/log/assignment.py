@@ -13,14 +13,20 @@ from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
 from redenvelope.log.split import user_fractions
 
-__all__ = ["estimate_propensities", "fold_of_rows", "with_estimated_propensities"]
+__all__ = ["can_estimate", "estimate_propensities", "fold_of_rows", "with_estimated_propensities"]
 
 _FOLDS = 5
 _FIT_ROWS = 100_000  # a linear model of a few hundred weights learns little more from further rows
 _PREDICT_ROWS = 100_000
 _MOST_CODES = 50  # static categories with more labels stay out: their one-hots would outnumber the evidence
 _RIDGE = 1e-4
+_TINY_PROPENSITY = 0.001  # as for logged ones, see checks.py
 _SEED = 20_190_003  # folds of its own, unrelated to those of a plan
+
+
+def can_estimate(log: Log) -> bool:
+    """Whether every user has others to be estimated from: the users fall into two folds at least."""
+    return len(np.unique(fold_of_rows(log))) > 1
 
 
 def estimate_propensities(log: Log) -> NDArray[np.float64]:
@@ -42,9 +48,13 @@ def estimate_propensities(log: Log) -> NDArray[np.float64]:
 def with_estimated_propensities(log: Log, findings: Findings) -> Log:
     """The log with cross-fitted propensities, labelled as estimated."""
     findings.add("propensity_estimated", column="propensity", count=len(log))
+    propensity = estimate_propensities(log)
+    tiny = int((propensity < _TINY_PROPENSITY).sum())
+    if tiny:
+        findings.add("propensity_tiny", column="propensity", count=tiny)
     return replace(
         log,
-        propensity=estimate_propensities(log),
+        propensity=propensity,
         propensity_source="estimated",
         findings=findings.sorted(),
     )

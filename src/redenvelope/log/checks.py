@@ -14,6 +14,7 @@ _RARE_ACTION_ROWS = 50
 _MOST_ACTIONS = 1_000
 _TINY_PROPENSITY = 0.001
 _MOSTLY_ZERO = 0.999
+_ROUNDED = 0.02  # relative: a third is often stored as 0.33
 _SURE = 1e-6  # p-value: with millions of rows every honest rounding is "significant" at 5 %
 
 
@@ -57,7 +58,7 @@ def _check_uniform_claim(claimed: float, labels: pl.Series, findings: Findings) 
     from scipy.stats import chisquare
 
     counts = np.array(labels.drop_nulls().value_counts()["count"].to_list(), dtype=np.float64)
-    if len(counts) < 2 or abs(claimed * len(counts) - 1) > 1e-6:
+    if len(counts) < 2 or abs(claimed * len(counts) - 1) > _ROUNDED:
         return
     p_value = float(chisquare(counts).pvalue)
     if p_value < _SURE:

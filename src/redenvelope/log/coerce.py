@@ -5,15 +5,13 @@ from __future__ import annotations
 import polars as pl
 
 from redenvelope.log.findings import Findings
-from redenvelope.log.numbers import to_numbers
-from redenvelope.log.tables import Table, kind_of
+from redenvelope.log.numbers import PLAIN_INTEGER, to_numbers
+from redenvelope.log.tables import TEMPORAL, Table, kind_of
 
 __all__ = ["coerce_action", "coerce_outcome", "coerce_step", "coerce_user"]
 
 _EXACT_FLOAT = 2.0**53
 _STEP_RANGE = 2**31 - 1
-# An id is read as an integer only if writing the integer gives the same text back: "007" stays text.
-_PLAIN_INTEGER = r"^(0|-?[1-9]\d{0,17})$"
 
 
 def coerce_user(table: Table, findings: Findings) -> pl.Series | None:
@@ -24,11 +22,13 @@ def coerce_user(table: Table, findings: Findings) -> pl.Series | None:
     if kind == "integer":
         if users.dtype != pl.UInt64:
             return users.cast(pl.Int64)
-        return users.cast(pl.Int64, strict=False) if users.max() < 2**63 else users.cast(pl.String)  # type: ignore[operator]
+        return users.cast(pl.String)  # some are beyond int64, or they would not be unsigned any more
     if kind == "text":
         text = users.cast(pl.String)
-        whole = text.str.contains(_PLAIN_INTEGER).all()
-        return text.cast(pl.Int64) if whole and text.null_count() < len(text) else text
+        if not text.str.contains(PLAIN_INTEGER).all():
+            return text
+        whole = text.cast(pl.Int64, strict=False)  # nineteen digits may be too many for int64
+        return whole if whole.null_count() == text.null_count() else text
     if kind == "number":
         fractional = (users != users.floor()) | ~users.is_finite()
         table.report(findings, "user_not_integer", "user", fractional.fill_null(False))
@@ -47,7 +47,7 @@ def coerce_step(table: Table, findings: Findings) -> pl.Series | None:
     steps = table.frame["step"]
     table.report(findings, "step_null", "step", steps.is_null())
     kind = kind_of(steps.dtype)
-    if kind == "date":
+    if kind in TEMPORAL:
         table.report(findings, "step_not_integer", "step", steps.is_not_null())
         return None
     numbers = steps.cast(pl.Float64) if kind in ("integer", "boolean") else to_numbers(steps)
@@ -64,11 +64,11 @@ def coerce_step(table: Table, findings: Findings) -> pl.Series | None:
 def coerce_outcome(table: Table, role: str, findings: Findings) -> pl.Series | None:
     """Propensity, reward or cost as float64, every value that is not a finite number reported."""
     values = table.frame[role]
-    if kind_of(values.dtype) == "date":
+    table.report(findings, "value_null", role, values.is_null())
+    if kind_of(values.dtype) in TEMPORAL:
         table.report(findings, "not_a_number", role, values.is_not_null())
         return None
     numbers = to_numbers(values).rename(role)
-    table.report(findings, "value_null", role, values.is_null())
     table.report(findings, "not_a_number", role, numbers.is_null() & values.is_not_null())
     table.report(findings, "value_nan", role, numbers.is_nan().fill_null(False))
     table.report(findings, "value_infinite", role, numbers.is_infinite().fill_null(False))
@@ -86,8 +86,8 @@ def coerce_action(table: Table, findings: Findings) -> tuple[pl.Series, bool] | 
         return actions.cast(pl.String), True
     if kind == "boolean":
         return actions.cast(pl.Int8).cast(pl.String), True
-    if kind == "date":
-        return actions.cast(pl.String), False
+    if kind in TEMPORAL:
+        return actions.dt.to_string("iso"), False
     if kind == "number":
         table.report(findings, "value_nan", "action", actions.is_nan().fill_null(False))
         table.report(findings, "value_infinite", "action", actions.is_infinite().fill_null(False))

@@ -33,9 +33,9 @@ def read_parquet(path: Path, ignored: frozenset[str], findings: Findings) -> pl.
         findings.add("file_truncated", file=path.name, reason="a parquet file begins and ends with PAR1")
         return None
     try:
-        names = list(pl.read_parquet_schema(path))
-        wanted = [name for name in names if name not in ignored]
-        frame = pl.read_parquet(path, columns=wanted, row_index_name=ROW, row_index_offset=1)
+        # A file of this very name: brackets in it are no pattern.
+        scan = pl.scan_parquet(path, row_index_name=ROW, row_index_offset=1, glob=False)
+        frame = scan.drop([name for name in scan.collect_schema() if name in ignored]).collect()
     # The decoder panics on some damaged files; a panic is no Exception, but it is a damaged file all the same.
     except (
         pl.exceptions.PolarsError,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from pathlib import Path
 
@@ -32,12 +33,29 @@ def read_delimited(path: Path, findings: Findings) -> pl.DataFrame | None:
     delimiter = _delimiter(header_line.decode("utf-8"))
     if delimiter != ",":
         findings.add("delimiter", file=path.name, delimiter=_DELIMITERS[delimiter])
-    header = next(csv.reader([header_line.decode("utf-8").rstrip("\r")], delimiter=delimiter), [])
-    names = _column_names(header, path, findings)
-    if names is None or not _is_rectangular(content, len(header), delimiter, path, findings):
+    try:
+        header = next(csv.reader([header_line.decode("utf-8")], delimiter=delimiter), [])
+    except csv.Error as error:  # a name longer than any name is: this is no table
+        findings.add("file_truncated", file=path.name, reason=error)
         return None
-    frame = _parse(content, names, delimiter, path, findings)
-    if frame is not None and frame.is_empty():
+    names = _column_names(header, path, findings)
+    # A quote quotes only at the start of a field; in 5" it is a character like any other.
+    quoted = re.search(f'(^|[\n{delimiter}])"'.encode(), content) is not None
+    count_rows = _count_quoted_rows if quoted else _count_rows
+    if names is None or (rows := count_rows(content, len(header), delimiter, path, findings)) is None:
+        return None
+    frame = _parse(content, names, delimiter, quoted, rows)
+    if frame is None:
+        findings.add("csv_unclosed_quote", file=path.name)
+        return None
+    unnamed = [name for name in frame.columns if name.startswith("\0") and name != ROW]
+    if unnamed:
+        findings.add("column_unnamed", file=path.name, count=len(unnamed))
+        frame = frame.drop(unnamed)
+    if delimiter != ",":
+        frame = _with_decimal_points(frame, path, findings)
+    frame = frame.filter(~pl.all_horizontal(pl.exclude(ROW).is_null()))
+    if frame.is_empty():
         findings.add("file_no_rows", file=path.name)
         return None
     return frame
@@ -62,23 +80,29 @@ def _content(path: Path, findings: Findings) -> bytes | None:
     if not content.strip():
         findings.add("file_empty", file=path.name)
         return None
-    if not _is_text(content):
-        findings.add("file_undecodable", file=path.name)
+    undecodable = _undecodable(content)
+    if undecodable >= 0:
+        row = content.count(b"\n", 0, undecodable)
+        findings.add(
+            "file_undecodable",
+            file=path.name,
+            rows=[row] if row else [],
+            examples=[content[undecodable : undecodable + 10]],
+        )
         return None
     if b"\r" in content:
         findings.add("carriage_returns", file=path.name)
         content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return content
+    return content.strip(b"\n")
 
 
-def _is_text(content: bytes) -> bool:
-    if b"\0" in content:  # UTF-16, or no text at all
-        return False
+def _undecodable(content: bytes) -> int:
+    """Place of the first byte that is no UTF-8 text, or −1."""
     try:
         content.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    except UnicodeDecodeError as error:
+        return error.start
+    return content.find(b"\0")  # UTF-16, or no text at all
 
 
 def _delimiter(header: str) -> str:
@@ -94,75 +118,71 @@ def _column_names(header: list[str], path: Path, findings: Findings) -> list[str
     return None if twice else names
 
 
-def _is_rectangular(content: bytes, width: int, delimiter: str, path: Path, findings: Findings) -> bool:
-    """Whether every row has as many fields as the header; parsers fill short rows silently, so we count."""
-    if b'"' in content:
-        return _quoted_is_rectangular(content, width, delimiter, path, findings)
+def _count_rows(content: bytes, width: int, delimiter: str, path: Path, findings: Findings) -> int | None:
+    """Rows below the header; None if any has not the header's fields: parsers fill them silently, so we count."""
     bytes_ = np.frombuffer(content, dtype=np.uint8)
-    ends = np.flatnonzero(bytes_ == ord("\n"))
-    if not len(ends) or ends[-1] != len(bytes_) - 1:
-        ends = np.append(ends, len(bytes_))
+    ends = np.append(np.flatnonzero(bytes_ == ord("\n")), len(bytes_))
     delimiters = np.flatnonzero(bytes_ == ord(delimiter))
     fields = np.diff(np.searchsorted(delimiters, ends), prepend=0) + 1
     blank = np.diff(ends, prepend=-1) == 1
     bad = np.flatnonzero((fields != width) & ~blank)
     if len(bad):
         _report_ragged(bad.tolist(), width, path, findings)
-    return not len(bad)
+        return None
+    return len(ends) - 1
 
 
-def _quoted_is_rectangular(content: bytes, width: int, delimiter: str, path: Path, findings: Findings) -> bool:
-    # A quoted field may hold delimiters and line ends: only a real parser can count.
+def _count_quoted_rows(content: bytes, width: int, delimiter: str, path: Path, findings: Findings) -> int | None:
+    """The same where quoted fields may hold delimiters and line ends: only a real parser can count."""
     limit = csv.field_size_limit(_LARGEST_FIELD)
     reader = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter, strict=True)
     bad: list[int] = []
-    row = 0
+    row = -1
     try:
         for row, fields in enumerate(reader):
             if len(fields) != width and fields:
                 bad.append(row)
     except csv.Error:
         findings.add("csv_unclosed_quote", file=path.name, rows=[row + 1])
-        return False
+        return None
     finally:
         csv.field_size_limit(limit)
     if bad:
         _report_ragged(bad, width, path, findings)
-    return not bad
+        return None
+    return row
 
 
 def _report_ragged(bad: list[int], width: int, path: Path, findings: Findings) -> None:
     findings.add("csv_ragged_row", file=path.name, count=len(bad), rows=bad[:EXAMPLES], width=width)
 
 
-def _parse(content: bytes, names: list[str], delimiter: str, path: Path, findings: Findings) -> pl.DataFrame | None:
+def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows: int) -> pl.DataFrame | None:
+    """Every row as text with its number, empty fields as null; None where the parser loses its way in the quotes."""
+    # Blank lines count as rows, but the parser takes the first line it meets for the width of all.
+    line_ends = re.compile(rb"\n+").search(content)
+    before = len(line_ends[0]) if line_ends else 1
     try:
         frame = pl.read_csv(
             content,
             separator=delimiter,
+            quote_char='"' if quoted else None,
             has_header=False,
-            skip_rows=1,
-            new_columns=[name or f"\0{place}" for place, name in enumerate(names)],
-            infer_schema=False,
+            skip_rows=before,
+            schema={name or f"\0{place}": pl.String for place, name in enumerate(names)},
             raise_if_empty=False,
         )
-    except pl.exceptions.PolarsError as error:
-        findings.add("file_truncated", file=path.name, reason=str(error).splitlines()[0])
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return None
-    unnamed = [name for name in frame.columns if name.startswith("\0")]
-    if unnamed:
-        findings.add("column_unnamed", file=path.name, count=len(unnamed))
+    if len(frame) != max(rows + 1 - before, 0):
+        return None
     text = pl.all().str.strip_chars()
-    frame = frame.drop(unnamed).with_columns(pl.when(text != "").then(text).name.keep())
-    if delimiter != ",":
-        frame = _with_decimal_points(frame, path, findings)
-    # Rows are numbered before blank lines go, so that a finding names the row a person would count to.
-    return frame.with_row_index(ROW, offset=1).filter(~pl.all_horizontal(pl.exclude(ROW).is_null()))
+    return frame.with_columns(pl.when(text != "").then(text).name.keep()).with_row_index(ROW, offset=before)
 
 
 def _with_decimal_points(frame: pl.DataFrame, path: Path, findings: Findings) -> pl.DataFrame:
     """Where commas do not separate fields they may separate decimals, as spreadsheets write in much of Europe."""
-    for name in frame.columns:
+    for name in (name for name in frame.columns if name != ROW):
         values = frame[name]
         with_comma = values.str.contains(r"^[+-]?\d+,\d+$")
         if not with_comma.any():

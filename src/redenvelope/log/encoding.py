@@ -13,6 +13,8 @@ from redenvelope.errors import ModelError
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import FeatureTable, Log
+from redenvelope.log.numbers import days, is_number, to_numbers
+from redenvelope.log.tables import TEMPORAL, kind_of, plain
 
 __all__ = ["CategoryEncoding", "Encoder", "NumberEncoding"]
 
@@ -131,13 +133,14 @@ class Encoder:
         findings = Findings()
         if "step" not in frame.columns:
             raise ModelError("the table has no column 'step'; add the number of the decision to each row")
-        steps = frame["step"].cast(pl.Int32, strict=False)
-        outside = steps.is_null() | (steps < self.first_step) | (steps >= self.first_step + self.campaign_steps)
+        steps, _ = _serving_numbers(frame["step"])
+        outside = steps.is_null() | (steps != steps.floor())
+        outside |= (steps < self.first_step) | (steps >= self.first_step + self.campaign_steps)
         if outside.any():
             row = int(outside.arg_true()[0]) + 1
             last = self.first_step + self.campaign_steps - 1
             raise ModelError(
-                f"row {row}: step {frame['step'][row - 1]} is not a step of the campaign "
+                f"row {row}: step {frame['step'].slice(row - 1, 1).to_list()[0]} is not a step of the campaign "
                 f"({self.first_step} to {last}); remove the {int(outside.sum())} row(s) outside it"
             )
         numeric = [_serving_number(frame, number.name, findings) for number in self.numbers]
@@ -150,7 +153,7 @@ class Encoder:
             labels=tuple((*category.labels, _UNSEEN) for category in self.categories),
             static=frozenset(),
         )
-        return self.encode_table(table, steps.to_numpy()), findings.sorted()
+        return self.encode_table(table, steps.cast(pl.Int32).to_numpy()), findings.sorted()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -224,8 +227,9 @@ def _serving_number(frame: pl.DataFrame, name: str, findings: Findings) -> NDArr
     if name not in frame.columns:
         findings.add("serving_column_missing", column=name, count=len(frame))
         return np.full(len(frame), np.nan, dtype=np.float32)
-    values = frame[name].cast(pl.Float32, strict=False)
-    lost = (values.is_null() & frame[name].is_not_null()) | values.is_infinite().fill_null(False)
+    numbers, lost = _serving_numbers(frame[name])
+    values = numbers.cast(pl.Float32, strict=False)
+    lost |= values.is_infinite().fill_null(False)
     if lost.any():
         rows = lost.arg_true()
         findings.add(
@@ -239,11 +243,29 @@ def _serving_number(frame: pl.DataFrame, name: str, findings: Findings) -> NDArr
     return values.fill_null(float("nan")).to_numpy()
 
 
+def _serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Values as float64, read as a log's are, and which of them are no numbers though they are not missing."""
+    kind = kind_of(values.dtype)
+    if kind == "nested":
+        return pl.Series(values.name, [None] * len(values), dtype=pl.Float64), values.is_not_null()
+    values = plain(values)
+    if kind in TEMPORAL:
+        return days(values), values.is_null() & False
+    return to_numbers(values), ~is_number(values)
+
+
+def _serving_text(values: pl.Series) -> pl.Series:
+    kind = kind_of(values.dtype)
+    if kind == "nested" or kind in TEMPORAL:
+        return pl.Series(values.name, [None if value is None else str(value) for value in values], dtype=pl.String)
+    return plain(values).cast(pl.String)
+
+
 def _serving_codes(frame: pl.DataFrame, encoding: CategoryEncoding, findings: Findings) -> NDArray[np.int32]:
     if encoding.name not in frame.columns:
         findings.add("serving_column_missing", column=encoding.name, count=len(frame))
         return np.full(len(frame), -1, dtype=np.int32)
-    values = frame[encoding.name].cast(pl.String, strict=False)
+    values = _serving_text(frame[encoding.name])
     known = {label: code for code, label in enumerate(encoding.labels)}
     codes = values.replace_strict(known, default=None, return_dtype=pl.Int32)
     unseen = codes.is_null() & values.is_not_null()

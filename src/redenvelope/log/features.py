@@ -6,15 +6,16 @@ import numpy as np
 import polars as pl
 
 from redenvelope.log.findings import Findings
-from redenvelope.log.numbers import is_number, to_numbers
-from redenvelope.log.tables import Table, kind_of
+from redenvelope.log.numbers import days, is_number, to_numbers
+from redenvelope.log.tables import TEMPORAL, Table, kind_of
 
 __all__ = ["coerce_feature", "report_leaks"]
 
 _MIXED_SHARE = 0.5  # from this share of numbers on, text in a column is a mistake and not a label
 _MOST_LABELS = 10_000
-_ID_SHARE = 0.5  # of the rows: so many different labels name rows, not kinds
-_ID_ROWS = 100  # fewer rows say nothing about cardinality
+_ID_SHARE = 0.5  # of the users: so many different labels name users or rows, not kinds
+_ID_USERS = 100  # fewer users say nothing about cardinality
+_ID_ROWS = 100
 _HALF = 0.5
 _LEAK = 0.99
 _SAMPLE_ROWS = 100_000
@@ -24,15 +25,16 @@ def coerce_feature(table: Table, name: str, findings: Findings) -> pl.Series | N
     """A feature as float32 or text; None when it is left out or refused (which is reported)."""
     values = table.frame[name]
     kind = kind_of(values.dtype)
-    if kind == "date":
-        values = _days(values)
+    if kind in TEMPORAL:
+        values = days(values)
         findings.add("feature_date", column=name, count=len(values))
         kind = "number"
     if kind == "text":
         text = values.cast(pl.String)
         if not _means_number(table, name, text, findings):
-            return _category(name, text, findings)
+            return _category(name, text, _users(table), findings)
         values = to_numbers(text)
+        kind = "integer" if (values == values.floor()).all() else "number"
     numbers = values.cast(pl.Float32, strict=False)
     numbers = numbers.fill_nan(None)
     infinite = numbers.is_infinite()
@@ -73,7 +75,8 @@ def _correlation(frame: pl.DataFrame, name: str, outcome: str) -> float:
 def _means_number(table: Table, name: str, text: pl.Series, findings: Findings) -> bool:
     """Whether a column of text is a column of numbers; a few words among numbers are reported as a mistake."""
     filled = text.drop_nulls()
-    if filled.is_empty() or not filled.head(1_000).str.contains(r"\d").any():
+    head = filled.head(1_000)
+    if not (head.str.contains(r"\d") | is_number(head)).any():
         return False
     distinct = filled.unique()
     numbers = is_number(distinct)
@@ -89,11 +92,17 @@ def _means_number(table: Table, name: str, text: pl.Series, findings: Findings) 
     return False
 
 
-def _category(name: str, text: pl.Series, findings: Findings) -> pl.Series | None:
+def _users(table: Table) -> int:
+    """Number of users; that of rows where there is no such column."""
+    return table.frame["user"].n_unique() if "user" in table.frame.columns else len(table.frame)
+
+
+def _category(name: str, text: pl.Series, users: int, findings: Findings) -> pl.Series | None:
     if not _has_values(name, text, findings):
         return None
     distinct = text.n_unique()
-    if distinct > _MOST_LABELS or (len(text) >= _ID_ROWS and distinct > _ID_SHARE * len(text)):
+    # A second id of the user is constant within it, so labels are counted against users, not rows.
+    if distinct > _MOST_LABELS or (users >= _ID_USERS and distinct > _ID_SHARE * users):
         findings.add("feature_like_id", column=name, count=distinct, distinct=distinct, total=len(text))
         return None
     return text
@@ -119,9 +128,3 @@ def _is_row_number(values: pl.Series) -> bool:
         return False
     head = values.head(10_000)
     return head.n_unique() == len(head) and values.n_unique() == len(values)
-
-
-def _days(values: pl.Series) -> pl.Series:
-    if values.dtype in (pl.Date, pl.Datetime):
-        return values.cast(pl.Datetime("us")).dt.epoch("us") / 86_400_000_000
-    return values.cast(pl.Int64).cast(pl.Float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from redenvelope.log.findings import Finding
 
 __all__ = ["ActionCatalogue", "FeatureTable", "Log"]
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Log:
     def __post_init__(self) -> None:
         columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)
         for column in (*columns, self.features.numeric, self.features.codes):
-            column.flags.writeable = False
+            _frozen(column)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -99,19 +101,19 @@ class Log:
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Number of steps of each user, [users]."""
-        return np.diff(self.starts)
+        return _frozen(np.diff(self.starts))
 
     @cached_property
     def user_of_row(self) -> NDArray[np.int64]:
         """Index of the user of each row, [rows]."""
-        return np.repeat(np.arange(len(self.users)), self.lengths)
+        return _frozen(np.repeat(np.arange(len(self.users)), self.lengths))
 
     @cached_property
     def is_last(self) -> NDArray[np.bool_]:
         """Whether a row is the last of its user, [rows]; every other row's next state is the row below it."""
         last = np.zeros(len(self), dtype=bool)
         last[self.starts[1:] - 1] = True
-        return last
+        return _frozen(last)
 
     @cached_property
     def has_gaps(self) -> bool:
@@ -171,3 +173,9 @@ class Log:
             cost=self.cost[rows],
             features=self.features.rows(rows),
         )
+
+
+def _frozen(array: NDArray[_Number]) -> NDArray[_Number]:
+    """The same array, which nobody can write to any more."""
+    array.flags.writeable = False
+    return array

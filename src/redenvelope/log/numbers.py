@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["is_number", "to_numbers"]
+__all__ = ["PLAIN_INTEGER", "days", "is_number", "to_numbers"]
+
+PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"
+"""Text that an integer is written as: "007" and "+7" are not, so they stay text."""
 
 _MISSING = ("NA", "N/A", "n/a", "#N/A", "null", "NULL", "-")
 _TRUTH = {"true": "1", "false": "0"}
+_DAY_MICROSECONDS = 86_400_000_000
 
 
 def to_numbers(values: pl.Series) -> pl.Series:
@@ -22,3 +26,12 @@ def is_number(values: pl.Series) -> pl.Series:
     """Which values are numbers, or stand for a missing one."""
     missing = values.is_null() | values.is_in(list(_MISSING)) if values.dtype == pl.String else values.is_null()
     return to_numbers(values).is_not_null() | missing
+
+
+def days(values: pl.Series) -> pl.Series:
+    """Dates as days since 1970, times of day and durations as parts of a day; float64."""
+    if values.dtype == pl.Duration:
+        return values.dt.total_microseconds() / _DAY_MICROSECONDS
+    if values.dtype == pl.Time:
+        return values.cast(pl.Int64) / (_DAY_MICROSECONDS * 1_000)
+    return values.cast(pl.Datetime("us")).dt.epoch("us") / _DAY_MICROSECONDS

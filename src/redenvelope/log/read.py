@@ -9,7 +9,7 @@ import polars as pl
 
 from redenvelope.errors import LogError
 from redenvelope.log.assemble import assemble, in_order
-from redenvelope.log.assignment import with_estimated_propensities
+from redenvelope.log.assignment import can_estimate, with_estimated_propensities
 from redenvelope.log.checks import check_actions, check_cost, check_propensity, check_reward
 from redenvelope.log.coerce import coerce_action, coerce_outcome, coerce_step, coerce_user
 from redenvelope.log.columnar import read_parquet
@@ -44,6 +44,9 @@ def read_log(source: str | Path, columns: ColumnMap | None = None, *, estimate_p
 def log_from_frame(frame: pl.DataFrame, columns: ColumnMap | None = None, *, estimate_propensity: bool = False) -> Log:
     """The log of a table already in memory, held to the same rules as a file."""
     findings = Findings()
+    if frame.is_empty():
+        findings.add("file_no_rows", file="table")
+        return _log_or_raise(Inspection(None, findings.sorted()))
     numbered = frame.with_row_index(ROW, offset=1)
     return _log_or_raise(_inspect([(Path("table"), numbered)], columns, estimate_propensity, findings))
 
@@ -90,6 +93,9 @@ def _inspect(
     if estimate_propensity:
         clean = Table(clean.frame.with_columns(pl.lit(1.0).alias("propensity")), clean.files)
     log = assemble(clean.frame, numeric_labels, findings)
+    if estimate_propensity and not can_estimate(log):
+        findings.add("propensity_not_estimable", column="propensity", count=len(log.users))
+        return Inspection(None, findings.sorted())
     if estimate_propensity:
         log = with_estimated_propensities(log, findings)
     return Inspection(log, log.findings)

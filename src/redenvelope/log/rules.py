@@ -183,6 +183,11 @@ _VALUE_RULES = {
         "propensities were estimated from the features, cross-fitted by user; everything that uses them says so",
         "log the probabilities next time: an unseen cause of the assignment cannot be estimated away",
     ),
+    "propensity_not_estimable": Rule(
+        "error",
+        "propensities cannot be estimated from {count} user(s): each is estimated from other users than itself",
+        "bring a longer log, or log the probabilities",
+    ),
     "cost_negative": Rule("error", "{count} costs are negative", "log refunds as reward, or as a cost of 0"),
     "cost_constant": Rule(
         "error",
@@ -227,7 +232,9 @@ _FEATURE_RULES = {
         "it is almost the same as the {outcome} (correlation {correlation:.4f}): it was known only afterwards",
         "leave it out with --ignore {column}",
     ),
-    "feature_date": Rule("repaired", "dates were read as days since 1970", "nothing to do"),
+    "feature_date": Rule(
+        "repaired", "dates were read as days since 1970 (times and durations as parts of a day)", "nothing to do"
+    ),
     "feature_none": Rule(
         "warning",
         "the log has no features: every user will be treated alike",

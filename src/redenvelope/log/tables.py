@@ -10,12 +10,16 @@ import polars as pl
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.findings import EXAMPLES, Findings
 
-__all__ = ["FILE", "ROW", "Table", "joined", "kind_of"]
+__all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain"]
 
 ROW = "\0row"
 """Column with the row's number in its file, from 1. The name can stand in no header."""
 FILE = "\0file"
 """Column with the number of the row's file."""
+TEMPORAL = ("date", "time", "duration")
+"""Kinds of columns that say when, or how long."""
+
+_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def kind_of(dtype: pl.DataType) -> str:
     if dtype.is_numeric():
         return "integer" if dtype.is_integer() else "number"
     if dtype.is_temporal():
-        return "date"
+        return "time" if dtype == pl.Time else "duration" if dtype == pl.Duration else "date"
     return "missing" if dtype == pl.Null else "text"
 
 
@@ -74,7 +78,7 @@ def joined(
         if shared != [name for name in usable if name in shared]:
             findings.add("column_order", file=file, other_file=names[0])
     parts = [
-        frame.select(usable).with_columns(pl.lit(number, dtype=pl.UInt16).alias(FILE))
+        frame.select(usable).with_columns(pl.lit(number, dtype=pl.UInt32).alias(FILE))
         for number, frame in enumerate(prepared)
     ]
     table = pl.concat(parts, how="vertical_relaxed") if len(parts) > 1 else parts[0]
@@ -85,10 +89,11 @@ def _report_roles(
     path: Path, frame: pl.DataFrame, columns: ColumnMap, required: frozenset[str], findings: Findings
 ) -> None:
     """Report the roles a table lacks, and columns that would be taken for a role mapped elsewhere."""
-    present = [name for name in frame.columns if name != ROW]
+    present = [name for name in frame.columns if name != ROW and name not in columns.ignored]
+    sources = {columns.name_of(role) for role in ROLES}
     for role, meaning in ROLES.items():
         source = columns.name_of(role)
-        if source != role and role in present and role not in columns.ignored:
+        if role in present and role not in sources:
             findings.add("column_shadowed", file=path.name, column=role, mapped=source)
         if source not in present and role in required:
             rule = "propensity_missing" if role == "propensity" else "column_missing"
@@ -98,33 +103,56 @@ def _report_roles(
 
 def _named(path: Path, frame: pl.DataFrame, columns: ColumnMap, findings: Findings) -> pl.DataFrame:
     """The frame with roles under their own names, less the ignored and the nested columns."""
-    renamed = {columns.name_of(role): role for role in ROLES if columns.name_of(role) in frame.columns}
-    dropped = (columns.ignored | {role for role in ROLES if columns.name_of(role) != role}) - set(renamed)
-    frame = frame.drop([name for name in dropped if name in frame.columns]).rename(renamed)
+    roles = {columns.name_of(role): role for role in ROLES}
+    dropped = columns.ignored | (set(ROLES) - set(roles))  # what would be taken for a role mapped elsewhere
+    frame = frame.drop([name for name in frame.columns if name in dropped])
+    frame = frame.rename({name: role for name, role in roles.items() if name in frame.columns})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
         findings.add("column_nested", file=path.name, column=name, type=frame.schema[name])
-    return frame.drop(nested)
+    frame = frame.drop(nested)
+    return frame.with_columns(plain(frame[name]) for name in frame.columns if name != ROW)
+
+
+def plain(values: pl.Series) -> pl.Series:
+    """The same values in one of the few types that reading knows: exporters choose among many more."""
+    dtype = values.dtype
+    if dtype in (pl.Categorical, pl.Enum):
+        values = values.cast(pl.String)
+    if values.dtype == pl.String:
+        empty = values == ""  # text files cannot tell it from missing, so no file may
+        return values.set(empty, None) if empty.any() else values
+    if isinstance(dtype, pl.Datetime):
+        naive = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if dtype.time_zone else values
+        return naive.dt.cast_time_unit("us")
+    if isinstance(dtype, pl.Decimal) or (dtype.is_integer() and dtype not in _INTEGERS):
+        return _narrow(values)
+    return values
+
+
+def _narrow(values: pl.Series) -> pl.Series:
+    """Decimals and wide integers as int64 where nothing is lost (ids are often exported so), else as float64."""
+    if not (isinstance(values.dtype, pl.Decimal) and values.dtype.scale):
+        whole = values.cast(pl.Int64, strict=False)
+        if whole.null_count() == values.null_count():
+            return whole
+    return values if values.dtype == pl.UInt64 else values.cast(pl.Float64)
 
 
 def _agrees(name: str, frames: list[pl.DataFrame], files: tuple[str, ...], findings: Findings) -> bool:
     """Whether a column of the first file can be joined with the same column of the others."""
     first = frames[0].schema[name]
+    known, known_file = kind_of(first), files[0]
     for file, frame in zip(files[1:], frames[1:], strict=True):
         if name not in frame.columns:
             findings.add("columns_differ", file=file, column=name, other_file=files[0])
             return False
-        kinds = {kind_of(first), kind_of(frame.schema[name])} - {"missing"}
-        if len(kinds) > 1 and kinds != {"integer", "number"}:
-            findings.add(
-                "type_clash",
-                file=file,
-                column=name,
-                type=kind_of(frame.schema[name]),
-                other_type=kind_of(first),
-                other_file=files[0],
-            )
+        kind = kind_of(frame.schema[name])
+        if known == "missing":
+            known, known_file = kind, file
+        if kind not in (known, "missing") and {kind, known} != {"integer", "number"}:
+            findings.add("type_clash", file=file, column=name, type=kind, other_type=known, other_file=known_file)
             return False
-        if first != frame.schema[name] and len(kinds) == 1:
+        if first != frame.schema[name] and kind in ("integer", "number") and kind_of(first) == kind:
             findings.add("integer_widths", file=file, column=name)
     return True

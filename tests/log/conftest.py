@@ -1,0 +1,7 @@
+"""The helper's own assertions explain themselves, as those of the tests do."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite("tests.log.files")

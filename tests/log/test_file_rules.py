@@ -1,0 +1,267 @@
+"""What can be wrong with a file, before any value in it means something."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from redenvelope.log.columns import ColumnMap
+
+from .files import ROWS, Case, check, csv, good_log, lines, parquet, put
+
+Content = bytes | pl.DataFrame
+
+
+def halves(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return frame.head(ROWS // 2), frame.tail(ROWS // 2)
+
+
+def parts(first: Content, second: Content, ending: str = "parquet") -> dict[str, Content]:
+    return {f"a.{ending}": first, f"b.{ending}": second}
+
+
+def changed(at: int, line: str) -> Callable[[list[str]], list[str]]:
+    return lambda text: [*text[:at], line, *text[at + 1 :]]
+
+
+def european(frame: pl.DataFrame) -> bytes:
+    decimals = pl.col("propensity", "cost").cast(pl.String).str.replace(".", ",", literal=True)
+    return csv(frame.with_columns(decimals), ";")
+
+
+AGAIN = "export it again"
+PARQUET = "export as parquet"
+
+CASES = [
+    Case("file_empty", "error", lambda log: {"log.csv": b""}, remedy=AGAIN),
+    Case("file_empty", "error", lambda log: {"log.csv": b" \n\n"}, remedy=AGAIN, name="blank"),
+    Case("file_empty", "error", lambda log: {"log.parquet": b""}, remedy=AGAIN, file="log.parquet", name="parquet"),
+    Case("file_no_rows", "error", lambda log: {"log.csv": csv(log.head(0))}, remedy=AGAIN),
+    Case("file_no_rows", "error", lambda log: {"log.csv": csv(log.head(0)).strip()}, remedy=AGAIN, name="no-line-end"),
+    Case(
+        "file_no_rows",
+        "error",
+        lambda log: {"log.parquet": log.head(0)},
+        remedy=AGAIN,
+        file="log.parquet",
+        name="parquet",
+    ),
+    Case(
+        "file_truncated",
+        "error",
+        lambda log: {"log.parquet": parquet(log)[:-100]},
+        remedy="copy or export it again",
+        file="log.parquet",
+        says="PAR1",
+    ),
+    Case(
+        "file_truncated",
+        "error",
+        lambda log: {"log.parquet": b"PAR1" + parquet(log)[-400:]},
+        remedy="copy or export it again",
+        file="log.parquet",
+        name="parquet-middle-lost",
+    ),
+    Case(
+        "file_truncated",
+        "error",
+        lambda log: {"log.csv.gz": gzip.compress(csv(log))[:-50]},
+        remedy="copy or export it again",
+        file="log.csv.gz",
+        name="gzip",
+    ),
+    Case(
+        "file_truncated",
+        "error",
+        lambda log: {"log.csv.gz": csv(log)},
+        remedy="copy or export it again",
+        file="log.csv.gz",
+        name="not-gzip",
+    ),
+    Case(
+        "file_truncated",
+        "error",
+        lambda log: {"log.csv": b"x" * 200_000},
+        remedy="copy or export it again",
+        name="one-endless-name",
+    ),
+    Case(
+        "file_undecodable",
+        "error",
+        lambda log: {"log.csv": csv(put(log, "city", {4: "Zürich"})).decode().encode("latin-1")},
+        rows=(4,),
+        examples=(str(f"ürich,{good_log()['visits'][3]}\n2,1".encode("latin-1")[:10]),),
+        remedy="export it as UTF-8",
+        name="latin-1",
+    ),
+    Case(
+        "file_undecodable",
+        "error",
+        lambda log: {"log.csv": csv(log).decode().encode("utf-16-le")},
+        examples=(str("ser,s".encode("utf-16-be")),),
+        remedy="export it as UTF-8",
+        name="utf-16",
+    ),
+    Case(
+        "csv_ragged_row",
+        "error",
+        lambda log: {"log.csv": lines(log, lambda text: [*text[:3], text[3] + ",1", text[4], "7,7", *text[6:]])},
+        rows=(3, 5),
+        count=2,
+        remedy="quote the values that hold the delimiter",
+        says="9 fields",
+    ),
+    Case(
+        "csv_ragged_row",
+        "error",
+        lambda log: {"log.csv": lines(log, changed(6, '7,7,"a,b"'))},
+        rows=(6,),
+        remedy=PARQUET,
+        name="quoted",
+    ),
+    Case(
+        "csv_unclosed_quote",
+        "error",
+        lambda log: {
+            "log.csv": lines(put(log, "city", {8: "XX"}), lambda text: [t.replace("XX", '"XX') for t in text])
+        },
+        rows=(8,),
+        remedy="close the quote",
+    ),
+    Case(
+        "column_missing",
+        "error",
+        lambda log: {"log.csv": csv(log.rename({"reward": "active"}))},
+        column="reward",
+        remedy="--columns reward=YOUR_COLUMN",
+        says="active",
+    ),
+    Case(
+        "column_duplicated",
+        "error",
+        lambda log: {"log.csv": lines(log, lambda text: [text[0].replace("city", "age"), *text[1:]])},
+        column="age",
+        count=2,
+        remedy="rename or remove one",
+    ),
+    Case(
+        "column_shadowed",
+        "error",
+        lambda log: {"log.csv": csv(log.with_columns(active=pl.col("reward")))},
+        column="reward",
+        remedy="--ignore reward",
+        says="'active'",
+        columns=ColumnMap({"reward": "active"}),
+    ),
+    Case(
+        "column_unnamed",
+        "repaired",
+        lambda log: {
+            "log.csv": lines(log, lambda text: ["," + text[0], *(f"{row},{t}" for row, t in enumerate(text[1:]))])
+        },
+        remedy="name it if it is a feature",
+    ),
+    Case(
+        "column_nested",
+        "error",
+        lambda log: {"log.parquet": log.with_columns(basket=pl.concat_list("age", "visits"))},
+        file="log.parquet",
+        column="basket",
+        remedy="--ignore basket",
+        says="List(Int64)",
+    ),
+    Case(
+        "column_nested",
+        "error",
+        lambda log: {"log.parquet": log.with_columns(profile=pl.struct("age", "visits"))},
+        file="log.parquet",
+        column="profile",
+        remedy="flatten it",
+        name="record",
+    ),
+    Case(
+        "type_clash",
+        "error",
+        lambda log: parts(halves(log)[0], halves(log)[1].with_columns(pl.col("age").cast(pl.String))),
+        file="b.parquet",
+        column="age",
+        remedy="same types",
+        says="text in this file but integer in a.parquet",
+    ),
+    Case(
+        "type_clash",
+        "error",
+        lambda log: {
+            "a.parquet": log[:90].with_columns(age=pl.lit(None)),
+            "b.parquet": log[90:180].with_columns(pl.col("age").cast(pl.String)),
+            "c.parquet": log[180:],
+        },
+        file="c.parquet",
+        column="age",
+        remedy="same types",
+        says="integer in this file but text in b.parquet",
+        name="behind-an-empty-column",
+    ),
+    Case(
+        "columns_differ",
+        "error",
+        lambda log: parts(halves(log)[0], halves(log)[1].drop("city")),
+        file="b.parquet",
+        column="city",
+        remedy="--ignore city",
+        says="a.parquet",
+    ),
+    Case(
+        "columns_differ",
+        "error",
+        lambda log: parts(csv(halves(log)[0].drop("city")), csv(halves(log)[1]), "csv"),
+        file="a.csv",
+        column="city",
+        remedy="same columns",
+        says="b.csv",
+        name="first-lacks",
+    ),
+    Case("byte_order_mark", "repaired", lambda log: {"log.csv": b"\xef\xbb\xbf" + csv(log)}),
+    Case("carriage_returns", "repaired", lambda log: {"log.csv": csv(log).replace(b"\n", b"\r\n")}),
+    Case("carriage_returns", "repaired", lambda log: {"log.csv": csv(log).replace(b"\n", b"\r")}, name="cr-only"),
+    Case("delimiter", "repaired", lambda log: {"log.csv": csv(log, ";")}, says="semicolons"),
+    Case("delimiter", "repaired", lambda log: {"log.tsv": csv(log, "\t")}, file="log.tsv", says="tabs", name="tab"),
+    Case(
+        "decimal_comma",
+        "repaired",
+        lambda log: {"log.csv": european(log.with_columns(cost=pl.col("visits") + pl.col("action")))},
+        column="propensity",
+        count=ROWS,
+        besides=("delimiter",),
+    ),
+    Case(
+        "integer_widths",
+        "repaired",
+        lambda log: parts(halves(log)[0], halves(log)[1].with_columns(pl.col("age").cast(pl.Int8))),
+        file="b.parquet",
+        column="age",
+    ),
+    Case(
+        "column_order",
+        "repaired",
+        lambda log: parts(halves(log)[0], halves(log)[1].select(sorted(log.columns))),
+        file="b.parquet",
+        says="a.parquet",
+    ),
+    Case(
+        "column_order",
+        "repaired",
+        lambda log: parts(csv(halves(log)[0]), csv(halves(log)[1].select(sorted(log.columns))), "csv"),
+        file="b.csv",
+        name="csv",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_every_fault_of_a_file_is_named(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)

@@ -1,0 +1,115 @@
+"""A user's fold depends on the user's id and the seed, and on nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from redenvelope.errors import UsageError
+from redenvelope.log.log import Log
+from redenvelope.log.read import log_from_frame, read_log
+from redenvelope.log.split import split, user_fractions
+
+from .files import csv, good_log
+
+
+def folds(log: Log, seed: int = 0) -> dict[str, int]:
+    """User (as text) -> fold."""
+    return {str(user): fold for fold, part in enumerate(split(log, seed=seed)) for user in part.users}
+
+
+def named(ids: list[str]) -> pl.DataFrame:
+    return good_log().with_columns(user=pl.Series(ids).gather(good_log()["user"] - 1))
+
+
+def test_the_folds_hold_every_user_once_with_all_rows() -> None:
+    log = log_from_frame(good_log())
+    parts = split(log)
+    assert len(parts) == 3
+    assert sorted(user for part in parts for user in part.users) == log.users.to_list()
+    for part in parts:
+        expected = good_log().filter(pl.col("user").is_in(part.users.to_list()))
+        assert part.cost.tolist() == expected["cost"].to_list()
+        assert part.step.tolist() == expected["step"].to_list()
+
+
+def test_row_order_files_format_and_other_users_do_not_matter(tmp_path: Path) -> None:
+    frame = good_log()
+    expected = folds(log_from_frame(frame))
+    assert folds(log_from_frame(frame.sample(fraction=1, shuffle=True, seed=1))) == expected
+    (tmp_path / "log.csv").write_bytes(csv(frame))
+    assert folds(read_log(tmp_path / "log.csv")) == expected
+    (tmp_path / "parts").mkdir()
+    frame[::2].write_parquet(tmp_path / "parts" / "b.parquet")
+    frame[1::2].write_parquet(tmp_path / "parts" / "a.parquet")
+    assert folds(read_log(tmp_path / "parts")) == expected
+    some = folds(log_from_frame(frame.filter(pl.col("user") % 3 > 0)))
+    assert some == {user: expected[user] for user in some}
+
+
+def test_text_ids_keep_their_fold_too() -> None:
+    ids = [f"customer-{number}" for number in range(120)]
+    expected = folds(log_from_frame(named(ids)))
+    some = folds(log_from_frame(named(ids).filter(pl.col("user") > "customer-3")))
+    assert some == {user: expected[user] for user in some}
+
+
+def test_an_id_keeps_its_fold_when_another_id_makes_the_column_text() -> None:
+    integers = folds(log_from_frame(good_log()))
+    with_a_guest = folds(log_from_frame(named(["guest", *(str(number) for number in range(2, 121))])))
+    assert {user: with_a_guest[user] for user in integers if user != "1"} == {
+        user: fold for user, fold in integers.items() if user != "1"
+    }
+
+
+def test_integer_and_text_fractions_agree_at_the_edges() -> None:
+    ids = [0, 7, -7, 2**63 - 1, -(2**63), 10**18]
+    np.testing.assert_array_equal(
+        user_fractions(pl.Series(ids, dtype=pl.Int64), 5), user_fractions(pl.Series([str(user) for user in ids]), 5)
+    )
+    assert user_fractions(pl.Series(["007"]), 5)[0] != user_fractions(pl.Series(["7"]), 5)[0]
+
+
+@pytest.mark.parametrize("ids", [pl.Series(range(200_000)), pl.Series(range(200_000)).cast(pl.String) + "x"])
+def test_fractions_are_uniform_and_seeds_independent(ids: pl.Series) -> None:
+    first, second = user_fractions(ids, 0), user_fractions(ids, 1)
+    assert first.min() >= 0
+    assert first.max() < 1
+    # 4.5 standard deviations of a binomial share.
+    tolerance = 4.5 * np.sqrt(0.1 * 0.9 / len(ids))
+    np.testing.assert_allclose(np.histogram(first, 10, (0, 1))[0] / len(ids), 0.1, atol=tolerance)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 4.5 / np.sqrt(len(ids))
+    assert not np.intersect1d(first, second).size  # another seed is another draw, not another order of users
+    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 4.5 / np.sqrt(len(ids))
+
+
+def test_shares_are_those_asked_for() -> None:
+    frame = pl.concat([good_log().with_columns(user=pl.col("user") + 1_000 * number) for number in range(25)])
+    log = log_from_frame(frame)
+    users = len(log.users)
+    for parts in ((0.7, 0.15, 0.15), (0.5, 0.5), (0.1, 0.2, 0.3, 0.4)):
+        for share, part in zip(parts, split(log, parts, seed=4), strict=True):
+            assert len(part.users) / users == pytest.approx(share, abs=4.5 * np.sqrt(share * (1 - share) / users))
+
+
+def test_seeds_differ_and_repeat() -> None:
+    log = log_from_frame(good_log())
+    assert folds(log, 1) == folds(log, 1)
+    assert folds(log, 1) != folds(log, 2)
+    assert folds(log, -1) != folds(log, 1)
+
+
+@pytest.mark.parametrize("parts", [(), (0.5, 0.6), (1.2, -0.2), (0.5, 0.5, 0.0), (float("nan"), 1.0)])
+def test_parts_that_are_no_shares_are_refused(parts: tuple[float, ...]) -> None:
+    with pytest.raises(UsageError, match="positive and sum to 1"):
+        split(log_from_frame(good_log()), parts)
+
+
+def test_a_fold_without_users_is_refused() -> None:
+    log = log_from_frame(good_log())
+    one = log.select(np.arange(len(log.users)) == 0)
+    with pytest.raises(UsageError, match="none of the 1 users; bring more"):
+        split(one)

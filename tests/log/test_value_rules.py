@@ -1,0 +1,262 @@
+"""What was sent, with what probability, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from redenvelope.log.columns import ColumnMap
+from redenvelope.log.read import inspect_log
+
+from .files import ROWS, Case, check, csv, good_log, put
+
+FILL = "fill the value in, or remove the rows"
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def value_case(rule: str, column: str, values: dict[int, object], examples: tuple[str, ...], remedy: str) -> Case:
+    return Case(
+        rule,
+        "error",
+        lambda log: {"log.csv": csv(put(log, column, values))},
+        column=column,
+        rows=tuple(values),
+        count=len(values),
+        examples=examples,
+        remedy=remedy,
+        name=column,
+    )
+
+
+OUTCOMES = [
+    case
+    for column in ("propensity", "reward", "cost")
+    for case in (
+        value_case("not_a_number", column, {3: "much", 9: "1.2.3"}, ("much", "1.2.3"), "write plain numbers"),
+        value_case("value_null", column, {3: None}, ("missing",), FILL),
+        value_case("value_nan", column, {3: NAN, 4: NAN}, ("NaN", "NaN"), FILL),
+        value_case("value_infinite", column, {2: INFINITE, 8: -INFINITE}, ("inf", "-inf"), "divided by zero"),
+    )
+    # A probability of minus infinity is also not positive: its own case below.
+    if (case.rule, column) not in {("value_infinite", "propensity"), ("value_infinite", "cost")}
+]
+
+ACTIONS = [
+    value_case("action_null", "action", {1: None, 2: None}, ("missing", "missing"), "call it 'none' or 0"),
+    Case(
+        "action_single",
+        "error",
+        lambda log: {"log.csv": csv(log.with_columns(action=pl.lit("coupon")))},
+        file=None,
+        column="action",
+        count=ROWS,
+        remedy="at least two actions",
+        says="'coupon'",
+    ),
+    Case(
+        "action_rare",
+        "warning",
+        lambda log: {"log.csv": csv(put(log, "action", dict.fromkeys(range(1, 50), 9)))},
+        file=None,
+        column="action",
+        count=49,
+        remedy="merge it with a neighbour",
+        says="'9' has 49 rows",
+    ),
+    Case(
+        "action_label_form",
+        "repaired",
+        lambda log: {"log.csv": csv(put(log, "action", {3: "5.0", 5: "5.00"}))},
+        file=None,
+        column="action",
+        count=2,
+        examples=("5.0", "5.00"),
+    ),
+    Case(
+        "action_too_many",
+        "error",
+        lambda log: {
+            "log.csv": csv(pl.concat([log] * 3).with_columns(user=pl.int_range(1080) // 3, action=pl.int_range(1080)))
+        },
+        file=None,
+        column="action",
+        count=1080,
+        remedy="at most 1000",
+    ),
+    Case(
+        "value_nan",
+        "error",
+        lambda log: {"log.parquet": put(log, "action", {7: NAN})},
+        file="log.parquet",
+        column="action",
+        rows=(7,),
+        examples=("nan",),
+        remedy=FILL,
+        besides=("action_rare",),
+        name="action",
+    ),
+]
+
+PROPENSITIES = [
+    Case(
+        "propensity_missing",
+        "error",
+        lambda log: {"log.csv": csv(log.drop("propensity"))},
+        column="propensity",
+        remedy="--estimate-propensity",
+        says="user, step, action, reward, cost",
+    ),
+    value_case("propensity_not_positive", "propensity", {2: 0.0, 4: -0.5}, ("0.0", "-0.5"), "at the time it was drawn"),
+    value_case("propensity_above_one", "propensity", {2: 1.5}, ("1.5",), "not a score or an odds ratio"),
+    Case(
+        "propensity_percentage",
+        "error",
+        lambda log: {"log.csv": csv(log.with_columns(propensity=pl.col("step") * 10.0 + 20))},
+        file=None,
+        column="propensity",
+        count=ROWS,
+        remedy="divide them by 100",
+        says="from 20.0 to 40.0",
+    ),
+    Case(
+        "propensity_deterministic",
+        "error",
+        lambda log: {"log.csv": csv(log.with_columns(propensity=pl.lit(1.0)))},
+        file=None,
+        column="propensity",
+        count=ROWS,
+        remedy="log with some randomisation",
+    ),
+    Case(
+        "propensity_tiny",
+        "warning",
+        lambda log: {"log.csv": csv(put(log, "propensity", {5: 0.0009}))},
+        column="propensity",
+        rows=(5,),
+        examples=("0.0009",),
+        remedy="keep a floor",
+    ),
+    *(
+        Case(
+            "propensity_uniform_claim",
+            "warning",
+            lambda log, claim=claim: {
+                "log.csv": csv(
+                    put(log, "action", dict.fromkeys(range(1, 151), 0)).with_columns(propensity=pl.lit(claim))
+                )
+            },
+            file=None,
+            column="propensity",
+            count=ROWS,
+            remedy="--estimate-propensity",
+            says="1/3",
+            name=f"{claim:.2f}",
+        )
+        for claim in (1 / 3, 0.33)
+    ),
+    Case(
+        "propensity_estimated",
+        "warning",
+        lambda log: {"log.csv": csv(log.drop("propensity"))},
+        file=None,
+        column="propensity",
+        count=ROWS,
+        remedy="log the probabilities next time",
+        estimate_propensity=True,
+    ),
+    Case(
+        "propensity_not_estimable",
+        "error",
+        lambda log: {"log.csv": csv(log.filter(pl.col("user") == 1).drop("propensity"))},
+        file=None,
+        column="propensity",
+        count=1,
+        remedy="log the probabilities",
+        estimate_propensity=True,
+        besides=("action_rare",) * 3 + ("few_users", "feature_constant", "feature_constant"),
+    ),
+]
+
+REWARD_AND_COST = [
+    value_case("value_infinite", "cost", {2: INFINITE, 8: INFINITE}, ("inf", "inf"), "divided by zero"),
+    value_case("value_infinite", "propensity", {2: INFINITE}, ("inf",), "divided by zero"),
+    value_case("cost_negative", "cost", {6: -1.0, 9: -0.01}, ("-1.0", "-0.01"), "refunds"),
+    Case(
+        "cost_constant",
+        "error",
+        lambda log: {"log.csv": csv(log.with_columns(cost=pl.lit(2.5)))},
+        file=None,
+        column="cost",
+        count=ROWS,
+        remedy="which column is the cost",
+        says="2.5",
+    ),
+    Case(
+        "reward_constant",
+        "warning",
+        lambda log: {"log.csv": csv(log.with_columns(reward=pl.lit(0)))},
+        file=None,
+        column="reward",
+        count=ROWS,
+        remedy="which column is the reward",
+        says="0.0",
+    ),
+    *(
+        Case(
+            "mostly_zero",
+            "warning",
+            lambda log, column=column: {
+                "log.parquet": pl.concat([log] * 3).with_columns(
+                    (pl.int_range(3 * ROWS) == 5).cast(pl.Float64).alias(column), user=pl.int_range(3 * ROWS) // 3
+                )
+            },
+            file=None,
+            column=column,
+            count=3 * ROWS - 1,
+            remedy="more frequent outcome",
+            says="99.91%",
+            name=column,
+        )
+        for column in ("reward", "cost")
+    ),
+]
+
+CASES = [*OUTCOMES, *ACTIONS, *PROPENSITIES, *REWARD_AND_COST]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_every_fault_of_a_value_is_named(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [pl.Date, pl.Datetime("ms", "UTC"), pl.Time, pl.Duration])
+@pytest.mark.parametrize("column", ["propensity", "reward", "cost"])
+def test_a_date_is_no_outcome_even_where_it_is_missing(column: str, dtype: pl.DataType, tmp_path: Path) -> None:
+    for values, rule in (([None] * ROWS, "value_null"), ([1] * ROWS, "not_a_number")):
+        whole = pl.Int32 if dtype == pl.Date else pl.Int64
+        dates = pl.Series(column, values, dtype=whole).cast(dtype)
+        good_log().with_columns(dates).write_parquet(tmp_path / "log.parquet")
+        found = {finding.rule: finding for finding in inspect_log(tmp_path / "log.parquet").findings}
+        assert found[rule].count == ROWS
+        assert found[rule].column == column
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical, pl.Enum(["7", "30"]), pl.Decimal(10, 2), pl.Int128, pl.Float32])
+def test_outcomes_are_read_by_value_whatever_their_type(dtype: pl.DataType, tmp_path: Path) -> None:
+    texts = dtype in (pl.Categorical, pl.Enum)
+    values = pl.Series("reward", ["7", "30"] * (ROWS // 2))
+    reward = values.cast(dtype) if texts else values.cast(pl.Int64).cast(dtype)
+    good_log().with_columns(reward).write_parquet(tmp_path / "log.parquet")
+    log = inspect_log(tmp_path / "log.parquet").log
+    assert log is not None
+    assert log.reward.tolist() == [7.0, 30.0] * (ROWS // 2)
+
+
+def test_costs_are_named_by_the_mapping(tmp_path: Path) -> None:
+    good_log().rename({"cost": "spent"}).write_csv(tmp_path / "log.csv")
+    inspection = inspect_log(tmp_path / "log.csv", ColumnMap({"cost": "spent"}))
+    assert inspection.findings == ()
+    assert inspection.log is not None
+    assert inspection.log.cost.tolist() == good_log()["cost"].to_list()

@@ -1,0 +1,149 @@
+"""The rows a model learns from: encoded states with what was done, what came of it, and what followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.log.encoding import Encoder
+from redenvelope.log.layout import StateLayout
+from redenvelope.log.log import Log
+
+__all__ = ["Examples", "Rows", "require_states"]
+
+
+class Rows(NamedTuple):
+    """Some rows of a log, as training takes them."""
+
+    states: NDArray[np.float32] | jax.Array
+    """[rows, width]"""
+    action: NDArray[np.int32] | jax.Array
+    """[rows]"""
+    reward: NDArray[np.float32] | jax.Array
+    """[rows]"""
+    cost: NDArray[np.float32] | jax.Array
+    """[rows]"""
+    next_tail: NDArray[np.float32] | jax.Array
+    """What is to be predicted of the next state: everything after the step's column, [rows, tail]."""
+    continues: NDArray[np.float32] | jax.Array
+    """1 where the next state is known, else 0, [rows]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """All rows of a log. The states may be memory-mapped: only the rows asked for are read."""
+
+    states: NDArray[np.float32]
+    """[rows, width]; the next state of a row that continues is the row below it."""
+    action: NDArray[np.int32]
+    """[rows]"""
+    reward: NDArray[np.float64]
+    """[rows]"""
+    cost: NDArray[np.float64]
+    """[rows]"""
+    propensity: NDArray[np.float64]
+    """[rows]"""
+    continues: NDArray[np.bool_]
+    """Whether the row below is the same user one step later, [rows]."""
+    starts: NDArray[np.int64]
+    """First row of each user, and the number of rows at the end, [users + 1]."""
+    layout: StateLayout
+    actions: int
+    """Number of actions of the catalogue."""
+    campaign_steps: int
+
+    @classmethod
+    def from_log(cls, log: Log, encoder: Encoder, states: NDArray[np.float32] | None = None) -> Examples:
+        """The rows of a log; `states` may be given ready-made, e.g. as a memory map."""
+        if not len(log):
+            raise ModelError("a model cannot be learned from a log without rows; give it at least one user")
+        states = encoder.encode(log) if states is None else states
+        if states.shape != (len(log), encoder.layout.width):
+            expected = (len(log), encoder.layout.width)
+            raise ModelError(f"states must have shape {expected} for this log, not {states.shape}")
+        continues = ~log.is_last
+        # Where a user's steps skip a number, the row below is not the next state.
+        continues[:-1] &= np.diff(log.step) == 1
+        return cls(
+            states=states,
+            action=log.action,
+            reward=log.reward,
+            cost=log.cost,
+            propensity=log.propensity,
+            continues=continues,
+            starts=log.starts,
+            layout=encoder.layout,
+            actions=len(log.catalogue),
+            campaign_steps=encoder.campaign_steps,
+        )
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return len(self.starts) - 1
+
+    @cached_property
+    def is_last(self) -> NDArray[np.bool_]:
+        """Whether a row is the last of its user, [rows]."""
+        last = np.zeros(len(self), dtype=bool)
+        last[self.starts[1:] - 1] = True
+        return last
+
+    def rows_of(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of some users, in order, [rows of these users]."""
+        chosen = np.zeros(self.users, dtype=bool)
+        chosen[users] = True
+        return np.flatnonzero(np.repeat(chosen, np.diff(self.starts)))
+
+    def split_users(self, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows to learn from and rows held out, never of the same user: `share` of the users is held out."""
+        held = round(share * self.users)
+        if not 0 < held < self.users:
+            raise ModelError(
+                f"cannot hold out {share:.0%} of {self.users} user(s) to know when to stop; log more users"
+            )
+        order = np.random.default_rng(seed).permutation(self.users)
+        return self.rows_of(order[held:]), self.rows_of(order[:held])
+
+    def gather(self, rows: NDArray[np.int64]) -> Rows:
+        """Read some rows; an entry of `rows` may repeat."""
+        states = np.ascontiguousarray(self.states[rows])
+        require_states(states, self.layout)
+        following = np.minimum(rows + 1, len(self) - 1)
+        return Rows(
+            states=states,
+            action=self.action[rows].astype(np.int32),
+            reward=self.reward[rows].astype(np.float32),
+            cost=self.cost[rows].astype(np.float32),
+            next_tail=np.ascontiguousarray(self.states[following, self.layout.step + 1 :]),
+            continues=self.continues[rows].astype(np.float32),
+        )
+
+    def chunks(self, rows: NDArray[np.int64], size: int) -> Iterator[Rows]:
+        """Walk over some rows in chunks of at most `size`, so that only one chunk is in memory."""
+        for first in range(0, len(rows), size):
+            yield self.gather(rows[first : first + size])
+
+
+def require_states(states: NDArray[np.float32], layout: StateLayout) -> None:
+    """Raise ModelError unless states [rows, width] fit the layout and hold numbers only."""
+    if states.ndim != 2 or states.shape[1] != layout.width:
+        raise ModelError(f"states must have shape (rows, {layout.width}) as the encoder makes them, not {states.shape}")
+    # One sum is several times cheaper than a test of each number, and is finite only if all are.
+    if np.isfinite(states.sum(dtype=np.float64)):
+        return
+    row, column = (int(place[0]) for place in np.nonzero(~np.isfinite(states)))
+    raise ModelError(
+        f"the state in row {row} holds a value that is not a number (column {column} of {layout.width}); "
+        "encode the features with the encoder, which replaces missing values, before asking the model"
+    )

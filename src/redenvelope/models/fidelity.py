@@ -1,0 +1,295 @@
+"""How far a model may be trusted, measured on users it was not trained on; the verdict states its thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.models.examples import Examples
+
+__all__ = [
+    "ActionFidelity",
+    "CalibrationBin",
+    "Fidelity",
+    "FidelityThresholds",
+    "OutcomeFidelity",
+    "RollOutFidelity",
+    "measure_fidelity",
+]
+
+FloatArray = NDArray[np.float64]
+
+_BINS = 10
+_ROLL_OUT_ROWS = 20_000
+
+
+class Predictor(Protocol):
+    """What is measured: the tabular and the neural model."""
+
+    def predict(self, states: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
+        """Mean reward and cost of every action: [n, width] -> [n, actions] each."""
+        ...
+
+    def roll_out(
+        self, states: NDArray[np.float32], actions: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
+        """States [depth, n, width], rewards and costs [depth, n] along actions [n, depth]."""
+        ...
+
+
+@dataclass(frozen=True)
+class FidelityThresholds:
+    """When a model is not trusted. A gap counts only if it is also `errors` standard errors wide."""
+
+    mean_gap: float = 0.05
+    """Predicted against observed mean of all rows, as a share of the observed mean."""
+    action_gap: float = 0.15
+    """The same for the rows of one action, as a share of the observed mean of all rows."""
+    calibration_gap: float = 0.10
+    """Mean gap over the bins of predicted outcomes, as a share of the observed mean."""
+    least_r_squared: float = 0.0
+    """A model must explain more than the mean does."""
+    next_state_ratio: float = 1.0
+    """Squared error of the next state over that of "nothing changes"; also for every depth of a roll-out."""
+    roll_out_gap: float = 0.10
+    """Predicted against observed sum of rewards or costs along a roll-out, as a share of the observed sum."""
+    errors: float = 4.0
+
+
+@dataclass(frozen=True)
+class ActionFidelity:
+    """One action's mean outcome, predicted and observed on the rows where it was logged."""
+
+    action: int
+    rows: int
+    predicted: float
+    observed: float
+    standard_error: float
+    """Of the gap, by user."""
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Rows of similar predictions."""
+
+    rows: int
+    predicted: float
+    observed: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class OutcomeFidelity:
+    """Reward or cost of the logged actions, predicted and observed."""
+
+    predicted: float
+    observed: float
+    standard_error: float
+    r_squared: float
+    log_loss: float | None
+    """For an outcome of 0 and 1."""
+    actions: tuple[ActionFidelity, ...]
+    calibration: tuple[CalibrationBin, ...]
+
+    @property
+    def calibration_gap(self) -> float:
+        """Mean absolute gap over the bins, weighted by rows."""
+        rows = sum(part.rows for part in self.calibration)
+        return sum(part.rows * abs(part.predicted - part.observed) for part in self.calibration) / max(rows, 1)
+
+
+@dataclass(frozen=True)
+class RollOutFidelity:
+    """The model followed along logged actions for so many steps; depth 1 is the next state."""
+
+    depth: int
+    rows: int
+    state_error: float
+    """Mean squared error of the dynamic features."""
+    unchanged_error: float
+    """The same for "nothing changes"."""
+    predicted_reward: float
+    """Mean sum along the roll-out."""
+    observed_reward: float
+    reward_error: float
+    """Standard error of the gap."""
+    predicted_cost: float
+    observed_cost: float
+    cost_error: float
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The report and its verdict."""
+
+    users: int
+    rows: int
+    reward: OutcomeFidelity
+    cost: OutcomeFidelity
+    roll_outs: tuple[RollOutFidelity, ...]
+    thresholds: FidelityThresholds
+    reasons: tuple[str, ...]
+    """Why the model is not trusted; empty when it is."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether to plan with the model, rather than to learn without one."""
+        return not self.reasons
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self) | {"trusted": self.trusted}
+
+
+def measure_fidelity(model: Predictor, examples: Examples, thresholds: FidelityThresholds | None = None) -> Fidelity:
+    """Compare a model with the rows of users it was not trained on."""
+    thresholds = thresholds or FidelityThresholds()
+    taken = np.arange(len(examples)), examples.action
+    rewards, costs = (outcome[taken] for outcome in model.predict(np.ascontiguousarray(examples.states)))
+    reward = _outcome(examples, rewards, examples.reward)
+    cost = _outcome(examples, costs, examples.cost)
+    depths = range(1, examples.campaign_steps)
+    roll_outs = tuple(part for part in (_roll_out(model, examples, depth) for depth in depths) if part)
+    return Fidelity(
+        users=examples.users,
+        rows=len(examples),
+        reward=reward,
+        cost=cost,
+        roll_outs=roll_outs,
+        thresholds=thresholds,
+        reasons=(
+            *_outcome_reasons("reward", reward, thresholds),
+            *_outcome_reasons("cost", cost, thresholds),
+            *_roll_out_reasons(roll_outs, thresholds),
+        ),
+    )
+
+
+def _outcome(examples: Examples, predicted: FloatArray, observed: FloatArray) -> OutcomeFidelity:
+    residual = observed - predicted
+    variance = float(observed.var())
+    binary = bool(((observed == 0) | (observed == 1)).all())
+    chance = np.clip(predicted, 1e-6, 1 - 1e-6)
+    log_loss = -float(np.where(observed == 1, np.log(chance), np.log1p(-chance)).mean()) if binary else None
+    actions = []
+    for action in range(examples.actions):
+        rows = examples.action == action
+        if rows.any():
+            actions.append(ActionFidelity(action, *_means(examples, predicted, observed, rows)))
+    order = np.argsort(predicted, kind="stable")
+    calibration = []
+    for part in np.array_split(order, min(_BINS, len(order))):
+        rows = np.zeros(len(predicted), dtype=bool)
+        rows[part] = True
+        calibration.append(CalibrationBin(*_means(examples, predicted, observed, rows)))
+    _, mean, observed_mean, error = _means(examples, predicted, observed, np.ones(len(predicted), dtype=bool))
+    return OutcomeFidelity(
+        predicted=mean,
+        observed=observed_mean,
+        standard_error=error,
+        r_squared=1 - float((residual**2).mean()) / variance if variance > 0 else 0.0,
+        log_loss=log_loss,
+        actions=tuple(actions),
+        calibration=tuple(calibration),
+    )
+
+
+def _means(
+    examples: Examples, predicted: FloatArray, observed: FloatArray, rows: NDArray[np.bool_]
+) -> tuple[int, float, float, float]:
+    """Rows, mean predicted, mean observed, and the standard error of their gap with users as the units."""
+    count = int(rows.sum())
+    by_user = np.add.reduceat(np.where(rows, observed - predicted, 0.0), examples.starts[:-1])
+    centred = by_user - by_user.mean()
+    error = float(np.sqrt((centred**2).sum())) / count
+    return count, float(predicted[rows].mean()), float(observed[rows].mean()), error
+
+
+def _roll_out(model: Predictor, examples: Examples, depth: int) -> RollOutFidelity | None:
+    """Follow the logged actions from every row with so many rows after it."""
+    steady = np.ones(max(len(examples) - depth, 0), dtype=bool)
+    for ahead in range(depth):
+        steady &= examples.continues[ahead : ahead + len(steady)]
+    first = np.flatnonzero(steady)
+    if not len(first):
+        return None
+    first = first[:: max(1, len(first) // _ROLL_OUT_ROWS)]
+    path = first[:, None] + np.arange(depth)
+    states = np.ascontiguousarray(examples.states[first])
+    followed, rewards, costs = model.roll_out(states, examples.action[path])
+    tail = slice(examples.layout.step + 1, None)
+    truth = examples.states[first + depth, tail].astype(np.float64)
+    width = max(truth.shape[1], 1)
+    gaps = [
+        (predicted.sum(axis=0), logged[path].sum(axis=1))
+        for predicted, logged in ((rewards, examples.reward), (costs, examples.cost))
+    ]
+    sums = [
+        (float(model_sum.mean()), float(log_sum.mean()), float((log_sum - model_sum).std() / np.sqrt(len(first))))
+        for model_sum, log_sum in gaps
+    ]
+    return RollOutFidelity(
+        depth,
+        len(first),
+        float(((followed[-1][:, tail] - truth) ** 2).sum(axis=1).mean()) / width,
+        float(((states[:, tail] - truth) ** 2).sum(axis=1).mean()) / width,
+        *sums[0],
+        *sums[1],
+    )
+
+
+def _outcome_reasons(name: str, outcome: OutcomeFidelity, limits: FidelityThresholds) -> list[str]:
+    reasons = []
+    scale = abs(outcome.observed)
+
+    def beyond(predicted: float, observed: float, error: float, share: float) -> bool:
+        return abs(predicted - observed) > max(share * scale, limits.errors * error)
+
+    if beyond(outcome.predicted, outcome.observed, outcome.standard_error, limits.mean_gap):
+        reasons.append(
+            f"the predicted mean {name} is {outcome.predicted:.4g} where {outcome.observed:.4g} was observed "
+            f"(more than {limits.mean_gap:.0%} apart)"
+        )
+    reasons += [
+        f"action {part.action}: the predicted mean {name} is {part.predicted:.4g} where {part.observed:.4g} was "
+        f"observed (more than {limits.action_gap:.0%} of the mean {name} apart)"
+        for part in outcome.actions
+        if beyond(part.predicted, part.observed, part.standard_error, limits.action_gap)
+    ]
+    noise = np.mean([part.standard_error for part in outcome.calibration])
+    if outcome.calibration_gap > max(limits.calibration_gap * scale, limits.errors * float(noise)):
+        reasons.append(
+            f"the {name} is not calibrated: on average {outcome.calibration_gap:.4g} off in ten bins of predictions "
+            f"(more than {limits.calibration_gap:.0%} of the mean)"
+        )
+    if outcome.r_squared < limits.least_r_squared:
+        reasons.append(
+            f"the model explains the {name} worse than its mean does (R² {outcome.r_squared:.3g}, "
+            f"at least {limits.least_r_squared:g} needed)"
+        )
+    return reasons
+
+
+def _roll_out_reasons(roll_outs: tuple[RollOutFidelity, ...], limits: FidelityThresholds) -> list[str]:
+    reasons = []
+    for part in roll_outs:
+        after = "one step" if part.depth == 1 else f"{part.depth} steps"
+        if part.state_error > limits.next_state_ratio * part.unchanged_error > 0:
+            reasons.append(
+                f"after {after} the predicted state is further off than the state left unchanged "
+                f"(squared error {part.state_error:.4g} against {part.unchanged_error:.4g})"
+            )
+        sums = (
+            ("reward", part.predicted_reward, part.observed_reward, part.reward_error),
+            ("cost", part.predicted_cost, part.observed_cost, part.cost_error),
+        )
+        reasons += [
+            f"followed for {after}, the model predicts a {name} of {predicted:.4g} where {observed:.4g} was observed "
+            f"(more than {limits.roll_out_gap:.0%} apart)"
+            for name, predicted, observed, error in sums
+            if abs(predicted - observed) > max(limits.roll_out_gap * abs(observed), limits.errors * error)
+        ]
+    return reasons

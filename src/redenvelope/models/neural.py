@@ -1,0 +1,210 @@
+"""The neural environment model: an ensemble of outcome and transition networks, applied as one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.log.layout import StateLayout
+from redenvelope.models.events import event_chances
+from redenvelope.models.examples import require_states
+from redenvelope.models.outcome import OutcomeNetwork
+from redenvelope.models.targets import CostTarget, RewardTarget, new_target, target_as_dict
+from redenvelope.models.transition import TailScale, TransitionNetwork
+
+__all__ = ["Architecture", "NeuralModel"]
+
+FloatArray = NDArray[np.float64]
+
+_PREDICTION_ROWS = 8_192  # few enough that the hidden units of all members stay in the cache
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The shape of the networks: all that is needed to build them anew."""
+
+    layout: StateLayout
+    actions: int
+    events: int
+    """What can come of an action, see events.py."""
+    members: int
+    outcome_hidden: tuple[int, ...]
+    transition_hidden: tuple[int, ...]
+    reward_structure: str
+    cost_structure: str
+
+    def networks(self, seed: int, reward_start: FloatArray, cost_start: FloatArray) -> dict[str, Any]:
+        """Untrained networks that start from these scores [actions]; every array with a leading axis [members].
+
+        A member does not depend on how many there are: the first is the same alone and in company.
+        """
+        structures = (self.reward_structure, self.cost_structure)
+        members = []
+        for member in range(self.members):
+            generator = np.random.default_rng([seed, member])
+            outcome = OutcomeNetwork(self.layout, self.actions, self.outcome_hidden, structures, generator)
+            transition = TransitionNetwork(self.layout, self.actions, self.events, self.transition_hidden, generator)
+            members.append({"outcome": outcome.start(reward_start, cost_start), "transition": transition})
+        stacked: dict[str, Any] = jax.tree.map(
+            lambda *arrays: jnp.asarray(np.stack([np.asarray(array) for array in arrays])), *members
+        )
+        return stacked
+
+
+class NeuralModel(eqx.Module):
+    """A learned world (see EnvironmentModel); every prediction is the mean over the members."""
+
+    outcome: OutcomeNetwork
+    """Arrays with a leading axis [members]."""
+    transition: TransitionNetwork
+    """Arrays with a leading axis [members]."""
+    reward_target: RewardTarget
+    cost_target: CostTarget
+    scale: TailScale
+    architecture: Architecture = eqx.field(static=True)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions, in the order of the action catalogue."""
+        return self.architecture.actions
+
+    @property
+    def layout(self) -> StateLayout:
+        """Where each part of a state stands."""
+        return self.architecture.layout
+
+    def member_outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean reward and cost of every action by every member, [members, n, actions] each."""
+
+        now = jnp.asarray(states)
+        return jax.vmap(lambda network: self._outcomes_of(network, now))(self.outcome)
+
+    def _outcomes_of(self, network: OutcomeNetwork, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean reward and cost of every action by one member, [n, actions] each."""
+        reward_scores, cost_scores = network(states)
+        rewards = self.reward_target.mean(reward_scores)
+        return rewards, self.cost_target.mean(cost_scores, rewards)
+
+    def outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean reward and mean cost of every action: [n, width] -> ([n, actions], [n, actions])."""
+        rewards, costs = self.member_outcomes(states)
+        return rewards.mean(axis=0), costs.mean(axis=0)
+
+    def successors(self, states: jax.Array) -> jax.Array:
+        """Expected next state after every action: [n, width] -> [n, actions, width]."""
+        now = jnp.asarray(states)
+        chances = event_chances(*self.outcomes(now), self.cost_target, self.architecture.events)
+        by_member = jax.vmap(lambda network: network.next_states(now, chances, self.scale))(self.transition)
+        mean = by_member.mean(axis=0)
+        # The mean of equal numbers may differ from them in the last digit; what is carried is carried exactly.
+        head = self.layout.step + 1
+        return jnp.concatenate([by_member[0, ..., :head], mean[..., head:]], axis=-1)
+
+    def predict(self, states: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean reward and cost of every action for many states, in batches: [n, width] -> [n, actions] each."""
+        require_states(states, self.layout)
+        parts = [_outcomes(self, batch) for batch in _batches(states)]
+        rewards, costs = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return rewards[: len(states)].astype(np.float64), costs[: len(states)].astype(np.float64)
+
+    def roll_out(
+        self, states: NDArray[np.float32], actions: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
+        """Follow actions [n, depth] from states [n, width] on predicted states.
+
+        Returns the expected states after each action [depth, n, width], and the expected reward and cost of
+        each, [depth, n].
+        """
+        require_states(states, self.layout)
+        padded = [np.stack(_batches(column)) for column in (states, actions)]
+        parts = [_roll_out(self, *batch) for batch in zip(*padded, strict=True)]
+        followed, rewards, costs = (np.concatenate(part, axis=1)[:, : len(states)] for part in zip(*parts, strict=True))
+        return followed, rewards.astype(np.float64), costs.astype(np.float64)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+        """Plain data for JSON, and the weights by name."""
+        config = {
+            "architecture": asdict(self.architecture),
+            "reward_target": target_as_dict(self.reward_target),
+            "cost_target": target_as_dict(self.cost_target),
+        }
+        return config, {name: np.asarray(value) for name, value in _named_arrays(self._learned())}
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> NeuralModel:
+        """The model that `state` wrote."""
+        architecture = _read_architecture(config["architecture"])
+        skeleton = _skeleton(architecture)
+        names = [name for name, _ in _named_arrays(skeleton)]
+        if set(names) != set(arrays):
+            odd = min(set(names) ^ set(arrays))
+            raise ModelError(f"the weights do not fit the model: {odd!r} is missing or too much; save the plan anew")
+        for name, expected in _named_arrays(skeleton):
+            if arrays[name].shape != expected.shape:
+                raise ModelError(
+                    f"the weights do not fit the model: {name!r} has shape {arrays[name].shape}, "
+                    f"not {expected.shape}; save the plan anew"
+                )
+        leaves = [jnp.asarray(arrays[name]) for name in names]
+        outcome, transition, scale = jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
+        targets = (new_target(config["reward_target"]), new_target(config["cost_target"]))
+        return cls(outcome, transition, *targets, scale, architecture)
+
+    def _learned(self) -> tuple[OutcomeNetwork, TransitionNetwork, TailScale]:
+        return self.outcome, self.transition, self.scale
+
+
+def _batches(rows: NDArray[Any]) -> list[NDArray[Any]]:
+    """Rows [n, ...] in batches of equal length, the last padded: one compilation serves all."""
+    size = min(_PREDICTION_ROWS, max(1, len(rows)))
+    count = max(1, -(-len(rows) // size))
+    padded = np.concatenate([rows, np.zeros((count * size - len(rows), *rows.shape[1:]), rows.dtype)])
+    return np.split(padded, count)
+
+
+@eqx.filter_jit
+def _outcomes(model: NeuralModel, states: Any) -> tuple[jax.Array, jax.Array]:
+    return model.outcomes(states)
+
+
+@eqx.filter_jit
+def _roll_out(model: NeuralModel, states: Any, actions: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    everyone = jnp.arange(len(actions))
+
+    def follow(now: jax.Array, action: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+        rewards, costs = model.outcomes(now)
+        following = model.successors(now)[everyone, action]
+        return following, (following, rewards[everyone, action], costs[everyone, action])
+
+    return jax.lax.scan(follow, jnp.asarray(states), jnp.asarray(actions).T)[1]
+
+
+def _skeleton(architecture: Architecture) -> tuple[OutcomeNetwork, TransitionNetwork, TailScale]:
+    """Untrained parts of the right shapes."""
+    numbers = jnp.asarray(np.zeros(architecture.layout.dynamic_numbers, np.float32))
+    scores = np.zeros(architecture.actions)
+    networks = architecture.networks(0, scores, scores)
+    return networks["outcome"], networks["transition"], TailScale(numbers, numbers, numbers)
+
+
+def _named_arrays(tree: Any) -> list[tuple[str, Any]]:
+    names = ("outcome", "transition", "scale")
+    return [
+        (f"{names[path[0].idx]}{jax.tree_util.keystr(path[1:])}", leaf)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+    ]
+
+
+def _read_architecture(content: dict[str, Any]) -> Architecture:
+    layout = dict(content["layout"])
+    for name in ("static_categories", "dynamic_categories"):
+        layout[name] = tuple(layout[name])
+    hidden = {name: tuple(content[name]) for name in ("outcome_hidden", "transition_hidden")}
+    return Architecture(**content | hidden | {"layout": StateLayout(**layout)})

@@ -1,0 +1,204 @@
+"""How the actions share strength: raw outputs of a network -> one score for every action.
+
+Every structure has the same three parts: `outputs`, the number of raw outputs it needs; `start(scores)`, which
+sets it so that raw outputs of zero give the scores [actions]; and the call, raw [n, outputs] -> [n, actions].
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import UsageError
+
+__all__ = [
+    "MONOTONE",
+    "STRUCTURES",
+    "CumulativeResponse",
+    "DoseResponse",
+    "IndependentResponse",
+    "LowRankResponse",
+    "Response",
+    "new_response",
+]
+
+_SMALLEST_STEP = 0.02  # a step of zero could never grow: its slope would be zero too
+_SOFTPLUS_OF_ZERO = float(np.log(2.0))
+
+
+class Response(Protocol):
+    """A structure, as the networks use it."""
+
+    @property
+    def outputs(self) -> int:
+        """Number of raw outputs it takes."""
+        ...
+
+    def start(self, scores: NDArray[np.float64]) -> Response:
+        """The same structure, giving `scores` [actions] when every raw output is zero (as nearly as it can)."""
+        ...
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """Scores of all actions: [n, outputs] -> [n, actions]."""
+        ...
+
+
+class IndependentResponse(eqx.Module):
+    """Every action has its own head: nothing shared beyond the trunk."""
+
+    level: jax.Array
+    """[actions]"""
+
+    def __init__(self, actions: int) -> None:
+        self.level = _zeros(actions)
+
+    @property
+    def outputs(self) -> int:
+        """One an action."""
+        return self.level.shape[-1]
+
+    def start(self, scores: NDArray[np.float64]) -> IndependentResponse:
+        """See the module."""
+        started: IndependentResponse = eqx.tree_at(lambda part: part.level, self, jnp.asarray(scores, jnp.float32))
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        return self.level + raw
+
+
+class CumulativeResponse(eqx.Module):
+    """A base and steps that are never negative, in the order of cost: the response never falls."""
+
+    level: jax.Array
+    """Base of the cheapest action, [1]."""
+    log_step: jax.Array
+    """Logarithm of each step's usual size, [actions - 1]; a raw output stretches or shrinks it."""
+
+    def __init__(self, actions: int) -> None:
+        self.level = _zeros(1)
+        self.log_step = _zeros(actions - 1)
+
+    @property
+    def outputs(self) -> int:
+        """One for the base, one a step."""
+        return 1 + self.log_step.shape[-1]
+
+    def start(self, scores: NDArray[np.float64]) -> CumulativeResponse:
+        """See the module."""
+        steps = np.maximum(np.diff(np.maximum.accumulate(scores)), _SMALLEST_STEP)
+        started: CumulativeResponse = eqx.tree_at(
+            lambda part: (part.level, part.log_step),
+            self,
+            (jnp.asarray(scores[:1], jnp.float32), jnp.asarray(np.log(steps / _SOFTPLUS_OF_ZERO), jnp.float32)),
+        )
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        base = self.level + raw[:, :1]
+        steps = jnp.exp(self.log_step) * jax.nn.softplus(raw[:, 1:])
+        # A sum over a triangle instead of a cumulative sum: one small matrix product.
+        count = steps.shape[1]
+        triangle = jnp.asarray(np.triu(np.ones((count, count + 1), np.float32), k=1))
+        return base + steps @ triangle
+
+
+class LowRankResponse(eqx.Module):
+    """base(s) + Σ_k g_k(s) · shape_k(action): a few curves over the actions, weighted by the state."""
+
+    level: jax.Array
+    """[actions]"""
+    shapes: jax.Array
+    """[rank, actions]"""
+
+    def __init__(self, actions: int, rank: int = 2) -> None:
+        self.level = _zeros(actions)
+        self.shapes = jnp.asarray(_polynomials(actions, min(rank, actions - 1)))
+
+    @property
+    def outputs(self) -> int:
+        """One for the base, one a shape."""
+        return 1 + self.shapes.shape[-2]
+
+    def start(self, scores: NDArray[np.float64]) -> LowRankResponse:
+        """See the module."""
+        started: LowRankResponse = eqx.tree_at(lambda part: part.level, self, jnp.asarray(scores, jnp.float32))
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        return self.level + raw[:, :1] + raw[:, 1:] @ self.shapes
+
+
+class DoseResponse(eqx.Module):
+    """base(s) + Σ_k g_k(s) · shape_k(action) with g ≥ 0 and shapes that never fall: low rank and monotone."""
+
+    level: jax.Array
+    """[1]"""
+    log_step: jax.Array
+    """Logarithm of the steps of each shape, [rank, actions - 1]."""
+
+    def __init__(self, actions: int, rank: int = 2) -> None:
+        self.level = _zeros(1)
+        self.log_step = _zeros(min(rank, actions - 1), actions - 1)
+
+    @property
+    def outputs(self) -> int:
+        """One for the base, one a shape."""
+        return 1 + self.log_step.shape[-2]
+
+    def start(self, scores: NDArray[np.float64]) -> DoseResponse:
+        """See the module. The shapes start as the observed curve tilted to the cheap and to the dear end."""
+        steps = np.maximum(np.diff(np.maximum.accumulate(scores)), _SMALLEST_STEP)
+        rank = self.log_step.shape[-2]
+        place = np.linspace(-1.0, 1.0, steps.size) if steps.size > 1 else np.zeros(1)
+        tilt = np.stack([np.exp(sign * place) for sign in np.linspace(-1.0, 1.0, rank)] or [np.ones(0)])
+        log_step = np.log(steps * tilt / tilt.sum(axis=0) / _SOFTPLUS_OF_ZERO)
+        started: DoseResponse = eqx.tree_at(
+            lambda part: (part.level, part.log_step),
+            self,
+            (jnp.asarray(scores[:1], jnp.float32), jnp.asarray(log_step, jnp.float32)),
+        )
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        rises = jnp.cumsum(jnp.exp(self.log_step), axis=1)
+        shapes = jnp.concatenate([jnp.zeros((rises.shape[0], 1)), rises], axis=1)
+        return self.level + raw[:, :1] + jax.nn.softplus(raw[:, 1:]) @ shapes
+
+
+STRUCTURES: tuple[str, ...] = ("dose", "cumulative", "low_rank", "independent")
+"""Names of the structures, the one that says most about the response first."""
+
+MONOTONE: frozenset[str] = frozenset({"dose", "cumulative"})
+"""The structures whose response cannot fall as the cost of the action rises."""
+
+
+def new_response(name: str, actions: int) -> Response:
+    """A structure by its name, for so many actions."""
+    if name not in STRUCTURES:
+        raise UsageError(f"no response structure is called {name!r}; choose among {', '.join(STRUCTURES)}")
+    if actions == 1 or name == "independent":
+        return IndependentResponse(actions)
+    if name == "cumulative":
+        return CumulativeResponse(actions)
+    return LowRankResponse(actions) if name == "low_rank" else DoseResponse(actions)
+
+
+def _zeros(*shape: int) -> jax.Array:
+    return jnp.asarray(np.zeros(shape, np.float32))
+
+
+def _polynomials(actions: int, rank: int) -> NDArray[np.float32]:
+    """Curves of rising degree over the actions, orthogonal, of mean square one, [rank, actions]."""
+    place = np.linspace(-1.0, 1.0, actions)
+    powers = np.stack([place**degree for degree in range(rank + 1)], axis=1)
+    curves = np.linalg.qr(powers)[0][:, 1:] * np.sqrt(actions)
+    return np.asarray((curves * np.sign(curves[-1:])).T, dtype=np.float32)

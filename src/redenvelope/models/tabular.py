@@ -1,0 +1,232 @@
+"""The tabular environment model: counts over the distinct states of a log, exact where states are few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.finite.problem import FiniteProblem
+from redenvelope.log.layout import StateLayout
+from redenvelope.models.examples import Examples, require_states
+
+__all__ = ["MOST_TRANSITIONS", "TabularModel", "fit_tabular"]
+
+FloatArray = NDArray[np.float64]
+
+MOST_TRANSITIONS = 20_000_000
+"""Largest table of transitions [states, actions, states] that is counted: 160 MB."""
+
+_PRIOR_ROWS = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class TabularModel:
+    """A finite problem, and which of its states an encoded state is.
+
+    A combination of features that the log never showed is, by definition, the average user of its step: for
+    every step of the campaign one more state holds the averages of all that was seen at that step.
+    """
+
+    problem: FiniteProblem
+    keys: NDArray[np.float32]
+    """The encoded state of each state that was seen, sorted, [seen, width]; the other states come after."""
+    layout: StateLayout
+
+    @classmethod
+    def from_problem(cls, problem: FiniteProblem, keys: NDArray[np.float32], layout: StateLayout) -> TabularModel:
+        """True dynamics instead of learned ones: `keys` [states, width] are the problem's encoded states."""
+        require_states(keys, layout)
+        if len(keys) != problem.states:
+            raise ModelError(f"{len(keys)} encoded states for a problem of {problem.states}; give one a state")
+        order = np.argsort(_as_bytes(keys))
+        if (np.diff(np.searchsorted(_as_bytes(keys)[order], _as_bytes(keys)[order])) == 0).any():
+            raise ModelError("two states of the problem have the same encoding; give every state its own features")
+        moved = problem.transitions[order][:, :, order]
+        eligible = None if problem.eligible is None else problem.eligible[order]
+        sorted_problem = FiniteProblem(
+            rewards=problem.rewards[order],
+            costs=problem.costs[order],
+            transitions=moved,
+            initial=problem.initial[order],
+            steps=problem.steps,
+            eligible=eligible,
+        )
+        return cls(sorted_problem, keys[order], layout)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return self.problem.actions
+
+    def index(self, states: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Which state of the problem each encoded state is: [n, width] -> [n]."""
+        require_states(states, self.layout)
+        known, asked = _as_bytes(self.keys), _as_bytes(states)
+        place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+        seen = known[place] == asked
+        if seen.all():
+            return place.astype(np.int64)
+        averages = self.problem.states - len(known)
+        if not averages:
+            row = int(np.flatnonzero(~seen)[0])
+            raise ModelError(
+                f"the state in row {row} is none of the problem's {len(known)} states; "
+                "check its features, or learn the model from a log that shows such users"
+            )
+        step = np.rint(states[:, self.layout.step] / self.layout.step_change).astype(np.int64)
+        return np.where(seen, place, len(known) + np.clip(step, 0, averages - 1))
+
+    def predict(self, states: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
+        """Mean reward and cost of every action: [n, width] -> [n, actions] each."""
+        rows = self.index(states)
+        return self.problem.rewards[rows], self.problem.costs[rows]
+
+    def roll_out(
+        self, states: NDArray[np.float32], actions: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
+        """Follow actions [n, depth] from states [n, width], all chances carried along.
+
+        Returns the expected states after each action [depth, n, width], and the expected reward and cost of
+        each, [depth, n]. Where nobody goes on, and for a combination never seen, only the step moves on.
+        """
+        problem, seen = self.problem, len(self.keys)
+        mass = np.zeros((len(states), problem.states))
+        mass[np.arange(len(states)), self.index(states)] = 1.0
+        followed = np.repeat(states[None], actions.shape[1], axis=0)
+        rewards, costs = np.zeros((2, actions.shape[1], len(states)))
+        for depth, action in enumerate(actions.T):
+            mass /= np.maximum(mass.sum(axis=1, keepdims=True), 1e-300)
+            for number in np.unique(action):
+                rows = action == number
+                rewards[depth, rows] = mass[rows] @ problem.rewards[:, number]
+                costs[depth, rows] = mass[rows] @ problem.costs[:, number]
+                mass[rows] = mass[rows] @ problem.transitions[:, number]
+            known = mass[:, :seen].sum(axis=1)
+            mean = (mass[:, :seen] @ self.keys.astype(np.float64)) / np.maximum(known, 1e-300)[:, None]
+            followed[depth] = np.where(known[:, None] > 0, mean, states)
+            followed[depth, :, : self.layout.static_width] = states[:, : self.layout.static_width]
+            followed[depth, :, self.layout.step] = states[:, self.layout.step] + (depth + 1) * self.layout.step_change
+        return followed, rewards, costs
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Plain data for JSON, and the tables by name."""
+        problem = self.problem
+        arrays: dict[str, NDArray[Any]] = {
+            "keys": self.keys,
+            "rewards": problem.rewards,
+            "costs": problem.costs,
+            "transitions": problem.transitions,
+            "initial": problem.initial,
+        }
+        if problem.eligible is not None:
+            arrays["eligible"] = problem.eligible
+        return {"steps": problem.steps, "layout": vars(self.layout)}, arrays
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TabularModel:
+        """The model that `state` wrote."""
+        layout = dict(config["layout"])
+        for name in ("static_categories", "dynamic_categories"):
+            layout[name] = tuple(layout[name])
+        tables = {name: values for name, values in arrays.items() if name != "keys"}
+        problem = FiniteProblem(**tables, steps=int(config["steps"]))
+        return cls(problem, arrays["keys"], StateLayout(**layout))
+
+
+def fit_tabular(examples: Examples, prior_rows: float = _PRIOR_ROWS) -> TabularModel:
+    """Count what was seen in every state (features and step) after every action.
+
+    What was seen once is not believed alone: `prior_rows` rows are added to every state and action, whose
+    reward and cost are the step's average for the action, and which move as the state does on average.
+    """
+    if prior_rows < 0:
+        raise ModelError(f"prior_rows must not be negative, and is {prior_rows}")
+    states = np.ascontiguousarray(examples.states)
+    require_states(states, examples.layout)
+    names, first, state = np.unique(_as_bytes(states), return_index=True, return_inverse=True)
+    seen, count = len(names), len(names) + examples.campaign_steps
+    if count * count * examples.actions > MOST_TRANSITIONS:
+        raise ModelError(
+            f"the log shows {seen:,} distinct combinations of features and step with {examples.actions} actions: "
+            f"too many for a table (at most {MOST_TRANSITIONS:,} transitions); use the neural model, or coarser "
+            "features"
+        )
+    keys = states[first]
+    step = np.rint(keys[:, examples.layout.step] / examples.layout.step_change).astype(np.int64)
+    step = np.clip(step, 0, examples.campaign_steps - 1)
+    problem = FiniteProblem(
+        rewards=_means(examples, examples.reward, state, step, prior_rows),
+        costs=_means(examples, examples.cost, state, step, prior_rows),
+        transitions=_transitions(examples, state, step, prior_rows),
+        initial=np.bincount(state[examples.starts[:-1]], minlength=count) / examples.users,
+        steps=examples.campaign_steps,
+    )
+    return TabularModel(problem, keys, examples.layout)
+
+
+def _means(
+    examples: Examples,
+    value: FloatArray,
+    state: NDArray[np.int64],
+    step: NDArray[np.int64],
+    prior_rows: float,
+) -> FloatArray:
+    """Mean of a value [rows] in each state and each step's average state, [seen + steps, actions].
+
+    `state` [rows] is the state of each row, `step` [seen] the step of each state.
+    """
+    actions, seen = examples.actions, len(step)
+    rows, total = np.zeros((2, seen, actions))
+    np.add.at(rows, (state, examples.action), 1.0)
+    np.add.at(total, (state, examples.action), value)
+    step_rows, step_total = np.zeros((2, examples.campaign_steps, actions))
+    np.add.at(step_rows, step, rows)
+    np.add.at(step_total, step, total)
+    # An action never seen at a step is taken to do there what it does elsewhere, or what any action does.
+    everywhere = np.where(
+        step_rows.sum(axis=0) > 0, step_total.sum(axis=0) / np.maximum(step_rows.sum(axis=0), 1), value.mean()
+    )
+    average = np.where(step_rows > 0, step_total / np.maximum(step_rows, 1), everywhere)
+    weight = rows + prior_rows
+    mean = (total + prior_rows * average[step]) / np.maximum(weight, 1e-300)
+    return np.concatenate([np.where(weight > 0, mean, average[step]), average])
+
+
+def _transitions(
+    examples: Examples, state: NDArray[np.int64], step: NDArray[np.int64], prior_rows: float
+) -> FloatArray:
+    """Chances of the next state, [seen + steps, actions, seen + steps]; what is missing to one are the leavers."""
+    actions, seen, steps = examples.actions, len(step), examples.campaign_steps
+    final = step[state] == steps - 1
+    left = examples.is_last & ~final
+    # Rows with a gap behind them tell neither where a user went nor that he left.
+    known = np.flatnonzero((examples.continues | left) & ~final)
+    moving = np.flatnonzero(examples.continues & ~final)
+    rows = np.zeros((seen, actions))
+    np.add.at(rows, (state[known], examples.action[known]), 1.0)
+    moves = np.zeros((seen, actions, seen + steps))
+    np.add.at(moves, (state[moving], examples.action[moving], state[moving + 1]), 1.0)
+    usual_rows, usual = rows.sum(axis=1), moves.sum(axis=1)
+    usual /= np.maximum(usual_rows, 1)[:, None]
+    # A state that nobody was seen to go on from leads to the average user of the next step.
+    lost = np.flatnonzero((usual_rows == 0) & (step < steps - 1))
+    usual[lost, seen + step[lost] + 1] = 1.0
+    weight = (rows + prior_rows)[:, :, None]
+    mean = (moves + prior_rows * usual[:, None, :]) / np.maximum(weight, 1e-300)
+    average = np.zeros((steps, actions, seen + steps))
+    for number in range(steps - 1):
+        here = step == number
+        total, moved = rows[here].sum(axis=0), moves[here].sum(axis=0)
+        average[number] = moved / np.maximum(total, 1)[:, None]
+        average[number, total == 0, seen + number + 1] = 1.0
+    return np.concatenate([np.where(weight > 0, mean, usual[:, None, :]), average])
+
+
+def _as_bytes(states: NDArray[np.float32]) -> NDArray[Any]:
+    """Each row [n, width] as one comparable value [n]; adding zero makes −0 and 0 the same."""
+    rows = np.ascontiguousarray(states + np.float32(0.0))
+    return rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)

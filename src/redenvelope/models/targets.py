@@ -1,0 +1,236 @@
+"""What a score means: a probability, a number, or a chance of paying a known amount. Found in the log."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+
+__all__ = [
+    "BinaryReward",
+    "ConsumedCost",
+    "CostTarget",
+    "NumberCost",
+    "NumberReward",
+    "RewardTarget",
+    "RewardedCost",
+    "cost_target",
+    "new_target",
+    "reward_target",
+    "starting_scores",
+    "target_as_dict",
+    "taught",
+]
+
+# Positive costs of one action that vary less than this (standard deviation over mean) are one amount.
+_AMOUNT_VARIATION = 0.02
+# Below this share of zeros, cost is not "paid only if consumed" but simply paid.
+_LEAST_ZEROS = 0.01
+_PRIOR_ROWS = 2.0
+
+
+class RewardTarget(Protocol):
+    """The reward, as the networks learn and predict it."""
+
+    def mean(self, scores: jax.Array) -> jax.Array:
+        """Expected reward: [n, actions] -> [n, actions]."""
+        ...
+
+    def loss(self, score: jax.Array, reward: jax.Array) -> jax.Array:
+        """Loss of the logged action's score, [n] -> [n]."""
+        ...
+
+
+class CostTarget(Protocol):
+    """The cost, as the networks learn and predict it; it may hang on the reward."""
+
+    def mean(self, scores: jax.Array, rewards: jax.Array) -> jax.Array:
+        """Expected cost, given the expected rewards: [n, actions] each -> [n, actions]."""
+        ...
+
+    def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
+        """Loss of the logged action's score, [n] each -> [n]."""
+        ...
+
+
+class BinaryReward(eqx.Module):
+    """A reward of 0 or 1: the score is the log odds, the loss logistic."""
+
+    def mean(self, scores: jax.Array) -> jax.Array:
+        """See RewardTarget."""
+        return jax.nn.sigmoid(scores)
+
+    def loss(self, score: jax.Array, reward: jax.Array) -> jax.Array:
+        """See RewardTarget."""
+        return _logistic_loss(score, reward)
+
+
+class NumberReward(eqx.Module):
+    """Any number: the score is standardised, the loss half the squared error."""
+
+    centre: jax.Array
+    """[]"""
+    scale: jax.Array
+    """[]"""
+
+    def mean(self, scores: jax.Array) -> jax.Array:
+        """See RewardTarget."""
+        return self.centre + self.scale * scores
+
+    def loss(self, score: jax.Array, reward: jax.Array) -> jax.Array:
+        """See RewardTarget."""
+        return 0.5 * jnp.square((reward - self.centre) / self.scale - score)
+
+
+class NumberCost(eqx.Module):
+    """Any number: the score is standardised, the loss half the squared error."""
+
+    centre: jax.Array
+    """[]"""
+    scale: jax.Array
+    """[]"""
+
+    def mean(self, scores: jax.Array, rewards: jax.Array) -> jax.Array:
+        """See CostTarget."""
+        return self.centre + self.scale * scores
+
+    def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
+        """See CostTarget."""
+        return 0.5 * jnp.square((cost - self.centre) / self.scale - score)
+
+
+class ConsumedCost(eqx.Module):
+    """A cost of 0, or the action's own amount when it is consumed: the score is the log odds of consuming.
+
+    Learning the chance instead of the cost keeps rare, dear actions from shouting down the others.
+    """
+
+    amounts: jax.Array
+    """What each action costs when consumed, [actions]."""
+
+    def mean(self, scores: jax.Array, rewards: jax.Array) -> jax.Array:
+        """See CostTarget."""
+        return jax.nn.sigmoid(scores) * self.amounts
+
+    def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
+        """See CostTarget. An action that can cost nothing teaches nothing about consuming."""
+        return _logistic_loss(score, cost > 0) * (self.amounts[action] > 0)
+
+
+class RewardedCost(eqx.Module):
+    """As ConsumedCost, where only rewarded users ever consume: the log odds of consuming, once rewarded.
+
+    The cost then is chance of reward · chance of consuming · amount, and whatever moves the reward
+    moves the cost with it: the two can never contradict each other.
+    """
+
+    amounts: jax.Array
+    """What each action costs when consumed, [actions]."""
+
+    def mean(self, scores: jax.Array, rewards: jax.Array) -> jax.Array:
+        """See CostTarget."""
+        return jax.nn.sigmoid(scores) * rewards * self.amounts
+
+    def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
+        """See CostTarget. Only a rewarded row of an action that can cost something teaches."""
+        return _logistic_loss(score, cost > 0) * (self.amounts[action] > 0) * reward
+
+
+_KINDS: dict[str, Any] = {
+    "binary_reward": BinaryReward,
+    "number_reward": NumberReward,
+    "number_cost": NumberCost,
+    "consumed_cost": ConsumedCost,
+    "rewarded_cost": RewardedCost,
+}
+
+
+def reward_target(reward: NDArray[np.float64]) -> RewardTarget:
+    """Binary when every reward is 0 or 1, else a number."""
+    if ((reward == 0) | (reward == 1)).all():
+        return BinaryReward()
+    return NumberReward(*_centre_and_scale(reward, "reward"))
+
+
+def cost_target(
+    cost: NDArray[np.float64], reward: NDArray[np.float64], action: NDArray[np.int32], actions: int
+) -> CostTarget:
+    """Consumed when the log shows zeros and one amount an action, rewarded where that needs a reward of 1."""
+    paid = cost > 0
+    count = np.maximum(np.bincount(action[paid], minlength=actions), 1)
+    amounts = np.bincount(action[paid], weights=cost[paid], minlength=actions) / count
+    squares = np.bincount(action[paid], weights=(cost[paid] - amounts[action[paid]]) ** 2, minlength=actions)
+    constant = (np.sqrt(squares / count) <= _AMOUNT_VARIATION * amounts).all()
+    able = amounts[action] > 0
+    zeros = 1 - paid[able].mean() if able.any() else 0.0
+    if not (constant and zeros >= _LEAST_ZEROS and (cost >= 0).all()):
+        return NumberCost(*_centre_and_scale(cost, "cost"))
+    binary = ((reward == 0) | (reward == 1)).all()
+    if binary and (reward[paid] == 1).all():
+        return RewardedCost(jnp.asarray(amounts, jnp.float32))
+    return ConsumedCost(jnp.asarray(amounts, jnp.float32))
+
+
+def taught(
+    target: RewardTarget | CostTarget,
+    value: NDArray[np.float64],
+    reward: NDArray[np.float64],
+    action: NDArray[np.int32],
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """The rows that teach a target anything [rows], and what its mean is taught from [rows]: 0 and 1, or numbers."""
+    if isinstance(target, ConsumedCost | RewardedCost):
+        teaches = np.asarray(target.amounts)[action] > 0
+        if isinstance(target, RewardedCost):
+            teaches &= reward > 0
+        return teaches, (value > 0).astype(np.float64)
+    return np.ones(len(value), dtype=bool), value
+
+
+def starting_scores(
+    target: RewardTarget | CostTarget,
+    value: NDArray[np.float64],
+    reward: NDArray[np.float64],
+    action: NDArray[np.int32],
+    actions: int,
+) -> NDArray[np.float64]:
+    """The scores [actions] that give each action its mean outcome in the log, for networks to start from."""
+    teaches, lesson = taught(target, value, reward, action)
+    lesson, action = lesson[teaches], action[teaches]
+    count = np.bincount(action, minlength=actions)
+    total = np.bincount(action, weights=lesson, minlength=actions)
+    # An action seen in few rows starts near the mean of all.
+    mean = (total + _PRIOR_ROWS * (lesson.mean() if len(lesson) else 0.5)) / (count + _PRIOR_ROWS)
+    if isinstance(target, NumberReward | NumberCost):
+        return np.asarray((mean - float(target.centre)) / float(target.scale))
+    mean = np.clip(mean, 1e-4, 1 - 1e-4)
+    return np.asarray(np.log(mean / (1 - mean)))
+
+
+def target_as_dict(target: RewardTarget | CostTarget) -> dict[str, Any]:
+    """A target as plain data for JSON."""
+    kind = next(name for name, known in _KINDS.items() if type(target) is known)
+    return {"kind": kind} | {name: np.asarray(value).tolist() for name, value in vars(target).items()}
+
+
+def new_target(content: dict[str, Any]) -> Any:
+    """The target that `target_as_dict` wrote."""
+    fields = {name: jnp.asarray(value, jnp.float32) for name, value in content.items() if name != "kind"}
+    return _KINDS[content["kind"]](**fields)
+
+
+def _logistic_loss(score: jax.Array, happened: jax.Array) -> jax.Array:
+    return jax.nn.softplus(score) - happened * score
+
+
+def _centre_and_scale(value: NDArray[np.float64], name: str) -> tuple[jax.Array, jax.Array]:
+    if not np.isfinite(value).all():
+        row = int(np.flatnonzero(~np.isfinite(value))[0])
+        raise ModelError(f"the {name} in row {row} is not a number; read the log with read_log, which checks it")
+    scale = float(value.std())
+    return jnp.float32(value.mean()), jnp.float32(scale if scale > 1e-12 else 1.0)

@@ -1,0 +1,211 @@
+"""Mini-batch training compiled end to end: all members of an ensemble at once, no Python inside an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.models.examples import Rows
+
+__all__ = ["ChunkSource", "Loss", "Progress", "Training", "TrainingSettings", "train"]
+
+Networks = Any
+"""A dictionary of equinox modules, one a part of the model; every array with a leading axis of members."""
+Loss = Callable[[Networks, Any, Rows], dict[str, jax.Array]]
+"""(networks of one member, constants, rows) -> mean loss of each part. Must be a module-level function."""
+ChunkSource = Callable[[int], Iterable[Rows]]
+"""Epoch -> the rows to learn from, in chunks: from memory, a memory map or a stream."""
+Progress = Callable[[int, int], None]
+"""Told (epochs done, epochs at most) after every epoch."""
+
+_EVALUATION_ROWS = 4_096
+_DECAYED = ("weights", "tables")
+_WARM_UP_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How to train. The defaults were chosen on random variants of the envelopes campaign."""
+
+    learning_rate: float = 1e-2
+    """At its peak; it warms up, then falls to zero along a cosine."""
+    weight_decay: float = 0.3
+    batch_rows: int = 1_024
+    steps: int = 2_500
+    """Steps to plan for; rounded to whole epochs between `epochs_least` and `epochs_most`."""
+    epochs_least: int = 6
+    epochs_most: int = 30
+    patience: int = 10
+    """Epochs without a better held-out loss in any part before training stops."""
+    chunk_rows: int = 1_000_000
+    """Rows in memory at once; rows are shuffled within a chunk."""
+
+    def epochs(self, rows: int) -> int:
+        """Epochs for so many rows."""
+        return int(np.clip(round(self.steps * self.batch_rows / rows), self.epochs_least, self.epochs_most))
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Trained networks and how training went."""
+
+    networks: Networks
+    """For every part and member, the parameters with the least held-out loss."""
+    epochs: int
+    """Epochs run."""
+    held_out: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Held-out loss of each part, [epochs][members]."""
+    best: dict[str, list[float]] = field(default_factory=dict)
+    """Least held-out loss of each part, [members]."""
+
+
+def train(
+    networks: Networks,
+    constants: Any,
+    loss: Loss,
+    source: ChunkSource,
+    rows: int,
+    held_out: Rows,
+    settings: TrainingSettings,
+    seeds: Sequence[tuple[int, ...]],
+    progress: Progress | None = None,
+) -> Training:
+    """Train every member on `rows` rows from `source`; its entry of `seeds` decides the order of the rows.
+
+    The learning rate is planned over all epochs; training may end earlier, when held-out users say so.
+    """
+    epochs = settings.epochs(rows)
+    steps = max(1, epochs * (rows // min(settings.batch_rows, rows)))
+    moments = _first_moments(networks)
+    rates = jnp.asarray([settings.learning_rate, settings.weight_decay, steps], jnp.float32)
+    evaluation = jax.device_put(held_out)
+    best_networks, best = networks, _evaluate(loss, networks, constants, evaluation)
+    history: dict[str, list[list[float]]] = {part: [] for part in best}
+    waited, epoch = 0, 0
+    for epoch in range(1, epochs + 1):
+        for number, chunk in enumerate(source(epoch)):
+            order = _batches(len(chunk.action), settings.batch_rows, [(*seed, epoch, number) for seed in seeds])
+            networks, moments = _train_chunk(loss, networks, moments, constants, chunk, order, rates)
+        losses = _evaluate(loss, networks, constants, evaluation)
+        improved = {part: losses[part] < best[part] for part in losses}
+        best_networks = {part: _choose(improved[part], networks[part], best_networks[part]) for part in best_networks}
+        best = {part: np.minimum(best[part], losses[part]) for part in losses}
+        for part, values in losses.items():
+            history[part].append([float(value) for value in values])
+        waited = 0 if any(value.any() for value in improved.values()) else waited + 1
+        if progress is not None:
+            progress(epoch, epochs)
+        if waited >= settings.patience:
+            break
+    if not all(np.isfinite(values).all() for values in best.values()):
+        raise ModelError("training did not settle on finite numbers; check the log for extreme rewards or costs")
+    return Training(best_networks, epoch, history, {part: values.tolist() for part, values in best.items()})
+
+
+def _adam() -> optax.GradientTransformation:
+    return optax.scale_by_adam(b2=0.99)
+
+
+@jax.jit
+def _first_moments(networks: Networks) -> Any:
+    return jax.vmap(lambda network: _adam().init(ravel_pytree(network)[0]))(networks)
+
+
+def _decayed(network: Networks) -> jax.Array:
+    """1 for what is pulled to zero (weights), 0 for the rest (levels, biases, shapes), [parameters]."""
+
+    def mark(path: tuple[Any, ...], value: jax.Array) -> jax.Array:
+        names = (str(getattr(entry, "name", getattr(entry, "key", ""))) for entry in path)
+        decayed = any(name.endswith(_DECAYED) for name in names)
+        return jnp.full_like(value, float(decayed))
+
+    return ravel_pytree(jax.tree_util.tree_map_with_path(mark, network))[0]
+
+
+def _rate(step: jax.Array, rates: jax.Array) -> jax.Array:
+    """Learning rate at a step: a short warm-up, then a cosine to zero."""
+    progress = step / rates[2]
+    warm = jnp.minimum(1.0, (progress + 1.0 / rates[2]) / _WARM_UP_SHARE)
+    return rates[0] * warm * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(progress, 1.0)))
+
+
+def _batches(rows: int, batch_rows: int, seeds: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:
+    """Rows of every batch of every member, [batches, members, batch rows].
+
+    The rows that fill no batch sit this pass out.
+    """
+    size = min(batch_rows, rows)
+    orders = [np.random.default_rng(seed).permutation(rows)[: rows // size * size] for seed in seeds]
+    return np.stack([order.reshape(-1, size) for order in orders], axis=1).astype(np.int32)
+
+
+@partial(jax.jit, static_argnums=0)
+def _train_chunk(
+    loss: Loss,
+    networks: Networks,
+    moments: Any,
+    constants: Any,
+    chunk: Rows,
+    order: NDArray[np.int32],
+    rates: jax.Array,
+) -> tuple[Networks, Any]:
+    """One pass over a chunk in an `order` [batches, members, batch rows]."""
+    # The optimiser sees the parameters as one vector: one fused loop instead of one a matrix.
+    one_member = jax.tree.map(lambda array: array[0], networks)
+    unravel = ravel_pytree(one_member)[1]
+    decayed = _decayed(one_member)
+
+    def member(flat: jax.Array, moment: Any, taken: jax.Array) -> tuple[jax.Array, Any]:
+        batch = jax.tree.map(lambda column: column[taken], chunk)
+        gradient = jax.grad(lambda trained: sum(loss(unravel(trained), constants, batch).values()))(flat)
+        rate = _rate(moment.count.astype(jnp.float32), rates)
+        update, moment = _adam().update(gradient, moment)
+        return flat - rate * (update + rates[1] * decayed * flat), moment
+
+    def one_step(carry: tuple[jax.Array, Any], taken: Any) -> tuple[Any, None]:
+        return jax.vmap(member)(*carry, taken), None
+
+    start = jax.vmap(lambda network: ravel_pytree(network)[0])(networks)
+    (flat, moments), _ = jax.lax.scan(one_step, (start, moments), order)
+    return jax.vmap(unravel)(flat), moments
+
+
+def _evaluate(loss: Loss, networks: Networks, constants: Any, rows: Rows) -> dict[str, np.ndarray]:
+    """Mean loss of each part for each member, [members], summed in float64 over blocks of rows."""
+    size = min(_EVALUATION_ROWS, len(rows.action))
+    blocks = len(rows.action) // size
+    total: dict[str, np.ndarray] = {}
+    for part, values in _block_losses(loss, blocks, networks, constants, rows).items():
+        total[part] = np.asarray(values, np.float64).mean(axis=0)
+    return total
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _block_losses(loss: Loss, blocks: int, networks: Networks, constants: Any, rows: Rows) -> dict[str, jax.Array]:
+    """Mean loss of each part in each block, [blocks, members]; rows past the last whole block are left out."""
+    size = min(_EVALUATION_ROWS, len(rows.action))
+    stacked = jax.tree.map(lambda column: column[: blocks * size].reshape(blocks, size, *column.shape[1:]), rows)
+
+    def block(rows_of_block: Rows) -> dict[str, jax.Array]:
+        return jax.vmap(lambda network: loss(network, constants, rows_of_block))(networks)
+
+    losses: dict[str, jax.Array] = jax.lax.map(block, stacked)
+    return losses
+
+
+@jax.jit
+def _choose(improved: jax.Array, new: Any, old: Any) -> Any:
+    """The new parameters of the members that improved [members], the old of the others."""
+    return jax.tree.map(
+        lambda one, other: jnp.where(improved.reshape(-1, *([1] * (one.ndim - 1))), one, other), new, old
+    )

@@ -1,0 +1,133 @@
+"""What a state becomes after every action: a network for the dynamic features; the rest is known."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.log.layout import StateLayout
+from redenvelope.models.events import logged_events
+from redenvelope.models.examples import Examples, Rows
+from redenvelope.models.response import LowRankResponse
+from redenvelope.models.wide_deep import WideDeep
+
+__all__ = ["TailScale", "TransitionNetwork", "tail_scale", "tail_width"]
+
+_LARGEST_RANK = 3
+_STATISTICS_ROWS = 200_000  # enough for a scale and a range; a log larger than memory is not read for them
+
+
+def tail_width(layout: StateLayout) -> int:
+    """Number of columns after the step: what the network predicts."""
+    return layout.width - layout.step - 1
+
+
+class TailScale(eqx.Module):
+    """How far the dynamic numbers move and range in the log, each [dynamic numbers]."""
+
+    change: jax.Array
+    """Standard deviation of the change over one step."""
+    low: jax.Array
+    high: jax.Array
+
+
+def tail_scale(examples: Examples, rows: NDArray[np.int64]) -> TailScale:
+    """Measure the dynamic numbers on some rows of a log."""
+    rows = rows[:: max(1, len(rows) // _STATISTICS_ROWS)]
+    numbers = examples.layout.numbers
+    values = np.asarray(examples.states[rows, numbers], dtype=np.float64)
+    moving = rows[examples.continues[rows]]
+    change = np.zeros(numbers.stop - numbers.start)
+    if len(moving):
+        change = (examples.states[moving + 1, numbers].astype(np.float64) - examples.states[moving, numbers]).std(0)
+    return TailScale(
+        change=jnp.asarray(np.where(change > 1e-6, change, 1.0), jnp.float32),
+        low=jnp.asarray(values.min(0, initial=np.inf, where=True) if len(values) else change, jnp.float32),
+        high=jnp.asarray(values.max(0, initial=-np.inf, where=True) if len(values) else change, jnp.float32),
+    )
+
+
+class TransitionNetwork(eqx.Module):
+    """States [n, width] -> scores of the next tail after every event and action, [n, events, actions, tail].
+
+    The score of a number is its change in units of `TailScale.change`; of a binary, log odds; of a category,
+    log odds of its codes up to a constant. The actions share a low-rank structure.
+    """
+
+    network: WideDeep
+    shapes: jax.Array
+    """[rank, actions]"""
+    level: jax.Array
+    """[events, actions, tail]"""
+    layout: StateLayout = eqx.field(static=True)
+
+    def __init__(
+        self, layout: StateLayout, actions: int, events: int, hidden: tuple[int, ...], generator: np.random.Generator
+    ) -> None:
+        response = LowRankResponse(actions, _LARGEST_RANK)
+        tail = tail_width(layout)
+        self.layout = layout
+        self.shapes = response.shapes
+        self.level = jnp.asarray(np.zeros((events, actions, tail), np.float32))
+        self.network = WideDeep(layout, hidden, tail * events * response.outputs, generator)
+
+    def __call__(self, states: jax.Array) -> jax.Array:
+        """Scores after every event and action, [n, events, actions, tail]."""
+        raw = self._raw(states)
+        scores = self.level + raw[:, :, 0, None, :]
+        # Sums over so few shapes and events are faster as loops over whole arrays than as matrix products.
+        for place, shape in enumerate(self.shapes):
+            scores = scores + raw[:, :, 1 + place, None, :] * shape[:, None]
+        return scores
+
+    def of_action(self, states: jax.Array, action: jax.Array, event: jax.Array) -> jax.Array:
+        """Scores after one action [n] and one event, one-hot [n, events], each -> [n, tail]: cheaper than all."""
+        events, actions, tail = self.level.shape
+        taken = jax.nn.one_hot(action, actions)
+        both = (event[:, :, None] * taken[:, None, :]).reshape(len(states), events * actions)
+        raw = (self._raw(states) * event[:, :, None, None]).sum(axis=1)
+        shares = jnp.concatenate([jnp.ones((len(states), 1)), taken @ self.shapes.T], axis=1)
+        return both @ self.level.reshape(events * actions, tail) + (raw * shares[:, :, None]).sum(axis=1)
+
+    def _raw(self, states: jax.Array) -> jax.Array:
+        """Base and weights of the shapes after every event, [n, events, 1 + rank, tail]."""
+        events, rank = self.level.shape[0], self.shapes.shape[0]
+        return self.network(states).reshape(len(states), events, 1 + rank, tail_width(self.layout))
+
+    def loss(self, rows: Rows, scale: TailScale) -> jax.Array:
+        """Loss of what followed the logged action and event, summed over the dynamic features, [rows]."""
+        states, next_tail = jnp.asarray(rows.states), jnp.asarray(rows.next_tail)
+        event = logged_events(rows, self.level.shape[0])
+        scores = self.of_action(states, jnp.asarray(rows.action), event)
+        numbers, binaries, categories = _places(self.layout)
+        change = (next_tail[:, numbers] - states[:, self.layout.numbers]) / scale.change
+        total = 0.5 * jnp.square(scores[:, numbers] - change).sum(axis=1)
+        total += (jax.nn.softplus(scores[:, binaries]) - next_tail[:, binaries] * scores[:, binaries]).sum(axis=1)
+        for block in categories:
+            total -= (next_tail[:, block] * jax.nn.log_softmax(scores[:, block], axis=1)).sum(axis=1)
+        return total * rows.continues
+
+    def next_states(self, states: jax.Array, chances: jax.Array, scale: TailScale) -> jax.Array:
+        """Expected next state after every action, [n, actions, width], given chances [n, actions, events]."""
+        scores = self(states)
+        numbers, binaries, categories = _places(self.layout)
+        moved = states[:, None, None, self.layout.numbers] + scale.change * scores[..., numbers]
+        tail = [jnp.clip(moved, scale.low, scale.high), jax.nn.sigmoid(scores[..., binaries])]
+        tail += [jax.nn.softmax(scores[..., block], axis=-1) for block in categories]
+        expected = (jnp.concatenate(tail, axis=-1) * chances.swapaxes(1, 2)[..., None]).sum(axis=1)
+        head = states[:, : self.layout.step + 1].at[:, self.layout.step].add(self.layout.step_change)
+        carried = jnp.broadcast_to(head[:, None, :], (*expected.shape[:2], head.shape[1]))
+        return jnp.concatenate([carried, expected], axis=-1)
+
+
+def _places(layout: StateLayout) -> tuple[slice, slice, tuple[slice, ...]]:
+    """Where numbers, binaries and each category stand in the tail."""
+    first = layout.step + 1
+
+    def shift(part: slice) -> slice:
+        return slice(part.start - first, part.stop - first)
+
+    return shift(layout.numbers), shift(layout.binaries), tuple(shift(block) for block in layout.categories)

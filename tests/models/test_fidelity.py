@@ -1,0 +1,97 @@
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from redenvelope.models.examples import Examples
+from redenvelope.models.fidelity import measure_fidelity
+from redenvelope.models.fit import NeuralFit, NeuralSettings, fit_neural
+from redenvelope.models.tabular import fit_tabular
+
+Draw = Callable[[int, int], Examples]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A model that knows, and may be made to err."""
+
+    world: object
+    lift: float = 1.0
+    forward: bool = True
+
+    def predict(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.world.reward(states) * self.lift, self.world.cost(states) * self.lift
+
+    def roll_out(self, states: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        followed, rewards, costs, now = [], [], [], states
+        for action in actions.T:
+            reward, cost = self.predict(now)
+            rewards.append(reward[np.arange(len(now)), action])
+            costs.append(cost[np.arange(len(now)), action])
+            tail = self.world.next_tail(now, action)
+            moved = tail if self.forward else 2 * now[:, 3:] - tail
+            now = np.concatenate([now[:, :2], now[:, 2:3] + 0.5, moved], axis=1)
+            followed.append(now)
+        return np.stack(followed), np.stack(rewards), np.stack(costs)
+
+
+def test_the_truth_is_trusted(world, draw: Draw) -> None:
+    report = measure_fidelity(Truth(world), draw(3_000, 11))
+    assert report.trusted and report.reasons == ()
+    assert [part.depth for part in report.roll_outs] == [1, 2]
+    assert report.reward.r_squared > 0.05
+    # The truth is calibrated: no gap beyond four standard errors of its bin.
+    for part in (*report.reward.calibration, *report.reward.actions, *report.cost.actions):
+        assert abs(part.predicted - part.observed) <= 4 * part.standard_error
+    assert sum(part.rows for part in report.reward.calibration) == report.rows
+
+
+def test_log_loss_is_that_of_the_textbook(world, draw: Draw) -> None:
+    examples = draw(500, 11)
+    chance = world.reward(examples.states)[np.arange(len(examples)), examples.action]
+    expected = -(examples.reward * np.log(chance) + (1 - examples.reward) * np.log(1 - chance)).mean()
+    assert measure_fidelity(Truth(world), examples).reward.log_loss == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_learned_model_is_trusted(learned: NeuralFit, draw: Draw) -> None:
+    report = measure_fidelity(learned.model, draw(3_000, 11))
+    assert report.reasons == ()
+    assert all(part.state_error < part.unchanged_error for part in report.roll_outs)
+    assert json.loads(json.dumps(report.as_dict()))["trusted"] is True
+
+
+def test_rewards_ten_percent_too_high_are_not_trusted(world, draw: Draw) -> None:
+    report = measure_fidelity(Truth(world, lift=1.1), draw(3_000, 11))
+    assert any("predicted mean reward" in reason for reason in report.reasons)
+
+
+def test_transitions_the_wrong_way_are_not_trusted(world, draw: Draw) -> None:
+    report = measure_fidelity(Truth(world, forward=False), draw(3_000, 11))
+    assert any("further off than the state left unchanged" in reason for reason in report.reasons)
+
+
+def test_a_model_taught_shuffled_actions_is_not_trusted(draw: Draw, small: NeuralSettings) -> None:
+    examples = draw(6_000, 1)
+    shuffled = np.random.default_rng(0).permutation(examples.action)
+    fitted = fit_neural(replace(examples, action=shuffled), small, seed=0)
+    report = measure_fidelity(fitted.model, draw(3_000, 11))
+    assert any(reason.startswith("action 3: the predicted mean reward") for reason in report.reasons)
+
+
+def test_a_table_is_measured_too(draw: Draw) -> None:
+    examples = draw(4_000, 1)
+    coarse = np.round(examples.states.clip(-1, 1))
+    train, test = (
+        replace(
+            examples,
+            **{name: getattr(examples, name)[rows] for name in ("action", "reward", "cost", "propensity", "continues")},
+            states=coarse[rows],
+            starts=np.arange(2_001) * 3,
+        )
+        for rows in (slice(0, 6_000), slice(6_000, 12_000))
+    )
+    report = measure_fidelity(fit_tabular(train), test)
+    assert report.trusted, report.reasons
+    assert report.roll_outs[1].state_error < report.roll_outs[1].unchanged_error

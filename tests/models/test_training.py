@@ -1,0 +1,92 @@
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from redenvelope.errors import ModelError
+from redenvelope.models import training
+from redenvelope.models.examples import Rows
+from redenvelope.models.training import TrainingSettings, train
+
+SETTINGS = TrainingSettings(learning_rate=0.05, weight_decay=0.0, batch_rows=64, epochs_least=8, epochs_most=8)
+
+
+def line_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, Any]:
+    predicted = rows.states @ networks["line"]["weights"]
+    return {"line": jnp.square(predicted - rows.reward).mean()}
+
+
+def draw_line(rows: int, seed: int = 0) -> Rows:
+    generator = np.random.default_rng(seed)
+    states = generator.normal(size=(rows, 3)).astype(np.float32)
+    reward = (states @ [1.0, -2.0, 0.5] + 0.1 * generator.normal(size=rows)).astype(np.float32)
+    zeros = np.zeros(rows, np.float32)
+    return Rows(states, zeros.astype(np.int32), reward, zeros, np.zeros((rows, 0), np.float32), zeros)
+
+
+def start(members: int = 2) -> dict[str, Any]:
+    return {"line": {"weights": jnp.zeros((members, 3))}}
+
+
+def test_members_find_the_line() -> None:
+    rows = draw_line(2_000)
+    result = train(start(), None, line_loss, lambda epoch: [rows], 2_000, draw_line(500, 1), SETTINGS, [(0, 0), (0, 1)])
+    # Noise of 0.1 over 2,000 rows leaves 0.002 a weight; the last steps add as much again.
+    np.testing.assert_allclose(result.networks["line"]["weights"], [[1, -2, 0.5]] * 2, atol=0.01)
+    assert result.epochs == 8
+    assert np.shape(result.held_out["line"]) == (8, 2)
+    np.testing.assert_allclose(np.min(result.held_out["line"], axis=0), result.best["line"], rtol=1e-6)
+
+
+def test_two_chunks_in_order_equal_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_order(rows: int, batch_rows: int, seeds: Any) -> np.ndarray:
+        return np.stack([np.arange(rows, dtype=np.int32).reshape(-1, batch_rows)] * len(seeds), axis=1)
+
+    monkeypatch.setattr(training, "_batches", in_order)
+    rows = draw_line(512)
+    parts = [Rows(*(column[part] for column in rows)) for part in (slice(0, 256), slice(256, 512))]
+    one, two = (
+        train(start(1), None, line_loss, lambda epoch, chunks=chunks: chunks, 512, draw_line(100, 1), SETTINGS, [(0,)])
+        for chunks in ([rows], parts)
+    )
+    np.testing.assert_allclose(one.networks["line"]["weights"], two.networks["line"]["weights"], atol=1e-6)
+
+
+def test_every_row_is_used_at_most_once_an_epoch() -> None:
+    batches = training._batches(1_000, 128, [(0, 1), (0, 2)])
+    assert batches.shape == (7, 2, 128)
+    assert all(len(np.unique(batches[:, member])) == 7 * 128 for member in (0, 1))
+    assert (batches[:, 0] != batches[:, 1]).any()
+
+
+def test_stops_early_and_keeps_the_best() -> None:
+    rows = draw_line(256)
+    wrong = draw_line(256, 1)._replace(reward=-draw_line(256, 1).reward)
+    settings = TrainingSettings(learning_rate=0.05, batch_rows=64, epochs_least=30, epochs_most=30, patience=3)
+    result = train(start(1), None, line_loss, lambda epoch: [rows], 256, wrong, settings, [(0,)])
+    # Held-out rows of the opposite sign: every step makes it worse, so that the start is the best.
+    assert result.epochs == 3
+    np.testing.assert_array_equal(result.networks["line"]["weights"], np.zeros((1, 3)))
+
+
+def test_weight_decay_pulls_weights_to_zero() -> None:
+    held_out = draw_line(256)._replace(reward=np.zeros(256, np.float32))
+    silent = held_out._replace(states=np.zeros((256, 3), np.float32))  # teaches nothing: only the decay moves
+    settings = TrainingSettings(learning_rate=0.01, weight_decay=2.0, batch_rows=64, epochs_least=5, epochs_most=5)
+    networks = {"line": {"weights": jnp.ones((1, 3)), "level": jnp.ones((1, 3))}}
+    result = train(networks, None, line_loss, lambda epoch: [silent], 256, held_out, settings, [(0,)])
+    # The rate averages half its peak over 20 steps: exp(−20 · ½ · 0.01 · 2).
+    np.testing.assert_allclose(result.networks["line"]["weights"], np.full((1, 3), np.exp(-0.2)), rtol=0.03)
+    np.testing.assert_array_equal(result.networks["line"]["level"], np.ones((1, 3)))
+
+
+def test_epochs_follow_the_number_of_rows() -> None:
+    settings = TrainingSettings(batch_rows=100, steps=1_000, epochs_least=5, epochs_most=20)
+    assert [settings.epochs(rows) for rows in (1_000, 10_000, 1_000_000)] == [20, 10, 5]
+
+
+def test_numbers_beyond_all_bounds_are_refused_in_words() -> None:
+    rows = draw_line(256)._replace(reward=np.full(256, np.inf, np.float32))
+    with pytest.raises(ModelError, match="did not settle"):
+        train(start(1), None, line_loss, lambda epoch: [rows], 256, rows, SETTINGS, [(0,)])

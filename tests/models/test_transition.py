@@ -1,0 +1,77 @@
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from redenvelope.log.layout import StateLayout
+from redenvelope.models.examples import Examples, Rows
+from redenvelope.models.transition import TailScale, TransitionNetwork, tail_scale
+
+Draw = Callable[[int, int], Examples]
+
+
+def random_network(layout: StateLayout, actions: int) -> TransitionNetwork:
+    generator = np.random.default_rng(0)
+    network = TransitionNetwork(layout, actions, 3, (8,), generator)
+    weights = jnp.asarray(generator.normal(size=network.network.deep_weights.shape), jnp.float32)
+    changed: TransitionNetwork = eqx.tree_at(lambda part: part.network.deep_weights, network, weights)
+    return changed
+
+
+def test_one_action_scores_as_it_does_among_all(draw: Draw) -> None:
+    examples = draw(30, 0)
+    network = random_network(examples.layout, 4)
+    states, everyone = jnp.asarray(examples.states), np.arange(len(examples))
+    event = np.random.default_rng(1).integers(0, 3, len(examples))
+    every = np.asarray(eqx.filter_jit(network)(states))
+    one = eqx.filter_jit(TransitionNetwork.of_action)(
+        network, states, jnp.asarray(examples.action), jnp.asarray(np.eye(3)[event])
+    )
+    assert every.shape == (90, 3, 4, 5)
+    np.testing.assert_allclose(one, every[everyone, event, examples.action], rtol=1e-4, atol=1e-5)
+
+
+def test_the_next_state_is_the_mean_over_events(draw: Draw) -> None:
+    examples = draw(30, 0)
+    network, states = random_network(examples.layout, 4), jnp.asarray(examples.states)
+    scale = TailScale(*(jnp.asarray([value]) for value in (0.1, -9.0, 9.0)))
+    chances = np.random.default_rng(1).dirichlet(np.ones(3), size=(90, 4)).astype(np.float32)
+    follow = eqx.filter_jit(TransitionNetwork.next_states)
+    after = [np.asarray(follow(network, states, jnp.tile(jnp.eye(3)[event], (90, 4, 1)), scale)) for event in range(3)]
+    mean = sum(chances[..., event, None] * after[event] for event in range(3))
+    np.testing.assert_allclose(follow(network, states, jnp.asarray(chances), scale), mean, rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_stay_within_what_was_seen(draw: Draw) -> None:
+    examples = draw(30, 0)
+    network = random_network(examples.layout, 4)
+    scale = TailScale(*(jnp.asarray([value]) for value in (5.0, -1.0, 2.0)))
+    chances = jnp.tile(jnp.eye(3)[0], (90, 4, 1))
+    followed = eqx.filter_jit(TransitionNetwork.next_states)(network, jnp.asarray(examples.states), chances, scale)
+    numbers = np.asarray(followed)[..., 3]
+    assert numbers.min() == -1.0 and numbers.max() == 2.0
+
+
+def test_scale_is_measured_on_the_rows_given(draw: Draw) -> None:
+    examples = draw(500, 0)
+    rows = np.arange(900)
+    scale = tail_scale(examples, rows)
+    moving = rows[examples.continues[rows]]
+    change = examples.states[moving + 1, 3] - examples.states[moving, 3]
+    np.testing.assert_allclose(scale.change, [change.std()], rtol=1e-5)
+    np.testing.assert_allclose(scale.low, [examples.states[rows, 3].min()])
+    np.testing.assert_allclose(scale.high, [examples.states[rows, 3].max()])
+
+
+def test_without_dynamic_features_only_the_step_moves() -> None:
+    layout = StateLayout((), 2, 0, 0, (), step_change=0.5)
+    network = TransitionNetwork(layout, 3, 1, (4,), np.random.default_rng(0))
+    nothing = jnp.zeros(0)
+    states = jnp.asarray([[1.0, 2.0, 0.0]])
+    scale = TailScale(nothing, nothing, nothing)
+    followed = eqx.filter_jit(TransitionNetwork.next_states)(network, states, jnp.ones((1, 3, 1)), scale)
+    np.testing.assert_array_equal(followed, [[[1.0, 2.0, 0.5]] * 3])
+    one = jnp.ones(1)
+    rows = Rows(states, jnp.asarray([1]), one, one, jnp.zeros((1, 0)), one)
+    np.testing.assert_array_equal(eqx.filter_jit(TransitionNetwork.loss)(network, rows, scale), [0.0])

@@ -1,0 +1,228 @@
+"""Off-policy estimates against obp and SCOPE-RL, on the same arrays, each side in a process of its own.
+
+One step: obp's joint call of IPW, SNIPW, DM and DR. Sequences: each of SCOPE-RL's estimators; an estimate with an
+interval, theirs by the bootstrap: 100 replicates where marked and for obp (the default of both peers' joint calls),
+else 10,000 (the default of SCOPE-RL's own estimators); our 1,000 replicates against their 100; and 64 duals against
+one. Sides alternate, each with one thread, and the least processor time of `--repeats` counts, because other work on
+the machine can only add to it. Memory is what a side's peak grows by after the arrays are loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peers.environment import peer_python
+from peers.run import NAMES, peak_bytes, timed
+
+ACTIONS, STEPS = 10, 5
+ONE_STEP = {"ipw": "per_decision", "snipw": "self_normalised_per_decision", "dm": "direct", "dr": "doubly_robust"}
+SEQUENTIAL = {
+    "dm": "direct",
+    "tis": "trajectory",
+    "pdis": "per_decision",
+    "dr": "doubly_robust",
+    "sntis": "self_normalised_trajectory",
+    "snpdis": "self_normalised_per_decision",
+    "sndr": "weighted_doubly_robust",
+}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def write_arrays(folder: Path, rows: int, steps: int) -> None:
+    generator = np.random.default_rng(rows)
+    probabilities = generator.random((rows, ACTIONS))
+    arrays = {
+        "action": generator.integers(ACTIONS, size=rows),
+        "reward": generator.random(rows),
+        "propensity": np.full(rows, 1 / ACTIONS),
+        "probabilities": probabilities / probabilities.sum(axis=1, keepdims=True),
+        "action_values": generator.random((rows, ACTIONS)),
+    }
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    (folder / "steps.txt").write_text(str(steps))
+
+
+def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
+    from redenvelope.evaluation.estimate import evaluate
+    from redenvelope.evaluation.evidence import Evidence, gather
+    from redenvelope.evaluation.intervals import Bootstrap
+
+    arrays = {name: np.load(folder / f"{name}.npy") for name in NAMES}
+    steps = int((folder / "steps.txt").read_text())
+    rows = len(arrays["action"])
+
+    def evidence(with_baseline: bool, every: int = 1) -> Evidence:
+        part = slice(None, None, every)
+        return gather(
+            starts=np.arange(0, rows + 1, steps) // every,
+            action=arrays["action"][part],
+            propensity=arrays["propensity"][part],
+            outcomes={"reward": arrays["reward"][part]},
+            probabilities=arrays["probabilities"][part],
+            action_values={"reward": arrays["action_values"][part]} if with_baseline else None,
+        )
+
+    def single(name: str) -> Callable[[], float]:
+        """One estimate; the direct method looks at first states alone."""
+
+        def estimate() -> Any:
+            found = evidence(name in ("dm", "dr", "sndr"), steps if name == "dm" else 1)
+            return evaluate(found, SEQUENTIAL[name])
+
+        return estimate
+
+    before = peak_bytes()
+    if kind == "one_step":
+        values, seconds = timed(lambda: joint_values(evidence, ONE_STEP), repeats)
+        result = {"values": values, "seconds": seconds, "bytes": peak_bytes() - before}
+        _, result["interval_seconds"] = timed(lambda: joint_bounds(evidence, ONE_STEP), repeats)
+        return result
+    result = {"values": {}, "seconds": {}, "interval_seconds": {}}
+    for name in SEQUENTIAL:
+        found, result["seconds"][name] = timed(single(name), repeats)
+        result["values"][name] = float(found.value[0, 0])
+        _, result["interval_seconds"][name] = timed(lambda: single(name)().bounds(), repeats)  # noqa: B023
+    result["bytes"] = peak_bytes() - before
+    _, result["joint_interval_seconds"] = timed(lambda: joint_bounds(evidence, SEQUENTIAL), repeats)
+    _, result["bootstrap_seconds"] = timed(
+        lambda: single("dr")().bounds(0.95, "both", Bootstrap(1000)),
+        repeats,
+    )
+    return result
+
+
+def joint_values(evidence: Callable[[bool], Any], names: dict[str, str]) -> dict[str, float]:
+    """All estimates of one gathering."""
+    from redenvelope.evaluation.diagnostics import diagnose
+    from redenvelope.evaluation.estimate import evaluate
+
+    found = evidence(True)
+    diagnostics = diagnose(found)
+    return {name: float(evaluate(found, ours, 1.0, diagnostics).value[0, 0]) for name, ours in names.items()}
+
+
+def joint_bounds(evidence: Callable[[bool], Any], names: dict[str, str]) -> list[Any]:
+    """All estimates of one gathering, with intervals."""
+    from redenvelope.evaluation.diagnostics import diagnose
+    from redenvelope.evaluation.estimate import evaluate
+
+    found = evidence(True)
+    diagnostics = diagnose(found)
+    return [evaluate(found, ours, 1.0, diagnostics).bounds() for ours in names.values()]
+
+
+def ask(command: list[Any]) -> dict[str, Any]:
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | ONE_THREAD)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def best_of(sides: list[dict[str, Any]]) -> dict[str, Any]:
+    """The least of every time and of the memory."""
+    merged = dict(sides[0])
+    for other in sides[1:]:
+        for name, value in other.items():
+            if name == "values" or name not in merged:
+                continue
+            if isinstance(value, dict):
+                merged[name] = {key: min(number, value[key]) for key, number in merged[name].items()}
+            else:
+                merged[name] = min(merged[name], value)
+    return merged
+
+
+def race(kind: str, rows: int, steps: int, repeats: int, inner: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Ours and theirs."""
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_arrays(folder, rows, steps)
+        for _ in range(repeats):
+            run = Path(__file__).parent / "peers" / "run.py"
+            theirs.append(ask([peer_python(), run, kind, folder, "--repeats", str(inner), "--intervals"]))
+            ours.append(ask([sys.executable, __file__, "--side", kind, "--path", folder, "--repeats", str(inner)]))
+    return best_of(ours), best_of(theirs)
+
+
+def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
+    """Seconds of a doubly robust pass over reward and cost at one dual and at many, decisions given."""
+    from redenvelope.evaluation.estimate import evaluate
+    from redenvelope.evaluation.evidence import gather
+
+    generator = np.random.default_rng(0)
+    rows = users * STEPS
+    shares = generator.dirichlet(np.ones(ACTIONS), size=(rows, duals)).astype(np.float32)
+    values = generator.random((rows, duals, ACTIONS), dtype=np.float32)
+    columns = {
+        "starts": np.arange(0, rows + 1, STEPS),
+        "action": generator.integers(ACTIONS, size=rows),
+        "propensity": np.full(rows, 1 / ACTIONS),
+        "outcomes": {"reward": generator.random(rows), "cost": generator.random(rows)},
+    }
+
+    def once(count: int) -> float:
+        part = np.ascontiguousarray(shares[:, :count]), np.ascontiguousarray(values[:, :count])
+        start = time.perf_counter()
+        evaluate(gather(**columns, probabilities=part[0], action_values={"reward": part[1], "cost": part[1]}))
+        return time.perf_counter() - start
+
+    return min(once(1) for _ in range(repeats)), min(once(duals) for _ in range(repeats))
+
+
+def show(name: str, ours: float, theirs: float, bar: float) -> None:
+    ratio = theirs / ours
+    verdict = "" if ratio >= bar else "SHORT"
+    print(f"{name:<44} {theirs * 1e3:>10.1f} {ours * 1e3:>10.1f} {ratio:>8.1f} {bar:>6.1f} {verdict}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--users", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size, once")
+    parser.add_argument("--side", choices=["one_step", "sequential"], help=argparse.SUPPRESS)
+    parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side:
+        print(json.dumps(our_side(arguments.side, arguments.path, arguments.repeats)))
+        return
+    scale, repeats = (10, 1) if arguments.quick else (1, arguments.repeats)
+    ours, theirs = race("one_step", arguments.rows // scale, 1, repeats, 5)
+    apart = max(abs(ours["values"][name] - theirs["values"][name]) for name in ONE_STEP)
+    print(f"{'':<44} {'peer ms':>10} {'ours ms':>10} {'ratio':>8} {'bar':>6}")
+    show("obp joint: IPW, SNIPW, DM, DR", ours["seconds"], theirs["seconds"], 8)
+    show("obp joint with intervals", ours["interval_seconds"], theirs["interval_seconds"], 40)
+    print(f"  memory MB: obp {theirs['bytes'] / 1e6:.0f}, ours {ours['bytes'] / 1e6:.0f}; furthest apart {apart:.1e}")
+    ours, theirs = race("sequential", arguments.users // scale * STEPS, STEPS, repeats, 5)
+    apart = max(abs(ours["values"][name] - theirs["values"][name]) for name in SEQUENTIAL)
+    for name in SEQUENTIAL:
+        show(f"SCOPE-RL {name}", ours["seconds"][name], theirs["seconds"][name], 4)
+    show("SCOPE-RL dr with interval", ours["interval_seconds"]["dr"], theirs["default_interval_seconds"], 40)
+    joint = sum(theirs["interval_seconds"].values())
+    show("SCOPE-RL all seven with intervals (100)", ours["joint_interval_seconds"], joint, 40)
+    for name in SEQUENTIAL:
+        show(
+            f"SCOPE-RL {name} with interval (100)", ours["interval_seconds"][name], theirs["interval_seconds"][name], 0
+        )
+    show("SCOPE-RL dr, 100 replicates; ours 1,000", ours["bootstrap_seconds"], theirs["interval_seconds"]["dr"], 1)
+    print(
+        f"  memory MB: SCOPE-RL {theirs['bytes'] / 1e6:.0f}, ours {ours['bytes'] / 1e6:.0f}; furthest apart {apart:.1e}"
+    )
+    one, many = many_duals(2_000 if arguments.quick else 20_000, 64, repeats)
+    print(f"64 duals take {many / one:.1f} times as long as one, decisions given: {many * 1e3:.0f}, {one * 1e3:.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

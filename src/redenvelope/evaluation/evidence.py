@@ -1,0 +1,323 @@
+"""Evidence: all that an off-policy estimate needs to know of a log and of the policies it is to weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.errors import UsageError
+
+__all__ = ["Evidence", "Rows", "gather", "merge_evidence"]
+
+FloatArray = NDArray[np.float64]
+Rows = slice | NDArray[np.int64]
+
+# Numbers in one block of probabilities: the block and what is made of it stay in a second-level cache.
+_BLOCK_NUMBERS = 2**16
+# A policy may come from float32 arithmetic, whose rows sum to one only this closely.
+_PROBABILITY_TOLERANCE = 1e-4
+# Users and duals in one batch of an estimator, and the fewest users worth a batch.
+_BATCH_NUMBERS, _LEAST_BATCH = 2**16, 256
+_CERTAIN = 1 - 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Logged rows seen through policies: one column a dual (or a policy, where several are compared).
+
+    Rows `starts[i]:starts[i + 1]` are those of user i, step after step.
+    """
+
+    targets: tuple[str, ...]
+    """What is estimated: reward, cost."""
+    starts: NDArray[np.int64]
+    """First row of each user, and the number of rows at the end, [users + 1]."""
+    ratio: FloatArray
+    """Probability of the logged action under the policy over that under the logger, [rows, duals]."""
+    outcomes: FloatArray
+    """[targets, rows]."""
+    values: FloatArray | None
+    """Baseline of the state: what the policy is predicted to get from there on, [targets, rows, duals]."""
+    action_values: FloatArray | None
+    """Baseline of the logged action, the policy followed afterwards, [targets, rows, duals]."""
+    steps: int
+    """Steps of the longest user, those of other batches included."""
+    unlogged: FloatArray
+    """Mean probability that the policy gives to actions the log never holds, [duals]."""
+    clipped: FloatArray
+    """Share of the rows whose ratio was clipped, [duals]."""
+    certain: float
+    """Share of the rows whose logged action had probability 1."""
+    estimated: bool = False
+    """Whether the propensities were estimated from the log, not logged."""
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return len(self.starts) - 1
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.ratio.shape[0])
+
+    @property
+    def duals(self) -> int:
+        """Number of duals, or policies."""
+        return int(self.ratio.shape[1])
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of steps of each user, [users]."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def positions(self) -> tuple[tuple[Rows, Rows], ...]:
+        """For the first, second, … step of users: which users have one, and which rows those are.
+
+        Slices where all users have equally many steps, so that nothing is copied.
+        """
+        longest = int(self.lengths.max())
+        if int(self.lengths.min()) == longest:
+            return tuple((slice(None), slice(position, None, longest)) for position in range(longest))
+        present = [np.flatnonzero(self.lengths > position) for position in range(longest)]
+        return tuple((users, self.starts[users] + position) for position, users in enumerate(present))
+
+    @cached_property
+    def position_of_row(self) -> NDArray[np.int64]:
+        """How many rows of the same user come before a row, [rows]."""
+        return np.arange(self.rows) - np.repeat(self.starts[:-1], self.lengths)
+
+    @cached_property
+    def in_batches(self) -> tuple[Evidence, ...]:
+        """The evidence as views of batches of users, of which an estimator's arrays stay in a second-level cache."""
+        users = max(_LEAST_BATCH, _BATCH_NUMBERS // self.duals)
+        return (self,) if self.users <= users else tuple(self.batches(users))
+
+    def first_ratio(self) -> FloatArray:
+        """A copy of the ratios of everybody's first step, [users, duals]: the weights that later steps multiply."""
+        return np.array(self.ratio[self.positions[0][1]])
+
+    def baseline(self) -> tuple[FloatArray, FloatArray]:
+        """Baselines of states and of logged actions, both [targets, rows, duals]."""
+        if self.values is None or self.action_values is None:
+            raise UsageError(
+                "this estimator needs a baseline: give `action_values` to the evidence (a planner's values to go, "
+                "or `fitted_values` from the log itself), or use an importance sampling estimator"
+            )
+        return self.values, self.action_values
+
+    def with_baseline(self, values: FloatArray, action_values: FloatArray) -> Evidence:
+        """The same rows with other baselines of states and logged actions, both [targets, rows, duals]."""
+        shape = (len(self.targets), self.rows, self.duals)
+        for name, array in (("values", values), ("action_values", action_values)):
+            if array.shape != shape:
+                raise UsageError(f"{name} must be [targets, rows, duals] = {shape}, not {array.shape}")
+        return replace(self, values=values, action_values=action_values)
+
+    def clip(self, limit: float) -> Evidence:
+        """The same rows with no ratio of a step above a limit: less variance, and a bias nobody can tell."""
+        if not limit > 0:
+            raise UsageError(f"the limit of clipped ratios must be above 0, not {limit}")
+        share = (self.ratio > limit).mean(axis=0)
+        return replace(self, ratio=np.minimum(self.ratio, limit), clipped=share)
+
+    def batches(self, users: int) -> Iterator[Evidence]:
+        """Walk over the evidence in batches of so many users, as views."""
+        for first in range(0, self.users, users):
+            starts = self.starts[first : first + users + 1]
+            part = slice(int(starts[0]), int(starts[-1]))
+            yield replace(
+                self,
+                starts=starts - starts[0],
+                ratio=self.ratio[part],
+                outcomes=self.outcomes[:, part],
+                values=None if self.values is None else self.values[:, part],
+                action_values=None if self.action_values is None else self.action_values[:, part],
+            )
+
+
+def gather(
+    *,
+    starts: NDArray[np.int64],
+    action: NDArray[np.integer],
+    propensity: ArrayLike,
+    outcomes: Mapping[str, ArrayLike],
+    probabilities: NDArray[np.floating],
+    action_values: Mapping[str, NDArray[np.floating]] | None = None,
+    logged_actions: NDArray[np.bool_] | None = None,
+    steps: int | None = None,
+    estimated: bool = False,
+) -> Evidence:
+    """Gather evidence from arrays.
+
+    `starts` [users + 1]; `action`, `propensity` and every outcome [rows]; `probabilities` and the values to go of
+    every action [rows, duals, actions], or [rows, actions] for one policy. `logged_actions` [actions] marks those
+    that the whole log holds, and `steps` is the length of its longest user, where the rows are only a part of it.
+    """
+    shares, futures = _aligned(probabilities, action_values, tuple(outcomes), len(action))
+    rows, duals, actions = shares.shape
+    chance = np.asarray(propensity, dtype=np.float64)
+    steps = max(_check_rows(starts, action, chance, rows, actions), steps or 0)
+    if logged_actions is None:
+        logged_actions = np.bincount(action, minlength=actions) > 0
+    observed, ratio, values, logged_values = _room(len(outcomes), rows, duals, futures is not None)
+    for number, (name, column) in enumerate(outcomes.items()):
+        observed[number] = column
+        _check_finite(observed[number], name)
+    missing = np.zeros(duals)
+    block = max(1, _BLOCK_NUMBERS // (duals * actions))
+    cells = np.arange(block * duals).reshape(block, duals) * actions
+    for first in range(0, rows, block):
+        part = slice(first, min(first + block, rows))
+        share, totals = _checked_shares(shares[part], first)
+        logged = cells[: len(share)] + action[part, None]
+        np.divide(share.take(logged), chance[part, None] * totals, out=ratio[part])
+        if not logged_actions.all():
+            missing += share[:, :, ~logged_actions].sum(axis=(0, 2), dtype=np.float64)
+        for target, future in enumerate(futures or ()):
+            ahead = _like(share, future[part])
+            logged_values[target, part] = ahead.take(logged)
+            np.divide(np.einsum("nda,nda->nd", share, ahead), totals, out=values[target, part])
+    _check_finite(values, "a baseline (action_values)")
+    _check_finite(logged_values, "a baseline (action_values)")
+    return Evidence(
+        targets=tuple(outcomes),
+        starts=starts,
+        ratio=ratio,
+        outcomes=observed,
+        values=None if futures is None else values,
+        action_values=None if futures is None else logged_values,
+        steps=steps,
+        unlogged=missing / rows,
+        clipped=np.zeros(duals),
+        certain=float((chance >= _CERTAIN).mean()) if float(chance.max()) >= _CERTAIN else 0.0,
+        estimated=estimated,
+    )
+
+
+def merge_evidence(parts: Sequence[Evidence]) -> Evidence:
+    """The evidence of batches of users, in their order, as one."""
+    first = parts[0]
+    if any(part.targets != first.targets or part.duals != first.duals for part in parts):
+        raise UsageError("only evidence about the same targets and duals can be merged")
+    rows = np.array([part.rows for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(rows)])
+    starts = [part.starts[:-1] + offset for part, offset in zip(parts, offsets[:-1], strict=True)]
+    has_baseline = first.values is not None
+    share = rows / rows.sum()
+    return Evidence(
+        targets=first.targets,
+        starts=np.concatenate([*starts, offsets[-1:]]),
+        ratio=np.concatenate([part.ratio for part in parts]),
+        outcomes=np.concatenate([part.outcomes for part in parts], axis=1),
+        values=np.concatenate([part.baseline()[0] for part in parts], axis=1) if has_baseline else None,
+        action_values=np.concatenate([part.baseline()[1] for part in parts], axis=1) if has_baseline else None,
+        steps=max(part.steps for part in parts),
+        unlogged=share @ np.stack([part.unlogged for part in parts]),
+        clipped=share @ np.stack([part.clipped for part in parts]),
+        certain=float(share @ [part.certain for part in parts]),
+        estimated=any(part.estimated for part in parts),
+    )
+
+
+def _room(
+    targets: int, rows: int, duals: int, with_baseline: bool
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Unfilled outcomes [targets, rows], ratios [rows, duals], and two baselines [targets, rows, duals] (or empty).
+
+    One piece of memory: given back in one piece, the allocator keeps it for the next pass. Pages that have to be asked
+    for anew cost as much as all the arithmetic.
+    """
+    wide = targets if with_baseline else 0
+    room = np.empty(rows * (targets + duals * (1 + 2 * wide)))
+    observed, ratio, baselines = np.split(room, [rows * targets, rows * (targets + duals)])
+    values, logged_values = baselines.reshape(2, wide, rows, duals)
+    return observed.reshape(targets, rows), ratio.reshape(rows, duals), values, logged_values
+
+
+def _aligned(
+    probabilities: NDArray[np.floating],
+    action_values: Mapping[str, NDArray[np.floating]] | None,
+    targets: tuple[str, ...],
+    rows: int,
+) -> tuple[NDArray[np.floating], list[NDArray[np.floating]] | None]:
+    """Probabilities and the values of each target as [rows, duals, actions], shapes checked."""
+    if probabilities.ndim not in (2, 3) or len(probabilities) != rows:
+        raise UsageError(
+            f"probabilities must be [rows, actions] or [rows, duals, actions] with {rows} rows, "
+            f"not of shape {probabilities.shape}"
+        )
+    if not np.issubdtype(probabilities.dtype, np.floating):
+        probabilities = probabilities.astype(np.float64)
+    shares = probabilities.reshape(rows, -1, probabilities.shape[-1])
+    if action_values is None:
+        return shares, None
+    missing = [target for target in targets if target not in action_values]
+    if missing:
+        raise UsageError(f"action_values lack a baseline for {', '.join(missing)}")
+    futures = [action_values[target] for target in targets]
+    for target, future in zip(targets, futures, strict=True):
+        if future.shape != probabilities.shape and future.shape != (rows, shares.shape[2]):
+            raise UsageError(
+                f"action_values of {target} must have the shape of probabilities, {probabilities.shape}, "
+                f"not {future.shape}"
+            )
+    return shares, [future.reshape(rows, -1, future.shape[-1]) for future in futures]
+
+
+def _check_rows(
+    starts: NDArray[np.int64], action: NDArray[np.integer], propensity: FloatArray, rows: int, actions: int
+) -> int:
+    """The number of steps of the longest user, all columns being sound."""
+    lengths = np.diff(starts)
+    if rows == 0 or starts[0] != 0 or starts[-1] != rows or int(lengths.min()) < 1:
+        raise UsageError("starts must rise from 0 to the number of rows: every user needs at least one row")
+    if not 0 <= int(action.min()) <= int(action.max()) < actions:
+        raise UsageError(f"actions must be indices below {actions}, the number of actions the policy knows")
+    if propensity.shape != (rows,):
+        raise UsageError(f"propensity must be [rows] = {(rows,)}, not {propensity.shape}")
+    highest = float(propensity.max())
+    if highest > 1 + 1e-9:
+        hint = "; they look like percentages: divide them by 100" if highest <= 100 else ""
+        raise UsageError(f"propensities are probabilities and cannot be above 1, but one is {highest:g}{hint}")
+    if not float(propensity.min()) > 0:
+        row = int(np.flatnonzero(~(propensity > 0))[0])
+        raise UsageError(
+            f"the propensity of row {row} is {propensity[row]:g}: an action that was logged had a chance above 0; "
+            "log the true probability, or leave the row's user out"
+        )
+    return int(lengths.max())
+
+
+def _like(shares: NDArray[np.floating], block: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Values of actions [rows, 1 or duals, actions] in the shape and type of the policy's probabilities."""
+    wide = block if block.shape == shares.shape else np.broadcast_to(block, shares.shape)
+    return np.ascontiguousarray(wide, dtype=shares.dtype)
+
+
+def _check_finite(numbers: FloatArray, name: str) -> None:
+    # A sum is finite only if all its numbers are; it needs no array of answers.
+    with np.errstate(invalid="ignore", over="ignore"):
+        if not np.isfinite(numbers.sum()):
+            raise UsageError(f"{name} holds a number that is not finite")
+
+
+def _checked_shares(
+    block: NDArray[np.floating], first: int
+) -> tuple[NDArray[np.floating], NDArray[np.floating] | float]:
+    """Probabilities [rows, duals, actions], and what is to be divided by: rows of float32 sum to one only roughly."""
+    shares = np.ascontiguousarray(block)
+    actions = shares.shape[2]
+    # A product with ones is several times faster than a sum over few numbers.
+    totals = (shares.reshape(-1, actions) @ np.ones(actions, dtype=shares.dtype)).reshape(shares.shape[:2])
+    low, high = float(totals.min()), float(totals.max())
+    if not (float(shares.min()) >= 0 and low >= 1 - _PROBABILITY_TOLERANCE and high <= 1 + _PROBABILITY_TOLERANCE):
+        wrong = (shares < 0).any(axis=2) | ~(np.abs(totals - 1) <= _PROBABILITY_TOLERANCE)
+        row = first + int(np.argwhere(wrong)[0][0])
+        raise UsageError(f"the policy's probabilities for row {row} are negative or do not sum to 1")
+    return shares, 1.0 if shares.dtype == np.float64 else totals

@@ -1,0 +1,87 @@
+"""Importance sampling: logged outcomes, weighted by how much likelier the policy makes what led to them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.terms import Terms
+
+__all__ = [
+    "carried_weights",
+    "per_decision",
+    "self_normalised_per_decision",
+    "self_normalised_trajectory",
+    "trajectory",
+]
+
+FloatArray = NDArray[np.float64]
+
+
+def trajectory(evidence: Evidence, discount: float = 1.0) -> Terms:
+    """Each user's total, weighted by the ratio of the user's whole trajectory."""
+    totals, weight = _totals(evidence, discount)
+    return Terms.mean(totals * weight)
+
+
+def self_normalised_trajectory(evidence: Evidence, discount: float = 1.0) -> Terms:
+    """As `trajectory`, divided by the mean weight."""
+    totals, weight = _totals(evidence, discount)
+    targets, duals = len(totals), evidence.duals
+    return Terms(
+        plain=np.broadcast_to(0.0, (targets, *weight.shape)),
+        numerators=(totals * weight)[:, None],
+        weights=weight[None],
+        shares=np.ones((targets, 1, duals)),
+    )
+
+
+def per_decision(evidence: Evidence, discount: float = 1.0) -> Terms:
+    """Each outcome, weighted by the ratio of the trajectory up to it: later choices do not matter to it."""
+    weight = evidence.first_ratio()
+    plain = weight * evidence.outcomes[:, evidence.positions[0][1], None]
+    for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
+        weight[users] *= evidence.ratio[rows]
+        here = weight[users] if discount == 1 else weight[users] * discount**position
+        for target, outcome in enumerate(evidence.outcomes):
+            plain[target, users] += here * outcome[rows, None]
+    return Terms.mean(plain)
+
+
+def self_normalised_per_decision(evidence: Evidence, discount: float = 1.0) -> Terms:
+    """As `per_decision`, divided step by step by the mean weight.
+
+    A user who has left keeps the last weight: leaving is something that happens under the policy too, and the weights
+    of all users, not of those still there, have mean 1.
+    """
+    targets, duals = len(evidence.targets), evidence.duals
+    numerators = np.zeros((targets, evidence.steps, evidence.users, duals))
+    weights = carried_weights(evidence)
+    for position, (users, rows) in enumerate(evidence.positions):
+        for target, outcome in enumerate(evidence.outcomes):
+            later = outcome[rows, None] if discount == 1 else outcome[rows, None] * discount**position
+            numerators[target, position, users] = weights[position, users] * later
+    plain = np.broadcast_to(0.0, (targets, evidence.users, duals))
+    return Terms(plain, numerators, weights, np.ones((targets, evidence.steps, duals)))
+
+
+def carried_weights(evidence: Evidence) -> FloatArray:
+    """The weights of all users after each step, [steps, users, duals]; a user who has left keeps the last one."""
+    weights = np.empty((evidence.steps, evidence.users, evidence.duals))
+    for position, (users, rows) in enumerate(evidence.positions):
+        weights[position] = weights[position - 1] if position else 1.0
+        weights[position, users] *= evidence.ratio[rows]
+    last = len(evidence.positions)
+    weights[last:] = weights[last - 1]
+    return weights
+
+
+def _totals(evidence: Evidence, discount: float) -> tuple[FloatArray, FloatArray]:
+    """Discounted totals [targets, users, 1] and the weights of whole trajectories [users, duals]."""
+    weight = evidence.first_ratio()
+    totals = np.array(evidence.outcomes[:, evidence.positions[0][1]])
+    for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
+        weight[users] *= evidence.ratio[rows]
+        totals[:, users] += evidence.outcomes[:, rows] * discount**position
+    return totals[:, :, None], weight

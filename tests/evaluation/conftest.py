@@ -1,0 +1,179 @@
+"""Small finite campaigns whose truth is exact, and logs of them as evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from redenvelope.evaluation.evidence import Evidence, gather
+from redenvelope.finite.evaluate import evaluate
+from redenvelope.finite.problem import FiniteProblem
+from redenvelope.simulate.finite import random_problem
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A finite problem, a logger and policies to weigh, and logs drawn by a second, plain simulator."""
+
+    problem: FiniteProblem
+    behaviour: FloatArray
+    """[states, actions]."""
+    policies: FloatArray
+    """[duals, states, actions]."""
+    noise: float = 0.5
+
+    @cached_property
+    def truth(self) -> FloatArray:
+        """Exact reward and cost of each policy, [targets, duals]."""
+        values = [evaluate(self.problem, policy) for policy in self.policies]
+        return np.array([[value.reward for value in values], [value.cost for value in values]])
+
+    @cached_property
+    def exact_values(self) -> FloatArray:
+        """Reward and cost to go of every action, [targets, duals, steps, states, actions]."""
+        problem = self.problem
+        result = np.zeros((2, len(self.policies), problem.steps, *problem.rewards.shape))
+        for target, outcome in enumerate((problem.rewards, problem.costs)):
+            for dual, policy in enumerate(self.policies):
+                after = np.zeros(problem.states)
+                for step in reversed(range(problem.steps)):
+                    result[target, dual, step] = outcome + problem.transitions @ after
+                    after = (policy * result[target, dual, step]).sum(axis=1)
+        return result
+
+    def draw(self, users: int, seed: int, behaviour: FloatArray | None = None) -> Drawn:
+        """A log of so many users."""
+        logger = self.behaviour if behaviour is None else behaviour
+        generator = np.random.default_rng(seed)
+        problem = self.problem
+        alive, state = np.arange(users), generator.choice(problem.states, size=users, p=problem.initial)
+        columns = []
+        for step in range(problem.steps):
+            action = _pick(logger[state], generator)
+            reward = problem.rewards[state, action] + self.noise * generator.standard_normal(len(state))
+            cost = problem.costs[state, action] * generator.exponential(size=len(state))
+            propensity = logger[state, action]
+            columns.append(np.column_stack([alive, np.full(len(state), step), state, action, propensity, reward, cost]))
+            moves = problem.transitions[state, action]
+            leaving = np.maximum(1 - moves.sum(axis=1, keepdims=True), 0.0)
+            following = _pick(np.concatenate([moves, leaving], axis=1), generator)
+            stays = following < problem.states
+            alive, state = alive[stays], following[stays]
+        table = np.concatenate(columns)
+        table = table[np.lexsort((table[:, 1], table[:, 0]))]
+        return Drawn(self, users, table)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A drawn log."""
+
+    world: World
+    users: int
+    table: FloatArray
+    """[rows, columns]: user, step, state, action, propensity, reward, cost."""
+
+    @property
+    def step(self) -> NDArray[np.int64]:
+        return self.table[:, 1].astype(np.int64)
+
+    @property
+    def state(self) -> NDArray[np.int64]:
+        return self.table[:, 2].astype(np.int64)
+
+    @property
+    def action(self) -> NDArray[np.int64]:
+        return self.table[:, 3].astype(np.int64)
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        lengths = np.bincount(self.table[:, 0].astype(np.int64), minlength=self.users)
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    @cached_property
+    def probabilities(self) -> FloatArray:
+        """[rows, duals, actions]."""
+        return np.moveaxis(self.world.policies[:, self.state], 0, 1)
+
+    def baseline(self, error: float = 0.0) -> dict[str, FloatArray]:
+        """The exact values to go, or wrong ones: [rows, duals, actions] by target."""
+        exact = self.world.exact_values
+        nonsense = np.stack([3 * np.sin(np.arange(exact[0].size)), np.full(exact[0].size, 2.5)]).reshape(exact.shape)
+        table = (1 - error) * exact + error * nonsense
+        reward, cost = np.moveaxis(table[:, :, self.step, self.state], 2, 1)
+        return {"reward": reward, "cost": cost}
+
+    def evidence(self, error: float | None = 0.0, propensity: FloatArray | None = None) -> Evidence:
+        """Evidence with a baseline of this error, or without one."""
+        return gather(
+            starts=self.starts,
+            action=self.action,
+            propensity=self.table[:, 4] if propensity is None else propensity,
+            outcomes={"reward": self.table[:, 5], "cost": self.table[:, 6]},
+            probabilities=self.probabilities,
+            action_values=None if error is None else self.baseline(error),
+            steps=self.world.problem.steps,
+        )
+
+
+def _pick(probabilities: FloatArray, generator: np.random.Generator) -> NDArray[np.int64]:
+    edges = probabilities.cumsum(axis=1)
+    draws = generator.random(len(edges)) * edges[:, -1]
+    return (draws[:, None] >= edges).sum(axis=1)
+
+
+def make_world(seed: int, leaving: float = 0.0, states: int = 4, actions: int = 3, steps: int = 3) -> World:
+    problem = random_problem(seed, states=states, actions=actions, steps=steps, leaving=leaving)
+    generator = np.random.default_rng(seed + 1)
+    behaviour = generator.dirichlet(np.full(actions, 8.0), size=states)
+    policies = generator.dirichlet(np.full(actions, 2.0), size=(2, states))
+    return World(problem, behaviour, policies)
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    """Everybody stays to the end."""
+    return make_world(3)
+
+
+@pytest.fixture(scope="session")
+def leaving_world() -> World:
+    """A fifth of the users leaves at every step: ragged trajectories."""
+    return make_world(5, leaving=0.2)
+
+
+def every_path(world: World) -> tuple[Drawn, FloatArray]:
+    """A log with one user for every possible trajectory, free of noise, and the probability of each, [users]."""
+    problem = world.problem
+    chances: list[float] = []
+    rows: list[tuple[float, ...]] = []
+
+    def walk(state: int, step: int, chance: float, path: tuple[tuple[float, ...], ...]) -> None:
+        for action in range(problem.actions):
+            propensity = float(world.behaviour[state, action])
+            outcome = (problem.rewards[state, action], problem.costs[state, action])
+            extended = (*path, (step, state, action, propensity, *outcome))
+            moves = problem.transitions[state, action]
+            leaving = 1 - float(moves.sum()) if step + 1 < problem.steps else 1.0
+            if leaving > 1e-12:
+                rows.extend((len(chances), *row) for row in extended)
+                chances.append(chance * propensity * leaving)
+            if step + 1 < problem.steps:
+                for following in range(problem.states):
+                    walk(following, step + 1, chance * propensity * float(moves[following]), extended)
+
+    for state in range(problem.states):
+        walk(state, 0, float(problem.initial[state]), ())
+    return Drawn(world, len(chances), np.array(rows)), np.array(chances)
+
+
+@pytest.fixture(scope="session")
+def paths() -> tuple[Drawn, FloatArray]:
+    """Every path of a world that users may leave."""
+    return every_path(make_world(11, leaving=0.2, states=3, actions=2, steps=3))

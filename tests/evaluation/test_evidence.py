@@ -1,0 +1,118 @@
+"""Evidence: gathered in blocks, merged, sliced; and what is not accepted, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from redenvelope.errors import UsageError
+from redenvelope.evaluation import evidence as module
+from redenvelope.evaluation.evidence import gather, merge_evidence
+
+from .conftest import World
+
+
+def arrays(rows: int = 6, actions: int = 3, **changes):
+    generator = np.random.default_rng(0)
+    content = {
+        "starts": np.array([0, 2, rows]),
+        "action": np.arange(rows) % actions,
+        "propensity": np.full(rows, 1 / actions),
+        "outcomes": {"reward": generator.random(rows)},
+        "probabilities": generator.dirichlet(np.ones(actions), size=rows),
+    }
+    return content | changes
+
+
+def test_ratios_and_baselines_by_the_definition(leaving_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of a few rows as in one."""
+    drawn = leaving_world.draw(30, seed=1)
+    baseline = drawn.baseline(0.5)
+    place = np.arange(len(drawn.table))
+    for block in (2**20, 30):
+        monkeypatch.setattr(module, "_BLOCK_NUMBERS", block)
+        evidence = drawn.evidence(0.5)
+        expected = drawn.probabilities[place, :, drawn.action] / drawn.table[:, 4, None]
+        np.testing.assert_allclose(evidence.ratio, expected, rtol=1e-14)
+        values, action_values = evidence.baseline()
+        for target, name in enumerate(evidence.targets):
+            np.testing.assert_allclose(values[target], (drawn.probabilities * baseline[name]).sum(axis=2), rtol=1e-12)
+            np.testing.assert_array_equal(action_values[target], baseline[name][place, :, drawn.action])
+
+
+def test_positions_are_slices_when_all_have_equally_many_steps(world: World, leaving_world: World) -> None:
+    assert all(isinstance(rows, slice) for _, rows in world.draw(5, seed=0).evidence(None).positions)
+    drawn = leaving_world.draw(40, seed=0)
+    evidence = drawn.evidence(None)
+    assert len(evidence.positions) == leaving_world.problem.steps
+    for position, (users, rows) in enumerate(evidence.positions):
+        np.testing.assert_array_equal(drawn.step[rows], position)
+        np.testing.assert_array_equal(drawn.table[rows, 0], users)
+    np.testing.assert_array_equal(evidence.position_of_row, drawn.step)
+
+
+def test_batches_merge_to_the_same(leaving_world: World) -> None:
+    evidence = leaving_world.draw(20, seed=2).evidence(0.5)
+    merged = merge_evidence(list(evidence.batches(6)))
+    for name in ("starts", "ratio", "outcomes", "values", "action_values", "unlogged"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(evidence, name))
+    assert merged.steps == evidence.steps
+
+
+def test_single_precision_probabilities_are_normalised() -> None:
+    shares = np.random.default_rng(1).dirichlet(np.ones(3), size=6)
+    exact = gather(**arrays(probabilities=shares))
+    rough = gather(**arrays(probabilities=(shares * 1.00003).astype(np.float32)))
+    np.testing.assert_allclose(rough.ratio, exact.ratio, rtol=1e-6)
+
+
+def test_mass_on_actions_never_logged() -> None:
+    content = arrays(action=np.array([0, 1, 0, 1, 0, 1]))
+    found = gather(**content)
+    assert float(found.unlogged[0]) == pytest.approx(content["probabilities"][:, 2].mean())
+    assert float(gather(**content, logged_actions=np.ones(3, dtype=bool)).unlogged[0]) == 0
+
+
+def test_clipping_is_counted() -> None:
+    evidence = gather(**arrays())
+    limit = float(np.median(evidence.ratio))
+    clipped = evidence.clip(limit)
+    assert float(clipped.clipped[0]) == pytest.approx(0.5)
+    assert float(clipped.ratio.max()) == limit
+    assert float(evidence.clipped[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"propensity": np.full(6, 33.0)}, "percentages"),
+        ({"propensity": np.full(6, 1e6)}, "above 1"),
+        ({"propensity": np.zeros(6)}, "chance above 0"),
+        ({"propensity": np.full(6, np.nan)}, "chance above 0"),
+        ({"propensity": np.full(5, 0.5)}, "propensity must be"),
+        ({"probabilities": np.full((6, 3), 0.5)}, "row 0"),
+        ({"probabilities": np.tile([1.5, -0.5, 0.0], (6, 1))}, "negative"),
+        ({"probabilities": np.full((6, 3), np.nan)}, "do not sum to 1"),
+        ({"probabilities": np.ones(6)}, "probabilities must be"),
+        ({"action": np.full(6, 3)}, "indices below 3"),
+        ({"starts": np.array([0, 2, 2, 6])}, "at least one row"),
+        ({"starts": np.array([0, 2, 5])}, "at least one row"),
+        ({"outcomes": {"reward": np.full(6, np.inf)}}, "reward holds"),
+        ({"action_values": {"cost": np.zeros((6, 3))}}, "lack a baseline for reward"),
+        ({"action_values": {"reward": np.zeros((6, 2))}}, "shape of probabilities"),
+        ({"action_values": {"reward": np.full((6, 3), np.nan)}}, "not finite"),
+    ],
+)
+def test_refused_in_words(changes: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        gather(**arrays(**changes))
+
+
+def test_wrong_uses(leaving_world: World) -> None:
+    evidence = leaving_world.draw(5, seed=0).evidence(None)
+    with pytest.raises(UsageError, match="limit"):
+        evidence.clip(0)
+    with pytest.raises(UsageError, match="values must be"):
+        evidence.with_baseline(np.zeros(3), np.zeros(3))
+    with pytest.raises(UsageError, match="same targets"):
+        merge_evidence([evidence, gather(**arrays())])

@@ -4,7 +4,8 @@ RedenvelopeError            everything this package raises on purpose
 ├── UsageError              an argument, option or configuration that makes no sense
 ├── LogError                a log that cannot be used; carries every finding, not just the first
 ├── ProblemError            a decision problem whose numbers contradict each other
-└── ModelError              a model that cannot be learned from, or applied to, what it was given
+├── ModelError              a model that cannot be learned from, or applied to, what it was given
+└── PlanError               a plan folder that is damaged, incomplete or too new to be opened
 
 An outcome of a search (a budget too small, a bracket not found) is data, never an exception.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from redenvelope.log.findings import Finding
 
-__all__ = ["LogError", "ModelError", "ProblemError", "RedenvelopeError", "UsageError"]
+__all__ = ["LogError", "ModelError", "PlanError", "ProblemError", "RedenvelopeError", "UsageError"]
 
 
 class RedenvelopeError(Exception):
@@ -34,6 +35,10 @@ class ProblemError(RedenvelopeError, ValueError):
 
 class ModelError(RedenvelopeError, ValueError):
     """A model that cannot be learned from, or applied to, the data it was given."""
+
+
+class PlanError(RedenvelopeError):
+    """A plan folder that is damaged, incomplete or too new to be opened."""
 
 
 class LogError(RedenvelopeError):

@@ -1,34 +1,31 @@
-"""The commands. Heavy parts are imported by the command that needs them, so that help is instant."""
+"""The commands before a plan: demo, simulate, audit."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from redenvelope.errors import LogError, RedenvelopeError, UsageError
+from redenvelope.cli.options import (
+    REFUSED,
+    CampaignOption,
+    ColumnsOption,
+    EstimateOption,
+    IgnoreOption,
+    JsonOption,
+    LogArgument,
+    SeedOption,
+    column_map,
+    print_json,
+)
+from redenvelope.errors import UsageError
 
 if TYPE_CHECKING:
-    from redenvelope.log.columns import ColumnMap
     from redenvelope.simulate.campaign import Campaign
 
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    name="redenvelope",
-    help="From a log of past incentives to the best spending plan a budget can buy, proved before a cent is spent.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-REFUSED = 2
+__all__ = ["audit", "demo", "simulate"]
 
 
 class CampaignName(StrEnum):
@@ -38,28 +35,6 @@ class CampaignName(StrEnum):
     ENVELOPES = "envelopes"
 
 
-LogArgument = Annotated[str, typer.Argument(metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")]
-ColumnsOption = Annotated[
-    str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
-]
-IgnoreOption = Annotated[str | None, typer.Option(help="Columns that are not features.", metavar="NAME,…")]
-CampaignOption = Annotated[
-    Path | None,
-    typer.Option("--campaign", help="A campaign.toml with [columns] and ignore; found by itself beside the log."),
-]
-EstimateOption = Annotated[
-    bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features, by user.")
-]
-SeedOption = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-
-
-@app.callback()
-def _root() -> None:
-    """Keep the commands in the order they are used."""
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the log.")] = Path("demo"),
     users: Annotated[int, typer.Option(min=100, help="Number of users to simulate.")] = 20_000,
@@ -86,7 +61,6 @@ def demo(
     console.print(truth_table(truth_rows(campaign, _budgets(campaign))))
 
 
-@app.command()
 def simulate(
     name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes", help="Which campaign.")],
     out: Annotated[Path, typer.Option(help="Where to write the log (.parquet or .csv).")],
@@ -114,7 +88,7 @@ def simulate(
 
         content["truth"] = truth_rows(campaign, _budgets(campaign))
     if as_json:
-        _print_json(content)
+        print_json(content)
         return
     typer.echo(f"{out}: {users:,} users, {len(frame):,} rows; columns {', '.join(frame.columns)}")
     if truth:
@@ -125,7 +99,6 @@ def simulate(
         Console().print(truth_table(content["truth"]))
 
 
-@app.command()
 def audit(
     log: LogArgument,
     columns: ColumnsOption = None,
@@ -146,14 +119,14 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
 
-    mapping = _column_map(log, columns, ignore, campaign)
+    mapping = column_map(log, columns, ignore, campaign)
     inspection = inspect_log(log, mapping, estimate_propensity=estimate_propensity)
     result = audit_log(inspection.log, budget) if inspection.log is not None else None
     findings = inspection.findings if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if as_json:
         content = {"status": "refused" if errors else "fit", "findings": [item.as_dict() for item in findings]}
-        _print_json(content if result is None else result.as_dict() | content)
+        print_json(content if result is None else result.as_dict() | content)
     else:
         console = Console()
         if result is None:
@@ -180,52 +153,3 @@ def _budgets(campaign: Campaign) -> list[float]:
     """Three budgets around what giving every action equally often would cost."""
     least, uniform = campaign.cheapest().cost, campaign.uniform().cost
     return [least + share * (uniform - least) for share in (0.5, 1.0, 1.5)]
-
-
-def _column_map(log: str, columns: str | None, ignore: str | None, campaign: Path | None) -> ColumnMap:
-    """The columns as given by flags or by a campaign file; one beside the log is found by itself."""
-    from redenvelope.log.columns import ColumnMap
-
-    given = ColumnMap.parse(columns, ignore)
-    beside = (Path(log) if Path(log).is_dir() else Path(log).parent) / "campaign.toml"
-    path = campaign or (beside if beside.is_file() and columns is None else None)
-    if path is None:
-        return given
-    if columns is not None:
-        raise UsageError("--columns and --campaign both name the columns; use one of the two")
-    typer.echo(f"columns from {path}", err=True)
-    from_file = ColumnMap.from_toml(path)
-    return ColumnMap(from_file.names, from_file.ignored | given.ignored)
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    """One JSON document; a number that JSON cannot hold becomes null."""
-    typer.echo(json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
-
-
-def main() -> None:
-    """Run a command; the user's mistakes become a few lines on stderr and exit code 2, never a traceback."""
-    # The large products run in XLA and polars, which bring their own threads; threads of BLAS for the small ones
-    # that remain would only wait for each other, and on busy cores they cost ten times what they save.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        app()
-    except LogError as error:
-        print(f"redenvelope: the log cannot be used, {len(error.findings)} error(s):\n{error}", file=sys.stderr)
-        sys.exit(REFUSED)
-    except RedenvelopeError as error:
-        print(f"redenvelope: {error}", file=sys.stderr)
-        sys.exit(REFUSED)
-    except KeyboardInterrupt:
-        print("redenvelope: interrupted", file=sys.stderr)
-        sys.exit(130)

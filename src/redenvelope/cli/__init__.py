@@ -1,0 +1,51 @@
+"""The commands. Heavy parts are imported by the command that needs them, so that help is instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from redenvelope.cli import data, plans
+from redenvelope.cli.options import REFUSED
+from redenvelope.errors import LogError, RedenvelopeError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="redenvelope",
+    help="From a log of past incentives to the best spending plan a budget can buy, proved before a cent is spent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _command in (
+    data.demo,
+    data.simulate,
+    data.audit,
+    plans.fit,
+    plans.frontier,
+    plans.evaluate,
+    plans.allocate,
+):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Run a command; the user's mistakes become a few lines on stderr and exit code 2, never a traceback."""
+    # The large products run in XLA and polars, which bring their own threads; threads of BLAS for the small ones
+    # that remain would only wait for each other, and on busy cores they cost ten times what they save.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        app()
+    except LogError as error:
+        print(f"redenvelope: the log cannot be used, {len(error.findings)} error(s):\n{error}", file=sys.stderr)
+        sys.exit(REFUSED)
+    except RedenvelopeError as error:
+        print(f"redenvelope: {error}", file=sys.stderr)
+        sys.exit(REFUSED)
+    except KeyboardInterrupt:
+        print("redenvelope: interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,79 @@
+"""Options that several commands share, and what is made of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from redenvelope.errors import UsageError
+
+if TYPE_CHECKING:
+    from redenvelope.log.columns import ColumnMap
+
+__all__ = [
+    "NOT_CERTIFIED",
+    "REFUSED",
+    "CampaignOption",
+    "ColumnsOption",
+    "EstimateOption",
+    "IgnoreOption",
+    "JsonOption",
+    "LogArgument",
+    "PlanArgument",
+    "SeedOption",
+    "column_map",
+    "print_json",
+]
+
+REFUSED, NOT_CERTIFIED = 2, 3
+"""Exit codes."""
+
+PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan folder, as written by fit.")]
+LogArgument = Annotated[str, typer.Argument(metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")]
+ColumnsOption = Annotated[
+    str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
+]
+IgnoreOption = Annotated[str | None, typer.Option(help="Columns that are not features.", metavar="NAME,…")]
+CampaignOption = Annotated[
+    Path | None,
+    typer.Option("--campaign", help="A campaign.toml with [columns] and ignore; found by itself beside the log."),
+]
+EstimateOption = Annotated[
+    bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features, by user.")
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+
+
+def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path | None) -> ColumnMap:
+    """The columns as given by flags or by a campaign file; one beside the log is found by itself."""
+    from redenvelope.log.columns import ColumnMap
+
+    given = ColumnMap.parse(columns, ignore)
+    beside = (Path(log) if Path(log).is_dir() else Path(log).parent) / "campaign.toml"
+    path = campaign or (beside if beside.is_file() and columns is None else None)
+    if path is None:
+        return given
+    if columns is not None:
+        raise UsageError("--columns and --campaign both name the columns; use one of the two")
+    typer.echo(f"columns from {path}", err=True)
+    from_file = ColumnMap.from_toml(path)
+    return ColumnMap(from_file.names, from_file.ignored | given.ignored)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """One JSON document; a number that JSON cannot hold becomes null."""
+    typer.echo(json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value

@@ -1,0 +1,157 @@
+"""The commands around a plan: fit, allocate, evaluate, frontier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redenvelope.cli.options import (
+    NOT_CERTIFIED,
+    CampaignOption,
+    ColumnsOption,
+    EstimateOption,
+    IgnoreOption,
+    JsonOption,
+    LogArgument,
+    PlanArgument,
+    SeedOption,
+    column_map,
+    print_json,
+)
+from redenvelope.errors import UsageError
+
+__all__ = ["allocate", "evaluate", "fit", "frontier"]
+
+
+def fit(
+    log: LogArgument,
+    out: Annotated[Path, typer.Option(help="Folder for the plan.")],
+    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
+    budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
+    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
+    method: Annotated[str, typer.Option(help="auto, planned or bandit.")] = "auto",
+    horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Weight of entropy; 0 takes the best action.")] = None,
+    solver: Annotated[str, typer.Option(help="newton, bisection, secant or ascent.")] = "newton",
+    safety: Annotated[
+        bool, typer.Option("--safety/--no-safety", help="Aim below the budget so that the certificate usually passes.")
+    ] = True,
+    confidence: Annotated[float, typer.Option(help="Of the certificate.")] = 0.95,
+    seed: SeedOption = 0,
+    columns: ColumnsOption = None,
+    ignore: IgnoreOption = None,
+    campaign: CampaignOption = None,
+    estimate_propensity: EstimateOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
+
+    Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
+    """
+    from redenvelope.log.read import read_log
+    from redenvelope.plan.fit import fit as fit_plan
+    from redenvelope.plan.settings import FitSettings
+    from redenvelope.report.plan_view import StageView, show_plan
+
+    settings = FitSettings(
+        method=method,  # type: ignore[arg-type]
+        horizon=horizon,
+        temperature=temperature,
+        solver=solver,
+        safety=safety,
+        confidence=confidence,
+        seed=seed,
+    )
+    wanted = _budget_a_user(budget, budget_total, audience)
+    with StageView(enabled=not as_json) as view:
+        view.tell("log", "")
+        mapping = column_map(log, columns, ignore, campaign)
+        rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
+        view.tell("log", repr(rows))
+        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=view.tell)
+        plan.save(out)
+    if as_json:
+        print_json(
+            {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": plan.record["comparison"]}
+        )
+    else:
+        show_plan(plan, out)
+    if plan.certificate.status != "certified":
+        raise typer.Exit(NOT_CERTIFIED)
+
+
+def allocate(
+    plan: PlanArgument,
+    users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with user, step and the features.")],
+    out: Annotated[Path, typer.Option(help="Where to write the decisions (.parquet or .csv).")],
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide what each user gets at this step, with the probability it was drawn with."""
+    from redenvelope.plan.allocate import allocate_file
+    from redenvelope.plan.plan import Plan
+
+    summary = allocate_file(Plan.load(plan), users, out, seed)
+    if as_json:
+        print_json(summary.as_dict())
+        return
+    for finding in summary.findings:
+        typer.echo(str(finding), err=True)
+    typer.echo(f"{out}: {summary.users:,} decisions, expected cost {summary.expected_cost:.4g} a decision")
+
+
+def evaluate(
+    plan: PlanArgument,
+    log: LogArgument,
+    columns: ColumnsOption = None,
+    ignore: IgnoreOption = None,
+    campaign: CampaignOption = None,
+    estimate_propensity: EstimateOption = False,
+    confidence: Annotated[float, typer.Option(help="Of the two-sided intervals.")] = 0.95,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate what a plan earns and costs on a log, by every estimator, with intervals."""
+    from redenvelope.log.read import read_log
+    from redenvelope.plan.evaluate import evaluate_plan
+    from redenvelope.plan.plan import Plan
+
+    opened = Plan.load(plan)
+    rows = read_log(log, column_map(log, columns, ignore, campaign), estimate_propensity=estimate_propensity)
+    content = evaluate_plan(opened, rows, confidence)
+    if as_json:
+        print_json(content)
+        return
+    from redenvelope.report.plan_view import show_evaluation
+
+    show_evaluation(content)
+
+
+def frontier(
+    plan: PlanArgument,
+    budget: Annotated[float | None, typer.Option(min=0, help="What would this mean cost a user buy?")] = None,
+    reward: Annotated[float | None, typer.Option(help="What is the least cost of this mean reward a user?")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what other budgets would buy: the frontier, shadow prices, and what 10 % more is worth."""
+    from redenvelope.plan.plan import Plan
+    from redenvelope.plan.questions import answer
+
+    content = answer(Plan.load(plan), budget, reward)
+    if as_json:
+        print_json(content)
+        return
+    from redenvelope.report.plan_view import show_frontier
+
+    show_frontier(content)
+
+
+def _budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
+    """The budget as a mean a user."""
+    if total is None and audience is None:
+        return budget
+    if budget is not None or total is None or audience is None:
+        raise UsageError("give --budget, or --budget-total together with --audience")
+    return total / audience

@@ -1,0 +1,111 @@
+"""Decisions for a table of any size: read, decided and written in parts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from redenvelope.errors import UsageError
+from redenvelope.log.delimited import read_delimited
+from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.tables import ROW
+from redenvelope.plan.plan import Plan
+
+__all__ = ["AllocationSummary", "allocate_file"]
+
+_ROWS_AT_ONCE = 200_000
+
+
+@dataclass(frozen=True)
+class AllocationSummary:
+    """What was decided, all in all."""
+
+    users: int
+    expected_cost: float
+    """Mean over decisions, of this step alone."""
+    expected_reward: float
+    actions: dict[str, int]
+    """How often each action was drawn."""
+    findings: tuple[Finding, ...]
+    """What was odd about the table; the first part's, where several parts had the same."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "decisions": self.users,
+            "expected_cost": self.expected_cost,
+            "expected_reward": self.expected_reward,
+            "actions": self.actions,
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def allocate_file(plan: Plan, users: Path, out: Path, seed: int) -> AllocationSummary:
+    """Decide for every row of a table; memory does not grow with its length."""
+    if out.suffix.lower() not in (".parquet", ".csv"):
+        raise UsageError(f"{out}: decisions are written as .parquet or .csv; choose one of the two endings")
+    rows, cost, reward = 0, 0.0, 0.0
+    counts: dict[str, int] = {}
+    found: dict[tuple[str, str | None], Finding] = {}
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+            for number, part in enumerate(_parts(users)):
+                decisions, findings = plan.allocate(part, seed)
+                for finding in findings:
+                    found.setdefault((finding.rule, finding.column), finding)
+                rows += len(decisions)
+                cost += float(decisions["expected_cost"].sum())
+                reward += float(decisions["expected_reward"].sum())
+                for label, count in decisions["action"].value_counts().iter_rows():
+                    counts[str(label)] = counts.get(str(label), 0) + count
+                decisions.write_parquet(Path(folder) / f"{number:06d}.parquet")
+            if not rows:
+                raise UsageError(f"{users}: no users to decide for")
+            _join(Path(folder), out)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
+    return AllocationSummary(rows, cost / rows, reward / rows, dict(sorted(counts.items())), tuple(found.values()))
+
+
+def _parts(users: Path) -> Iterator[pl.DataFrame]:
+    """The table, so many rows at a time."""
+    if not users.is_file():
+        raise UsageError(f"{users}: no such file")
+    if users.suffix.lower() in (".parquet", ".pq"):
+        try:
+            table = pl.scan_parquet(users)
+            rows = int(table.select(pl.len()).collect().item())
+            for first in range(0, rows, _ROWS_AT_ONCE):
+                yield table.slice(first, _ROWS_AT_ONCE).collect()
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise UsageError(f"{users}: the file is damaged ({str(error).splitlines()[0]})") from None
+        return
+    findings = Findings()
+    frame = read_delimited(users, findings)
+    if frame is None:
+        raise UsageError(f"{users}: cannot be read: {findings.sorted()[0].message}")
+    typed = frame.drop(ROW).with_columns(_typed(frame["user"])) if "user" in frame.columns else frame.drop(ROW)
+    for first in range(0, len(typed), _ROWS_AT_ONCE):
+        yield typed.slice(first, _ROWS_AT_ONCE)
+
+
+def _typed(users: pl.Series) -> pl.Series:
+    """Ids of a text file as integers where they all are, so that they hash like those of a parquet file."""
+    whole = users.cast(pl.Int64, strict=False)
+    return whole if whole.null_count() == users.null_count() else users
+
+
+def _join(folder: Path, out: Path) -> None:
+    parts = pl.scan_parquet(sorted(folder.glob("*.parquet")))
+    aside = folder / f"whole{out.suffix}"
+    if out.suffix.lower() == ".parquet":
+        parts.sink_parquet(aside)
+    else:
+        parts.sink_csv(aside)
+    aside.replace(out)

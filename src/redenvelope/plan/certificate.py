@@ -1,0 +1,199 @@
+"""The budget certificate: what the plan costs on users that chose nothing, and whether that may be relied on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from redenvelope.evaluation.diagnostics import Weight
+from redenvelope.evaluation.estimate import Estimator, Evaluation, evaluate, marginalised_by
+from redenvelope.evaluation.evidence import Evidence, merge_evidence
+from redenvelope.evaluation.marginalised import by_features
+from redenvelope.evaluation.passes import Decide, evidence_of
+from redenvelope.log.log import Log
+from redenvelope.plan.policy import DeployedPolicy
+
+__all__ = [
+    "Certificate",
+    "Figure",
+    "certify",
+    "checking_estimator",
+    "evidence_in_batches",
+    "fold_sha256",
+    "policy_sha256",
+]
+
+FloatArray = NDArray[np.float64]
+
+_USERS_PER_BATCH = 2_048
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An estimated mean a user."""
+
+    estimate: float
+    lower: float
+    upper: float
+    standard_error: float
+    estimator: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Certified when the one-sided upper bound of the cost is within the budget and nothing forbids believing it."""
+
+    status: Literal["certified", "refused"]
+    reasons: tuple[str, ...]
+    """Why it was refused, and what to know besides."""
+    budget: float
+    dual: float
+    method: str
+    confidence: float
+    cost: Figure
+    """`upper` is the one-sided bound; `lower` the one-sided bound on the other side."""
+    reward: Figure
+    logged: dict[str, float]
+    """Cost and reward a user as logged, on the same users."""
+    diagnostics: dict[str, Any]
+    users: int
+    policy_sha256: str
+    fold_sha256: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self) | {"dual": "infinity" if np.isinf(self.dual) else self.dual}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Certificate:
+        """The certificate that `as_dict` wrote."""
+        return cls(
+            **content
+            | {
+                "reasons": tuple(content["reasons"]),
+                "dual": np.inf if content["dual"] == "infinity" else float(content["dual"]),
+                "cost": Figure(**content["cost"]),
+                "reward": Figure(**content["reward"]),
+            }
+        )
+
+    def sentence(self) -> str:
+        """The certificate in words."""
+        bound = f"{self.cost.estimate:.4g} a user, at most {self.cost.upper:.4g} with {self.confidence:.0%} confidence"
+        if self.status == "certified":
+            return (
+                f"Certified: on {self.users:,} users that neither trained the model nor chose the price, the plan "
+                f"costs {bound}, within the budget of {self.budget:.4g}."
+            )
+        return f"Refused: {self.reasons[0]} (estimated cost {bound}; budget {self.budget:.4g})."
+
+
+def checking_estimator(policy: DeployedPolicy, log: Log, seed: int) -> Estimator:
+    """Doubly robust with marginalised ratios on states: over several steps its error adds up, where that of
+    products of ratios multiplies."""
+    # Codes of static categories are no numbers, and no policy changes who is in them.
+    states = policy.encoder.encode(log)[:, len(policy.encoder.layout.static_categories) :]
+    return marginalised_by(by_features(states), seed=seed)
+
+
+def evidence_in_batches(log: Log, decide: Decide) -> Evidence:
+    """The evidence of a log, planned for a few thousand users at a time: trees and tables of all actions are large,
+    what is kept of them is not."""
+    return merge_evidence([evidence_of(batch, decide, log) for batch in log.batches(_USERS_PER_BATCH)])
+
+
+def certify(policy: DeployedPolicy, log: Log, budget: float, confidence: float, seed: int) -> Certificate:
+    """Check a policy on a fold that neither the models nor the price saw."""
+    evaluation = evaluate(evidence_in_batches(log, policy.decide), checking_estimator(policy, log, seed))
+    shares = np.asarray(policy.specification.shares)
+    # A mixture is drawn once per user, so each user adds the mixture of what the components add.
+    influence = evaluation.terms.influence() @ shares
+    figures = {
+        target: _figure(influence[place], confidence, evaluation.estimator.name)
+        for place, target in enumerate(evaluation.targets)
+    }
+    reasons = _reasons(evaluation, shares, figures["cost"], budget, confidence, len(log.users))
+    refused = any(weight is Weight.REFUSAL for weight, _ in reasons)
+    return Certificate(
+        status="refused" if refused else "certified",
+        reasons=tuple(text for _, text in sorted(reasons, key=lambda item: item[0] is not Weight.REFUSAL)),
+        budget=budget,
+        dual=float(policy.specification.duals[-1]),
+        method=policy.specification.method,
+        confidence=confidence,
+        cost=figures["cost"],
+        reward=figures["reward"],
+        logged={"cost": float(log.cost.sum() / len(log.users)), "reward": float(log.reward.sum() / len(log.users))},
+        diagnostics=_diagnostics(evaluation),
+        users=len(log.users),
+        policy_sha256=policy_sha256(policy),
+        fold_sha256=fold_sha256(log),
+    )
+
+
+def policy_sha256(policy: DeployedPolicy) -> str:
+    """A hash of everything that decides what the policy does."""
+    config, arrays = policy.model.state()
+    digest = hashlib.sha256()
+    plain = {"specification": policy.specification.as_dict(), "encoder": policy.encoder.as_dict(), "model": config}
+    digest.update(json.dumps(plain, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def fold_sha256(log: Log) -> str:
+    """A hash of the users and what happened to them: the same fold, if and only if the hash is the same."""
+    digest = hashlib.sha256("\n".join(map(str, log.users)).encode())
+    for column in (log.step, log.action, log.propensity, log.reward, log.cost):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
+def _figure(influence: FloatArray, confidence: float, estimator: str) -> Figure:
+    """A mean over users of [users], with one-sided bounds on either side."""
+    users = len(influence)
+    error = float(influence.std(ddof=1) / np.sqrt(users)) if users > 1 else float("inf")
+    reach = float(ndtri(confidence)) * error
+    mean = float(influence.mean())
+    return Figure(mean, mean - reach, mean + reach, error, estimator)
+
+
+def _reasons(
+    evaluation: Evaluation, shares: FloatArray, cost: Figure, budget: float, confidence: float, users: int
+) -> list[tuple[Weight, str]]:
+    found: dict[str, tuple[Weight, str]] = {}
+    for dual in np.flatnonzero(shares > 0):
+        for reason in evaluation.reasons("cost", int(dual)):
+            found.setdefault(reason.rule, (reason.weight, reason.message))
+    if not cost.upper <= budget:
+        needed = (cost.upper - cost.estimate) / max(budget - cost.estimate, 1e-12)
+        help_text = (
+            f"about {int(np.ceil(users * needed**2)):,} users in the certify fold would do, or a lower target"
+            if cost.estimate < budget
+            else "aim lower: leave the safety margin on, or ask for a smaller budget"
+        )
+        text = (
+            f"the upper bound of the cost, {cost.upper:.4g} a user at {confidence:.0%} confidence, "
+            f"is above the budget of {budget:.4g}; {help_text}"
+        )
+        found["bound_above_budget"] = (Weight.REFUSAL, text)
+    return list(found.values())
+
+
+def _diagnostics(evaluation: Evaluation) -> dict[str, Any]:
+    weights = evaluation.diagnostics
+    return {
+        "effective_users_by_step": [float(value) for value in weights.effective_users.min(axis=1)],
+        "largest_weight_share": float(weights.largest_share.max()),
+        "probability_of_unlogged_actions": float(weights.unlogged.max()),
+        "share_clipped": float(weights.clipped.max()),
+        "mean_weight_by_step": [float(value) for value in weights.mean_weight.mean(axis=1)],
+        "propensities_estimated": bool(weights.estimated),
+    }

@@ -1,0 +1,285 @@
+"""From a log and a budget to a plan: the only module that wires the stages together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.audit.audit import Audit, audit
+from redenvelope.dual.frontier import Frontier
+from redenvelope.errors import LogError, UsageError
+from redenvelope.evaluation.estimate import evaluate
+from redenvelope.log.encoding import Encoder
+from redenvelope.log.findings import Severity
+from redenvelope.log.log import Log
+from redenvelope.log.split import split, user_fractions
+from redenvelope.models.examples import Examples
+from redenvelope.models.fidelity import Fidelity, measure_fidelity
+from redenvelope.models.fit import NeuralFit, fit_neural
+from redenvelope.plan.certificate import Certificate, certify, checking_estimator, evidence_in_batches
+from redenvelope.plan.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
+from redenvelope.plan.search import OffPolicyCurve, SearchResult, grid_of_duals, off_policy_curve, search_price
+from redenvelope.plan.settings import SOLVERS, FitSettings
+from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.temperature import suggest_temperature
+
+__all__ = ["Progress", "fit"]
+
+FloatArray = NDArray[np.float64]
+Progress = Callable[[str, str], None]
+"""Told (stage, key figure in words) when a stage begins (an empty figure) and when it is done."""
+
+_DUALS = 32
+_GRID_USERS, _SEARCH_USERS, _TEMPERATURE_USERS = 1_000, 10_000, 2_000
+_DEEPEST_NODES = 128  # of a user's tree: a horizon with more is worth little and slows every decision down
+_SAMPLE_SEED = 71
+_BOILING = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class _Learned:
+    """What was learned from the training users."""
+
+    encoder: Encoder
+    neural: NeuralFit
+    fidelity: Fidelity
+
+
+def fit(
+    log: Log,
+    *,
+    budget: float | None = None,
+    target_reward: float | None = None,
+    settings: FitSettings | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
+
+    Exactly one of `budget` and `target_reward` must be given.
+    """
+    settings = settings or FitSettings()
+    if (budget is None) == (target_reward is None):
+        raise UsageError("give either a budget (the mean cost a user) or a target reward")
+    tell = progress or (lambda stage, figure: None)
+    tell("audit", "")
+    audited = audit(log, budget)
+    _refuse_errors(audited)
+    tell("audit", f"{audited.users:,} users, {audited.rows:,} rows, {len(audited.actions)} actions")
+    tell("folds", "")
+    train, search, hold = split(log, settings.parts, settings.seed)
+    tell("folds", f"{len(train.users):,} users train, {len(search.users):,} search, {len(hold.users):,} certify")
+    learned = _learn(train, search, settings, tell)
+    policy = _policy(log, search, learned, settings, tell)
+    tell("search", "")
+    duals, model_frontier = _grid(policy, search)
+    curve = _curve(policy, search, duals, settings.seed)
+    result, budget = _search(curve, budget, target_reward, settings, len(hold.users))
+    policy = replace(policy, specification=_at_price(policy.specification, result))
+    tell("search", f"λ = {result.solution.dual:.4g}, aiming at a cost of {result.target:.4g} a user")
+    tell("certificate", "")
+    certificate = certify(policy, hold, budget, settings.confidence, settings.seed)
+    certificate = _with_outcome(certificate, result)
+    tell("certificate", f"{certificate.status}: cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}")
+    tell("comparison", "")
+    compared = _comparison(policy, search, hold, budget, settings)
+    tell("comparison", _gain(compared))
+    frontier = _frontier_table(curve, model_frontier, settings.confidence)
+    record = _record(audited, (train, search, hold), settings, learned, result, policy)
+    record["comparison"] = [row.as_dict() for row in compared]
+    return Plan(policy, log.catalogue, certificate, frontier, record)
+
+
+def _refuse_errors(audited: Audit) -> None:
+    """A log that the audit refuses is refused here too, with every reason."""
+    errors = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise LogError(errors)
+
+
+def _learn(train: Log, search: Log, settings: FitSettings, tell: Progress) -> _Learned:
+    tell("model", "")
+    encoder = Encoder.fit(train)
+    training = Examples.from_log(train, encoder)
+    neural = fit_neural(
+        training, settings.neural, settings.seed, lambda done, most: tell("model", f"epoch {done} of {most}")
+    )
+    structures = f"reward {neural.reward_structure.structure}, cost {neural.cost_structure.structure}"
+    tell("model", f"{neural.epochs} epochs; {structures}")
+    tell("fidelity", "")
+    fidelity = measure_fidelity(neural.model, Examples.from_log(search, encoder))
+    tell("fidelity", "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}")
+    return _Learned(encoder, neural, fidelity)
+
+
+def _policy(log: Log, search: Log, learned: _Learned, settings: FitSettings, tell: Progress) -> DeployedPolicy:
+    """The policy before its price is known."""
+    tell("policy", "")
+    method = settings.method
+    if method == "auto":
+        # A model that cannot be trusted with sequences is asked for one step at a time, where its errors do not add up.
+        method = "planned" if learned.fidelity.trusted and log.campaign_steps > 1 else "bandit"
+    horizon = 1 if method == "bandit" else settings.horizon or _horizon(len(log.catalogue), log.campaign_steps)
+    specification = PolicySpecification(method, horizon, 0.0, log.campaign_steps, (0.0,), (1.0,))
+    policy = DeployedPolicy(specification, learned.neural.model, learned.encoder)
+    temperature = settings.temperature
+    if temperature is None:
+        temperature = _temperature(policy, search)
+    tell("policy", f"{method}, {min(horizon, log.campaign_steps)} steps ahead, temperature {temperature:.3g}")
+    return replace(policy, specification=replace(specification, temperature=temperature))
+
+
+def _horizon(actions: int, steps: int) -> int:
+    horizon = 1
+    while horizon < steps and actions**horizon <= _DEEPEST_NODES:
+        horizon += 1
+    return horizon
+
+
+def _temperature(policy: DeployedPolicy, search: Log) -> float:
+    """Entropy that costs little reward at the price where half of the most is spent."""
+    sample = _sample(search, _TEMPERATURE_USERS)
+    price = ModelPrice(policy.planner, *_first_states(policy, sample))
+    duals = grid_of_duals(price, 12)
+    costs = price(duals)[0]
+    middle = duals[int(np.argmin(np.abs(costs - (costs.min() + costs.max()) / 2)))]
+    dual = middle if np.isfinite(middle) and middle > 0 else float(np.median(duals[np.isfinite(duals)]))
+    return suggest_temperature(policy.values(sample, (dual,)).q[:, 0])
+
+
+def _grid(policy: DeployedPolicy, search: Log) -> tuple[FloatArray, Frontier]:
+    """Duals where the model's own frontier bends, and that frontier."""
+    price = ModelPrice(policy.planner, *_first_states(policy, _sample(search, _GRID_USERS)))
+    duals = grid_of_duals(price, _DUALS)
+    costs, rewards = price(duals)
+    return duals, Frontier(duals, costs, rewards)
+
+
+def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) -> OffPolicyCurve:
+    sample = _sample(search, _SEARCH_USERS)
+
+    def decide(batch: Log) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]:
+        values = policy.values(batch, duals)
+        return values.probabilities, {"reward": values.reward_to_go, "cost": values.cost_to_go}
+
+    evidence = evidence_in_batches(sample, decide)
+    return off_policy_curve(duals, evaluate(evidence, checking_estimator(policy, sample, seed)))
+
+
+def _search(
+    curve: OffPolicyCurve,
+    budget: float | None,
+    target_reward: float | None,
+    settings: FitSettings,
+    certify_users: int,
+) -> tuple[SearchResult, float]:
+    """The price, and the budget it is for: where a reward is asked for, the least that buys it."""
+    if budget is None:
+        estimated = Frontier(curve.duals, curve.monotone_costs, curve.monotone_rewards)
+        budget = estimated.cost_for(float(target_reward or 0.0))
+        return search_price(curve, budget, SOLVERS[settings.solver], settings.confidence, None), budget
+    users = certify_users if settings.safety else None
+    return search_price(curve, budget, SOLVERS[settings.solver], settings.confidence, users), budget
+
+
+def _at_price(specification: PolicySpecification, result: SearchResult) -> PolicySpecification:
+    mixture = result.solution.mixture
+    if mixture is None:
+        return replace(specification, duals=(result.solution.dual,), shares=(1.0,))
+    duals, share = (mixture.low_dual, mixture.high_dual), mixture.low_share
+    return replace(specification, duals=duals, shares=(share, 1.0 - share))
+
+
+def _with_outcome(certificate: Certificate, result: SearchResult) -> Certificate:
+    """The certificate with what the search had to say, if that was not simply a price."""
+    status = result.solution.status
+    if status.value == "converged":
+        return certificate
+    return replace(certificate, reasons=(*certificate.reasons, result.solution.message))
+
+
+def _comparison(
+    policy: DeployedPolicy, search: Log, hold: Log, budget: float, settings: FitSettings
+) -> tuple[ComparedPolicy, ...]:
+    """The plan, chance, and the bandit at the same budget, beside what was logged, on the certify fold."""
+    added = {"logged": logged_by_user(hold)}
+    uniform = _uniform(policy)
+    added["uniform"] = added_by_user(uniform, hold, settings.seed)
+    if policy.specification.horizon > 1:
+        bandit = replace(policy, specification=replace(policy.specification, method="bandit", horizon=1))
+        curve = _curve(bandit, search, _grid(bandit, search)[0], settings.seed)
+        result = search_price(curve, budget, SOLVERS[settings.solver], settings.confidence, None)
+        bandit = replace(bandit, specification=_at_price(bandit.specification, result))
+        added["bandit"] = added_by_user(bandit, hold, settings.seed)
+    added["plan"] = added_by_user(policy, hold, settings.seed)
+    return compare(added, settings.confidence)
+
+
+def _uniform(policy: DeployedPolicy) -> DeployedPolicy:
+    """A plan so warm that every action is equally likely."""
+    specification = replace(policy.specification, horizon=1, temperature=_BOILING, duals=(0.0,), shares=(1.0,))
+    return replace(policy, specification=specification)
+
+
+def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
+    plan = compared[-1]
+    return f"reward {plan.reward:.4g} a user, {plan.reward_difference:+.3g} against logged"
+
+
+def _first_states(policy: DeployedPolicy, log: Log) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """States of every user's first row [users, width], and the steps left there [users]."""
+    first = log.starts[:-1]
+    states = policy.encoder.encode_table(log.features.rows(first), log.step[first])
+    return states, policy.steps_left(log.step[first])
+
+
+def _sample(log: Log, users: int) -> Log:
+    if len(log.users) <= users:
+        return log
+    order = np.argsort(user_fractions(log.users, _SAMPLE_SEED))
+    chosen = np.zeros(len(log.users), dtype=bool)
+    chosen[order[:users]] = True
+    return log.select(chosen)
+
+
+def _frontier_table(curve: OffPolicyCurve, model: Frontier, confidence: float) -> pl.DataFrame:
+    return curve.frame(confidence).with_columns(
+        pl.Series("model_cost", model.costs), pl.Series("model_reward", model.rewards)
+    )
+
+
+def _record(
+    audited: Audit,
+    folds: tuple[Log, ...],
+    settings: FitSettings,
+    learned: _Learned,
+    result: SearchResult,
+    policy: DeployedPolicy,
+) -> dict[str, Any]:
+    names = ("train", "search", "certify")
+    solution = result.solution
+    return {
+        "audit": audited.as_dict(),
+        "folds": {name: {"users": len(fold.users), "rows": len(fold)} for name, fold in zip(names, folds, strict=True)},
+        "settings": settings.as_dict(),
+        "model": learned.neural.as_dict(),
+        "fidelity": learned.fidelity.as_dict() | {"trusted": learned.fidelity.trusted},
+        "planner": {"notes": list(policy.planner.notes), "depth": policy.planner.depth},
+        "search": {
+            "status": solution.status.value,
+            "message": solution.message,
+            "target": result.target,
+            "made_monotone_by": result.curve.mended,
+            "users": result.curve.users,
+            "steps": [
+                {"dual": "infinity" if np.isinf(step.dual) else step.dual, "cost": step.cost, "reward": step.reward}
+                for step in solution.steps
+            ],
+        },
+    }

@@ -1,0 +1,146 @@
+"""A plan on disk: a manifest with hashes, weights, tables and the certificate. Opening it runs nothing from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_weights
+from safetensors.numpy import save as dump_weights
+
+from redenvelope import __version__
+from redenvelope.errors import ModelError, PlanError, UsageError
+from redenvelope.log.encoding import Encoder
+from redenvelope.log.log import ActionCatalogue
+from redenvelope.models.neural import NeuralModel
+from redenvelope.plan.certificate import Certificate, policy_sha256
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
+
+__all__ = ["FORMAT", "load_plan", "save_plan"]
+
+FORMAT = 1
+"""Version of the folder's format; a newer one is refused."""
+
+_LARGEST_BYTES = {
+    "plan.json": 2**26,
+    "weights.safetensors": 2**30,
+    "frontier.parquet": 2**26,
+    "certificate.json": 2**22,
+}
+
+
+def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -> Path:
+    """Write a plan aside and then put it in place, so that no half-written plan is ever seen.
+
+    `extra` files (a report) are stored and hashed with it. An older plan in the folder is replaced; anything else
+    there is not touched, and refused.
+    """
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / "plan.json").is_file())):
+        raise UsageError(f"{folder}: exists and is not a plan; choose another folder")
+    config, arrays = plan.policy.model.state()
+    files = {
+        "weights.safetensors": dump_weights({name: value.copy() for name, value in arrays.items()}),
+        "frontier.parquet": _parquet(plan.frontier),
+        "certificate.json": _json(plan.certificate.as_dict()),
+        **(extra or {}),
+    }
+    manifest = {
+        "format": FORMAT,
+        "package": __version__,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        "catalogue": {"labels": list(plan.catalogue.labels), "numeric": plan.catalogue.numeric},
+        "encoder": plan.policy.encoder.as_dict(),
+        "policy": plan.policy.specification.as_dict(),
+        "model": config,
+        "record": plan.record,
+    }
+    files["plan.json"] = _json(manifest)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written ({error.strerror or error})") from None
+    try:
+        for name, content in files.items():
+            (aside / name).write_bytes(content)
+        aside.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        aside.replace(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return folder
+
+
+def load_plan(folder: Path) -> Plan:
+    """Open a plan folder, refusing what is damaged, too large, too new, or not what its hashes say."""
+    manifest = _read_json(folder, "plan.json")
+    if not isinstance(manifest.get("format"), int):
+        raise PlanError(f"{folder}: plan.json is not the manifest of a plan")
+    if manifest["format"] > FORMAT:
+        raise PlanError(
+            f"{folder}: written in format {manifest['format']} by version {manifest.get('package')}, newer than this "
+            f"version reads ({FORMAT}); upgrade redenvelope"
+        )
+    try:
+        for name, digest in manifest["files"].items():
+            if hashlib.sha256(_read(folder, name)).hexdigest() != digest:
+                raise PlanError(f"{folder}: {name} is damaged or was changed: its hash is not the manifest's")
+        model = NeuralModel.from_state(manifest["model"], load_weights(_read(folder, "weights.safetensors")))
+        policy = DeployedPolicy(
+            PolicySpecification.from_dict(manifest["policy"]), model, Encoder.from_dict(manifest["encoder"])
+        )
+        catalogue = ActionCatalogue(tuple(manifest["catalogue"]["labels"]), bool(manifest["catalogue"]["numeric"]))
+        certificate = Certificate.from_dict(_read_json(folder, "certificate.json"))
+        frontier = pl.read_parquet(_read(folder, "frontier.parquet"))
+        plan = Plan(policy, catalogue, certificate, frontier, manifest["record"])
+    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError, pl.exceptions.PolarsError) as error:
+        if isinstance(error, PlanError | ModelError):
+            raise PlanError(f"{folder}: {error}") from None
+        raise PlanError(f"{folder}: the plan is damaged ({type(error).__name__}: {error}); fit it again") from None
+    if certificate.policy_sha256 != policy_sha256(policy):
+        raise PlanError(f"{folder}: the certificate is not this policy's; fit it again")
+    return plan
+
+
+def _read(folder: Path, name: str) -> bytes:
+    path = folder / name
+    if Path(name).name != name:
+        raise PlanError(f"{folder}: the manifest names a file outside of the folder: {name!r}")
+    try:
+        if path.stat().st_size > _LARGEST_BYTES.get(name, 2**28):
+            raise PlanError(f"{folder}: {name} is larger than any plan's; it is not opened")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise PlanError(f"{folder}: there is no {name}; this is not a (whole) plan folder") from None
+    except OSError as error:
+        raise PlanError(f"{folder}: {name} cannot be read ({error.strerror or error})") from None
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads(_read(folder, name))
+    except (ValueError, RecursionError):
+        raise PlanError(f"{folder}: {name} is damaged: it is not JSON") from None
+    if not isinstance(content, dict):
+        raise PlanError(f"{folder}: {name} is damaged: it is not a JSON object")
+    return content
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _parquet(frame: pl.DataFrame) -> bytes:
+    from io import BytesIO
+
+    buffer = BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()

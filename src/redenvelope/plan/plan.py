@@ -1,0 +1,114 @@
+"""A plan: the policy, its price, the frontier around it, and the certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError, UsageError
+from redenvelope.log.findings import Finding
+from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.log.split import user_fractions
+from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.policy import DeployedPolicy
+
+__all__ = ["Plan"]
+
+_DRAW_STREAM = 1_000_003  # keeps the draw of actions apart from the draw of the component
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What `fit` hands over, and what a plan folder holds."""
+
+    policy: DeployedPolicy
+    catalogue: ActionCatalogue
+    certificate: Certificate
+    frontier: pl.DataFrame
+    """dual, cost, reward and their bounds, off-policy, and the model's own cost and reward, by rising dual."""
+    record: dict[str, Any]
+    """How the plan came about: settings, folds, model, fidelity, search, audit. Plain data."""
+
+    @property
+    def dual(self) -> float:
+        """The price of one unit of cost: what one more unit of budget buys."""
+        return self.certificate.dual
+
+    def allocate(self, users: pl.DataFrame, seed: int = 0) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+        """Decide for a table of users at their step (`user`, `step` and the features).
+
+        A user's decision depends on the user, the step and the seed alone, not on who else is in the table.
+        """
+        for name in ("user", "step"):
+            if name not in users.columns:
+                raise UsageError(f"the table of users has no column {name!r}; rename yours, or add it")
+        if users["user"].null_count():
+            row = int(users["user"].is_null().arg_true()[0]) + 1
+            raise ModelError(f"row {row}: no user; a decision needs somebody to be for")
+        states, findings = self.policy.encoder.encode_frame(users)
+        step = users["step"].cast(pl.Int64).to_numpy()
+        mixture = self.policy.mixture
+        drawn = mixture.draw(users["user"], seed)
+        shares = mixture.probabilities_for(drawn, states, self.policy.steps_left(step))
+        action = _draw(shares, users["user"], step, seed)
+        rewards, costs = self.policy.model.predict(states)
+        rows = np.arange(len(action))
+        labels = pl.Series("action", self.catalogue.labels).gather(action)
+        decisions = pl.DataFrame(
+            {
+                "user": users["user"],
+                "step": users["step"],
+                "action": labels.cast(pl.Float64) if self.catalogue.numeric else labels,
+                "propensity": shares[rows, action],
+                "expected_reward": rewards[rows, action],
+                "expected_cost": costs[rows, action],
+            }
+        )
+        return _with_whole_labels(decisions), findings
+
+    def recoded(self, log: Log) -> Log:
+        """A log with its actions numbered as in this plan: mean costs may order them otherwise elsewhere."""
+        if log.catalogue.labels == self.catalogue.labels:
+            return log
+        places = {label: place for place, label in enumerate(self.catalogue.labels)}
+        lookup = np.array([places[label] for label in log.catalogue.labels], dtype=np.int32)
+        return replace(log, action=lookup[log.action], catalogue=self.catalogue)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the plan to a folder; see `redenvelope.plan.folder`."""
+        from redenvelope.plan.folder import save_plan
+
+        return save_plan(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Plan:
+        """Open a plan folder; nothing in it is ever run."""
+        from redenvelope.plan.folder import load_plan
+
+        return load_plan(Path(folder))
+
+
+def _draw(
+    probabilities: NDArray[np.float64], users: pl.Series, step: NDArray[np.int64], seed: int
+) -> NDArray[np.int64]:
+    """One action a row, [rows], by a hash of user, step and seed."""
+    uniform = np.empty(len(step))
+    for number in np.unique(step):
+        rows = step == number
+        uniform[rows] = user_fractions(users.filter(pl.Series(rows)), _DRAW_STREAM * (seed + 1) + int(number))
+    edges = probabilities.cumsum(axis=1)
+    # The last edge is left out: rounding must not leave a user beyond it.
+    return np.asarray((uniform[:, None] * edges[:, -1:] >= edges[:, :-1]).sum(axis=1), dtype=np.int64)
+
+
+def _with_whole_labels(decisions: pl.DataFrame) -> pl.DataFrame:
+    """Numeric labels as integers where they all are."""
+    action = decisions["action"]
+    if action.dtype == pl.Float64 and (action == action.floor()).all():
+        return decisions.with_columns(action.cast(pl.Int64))
+    return decisions

@@ -1,0 +1,82 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from redenvelope.log.log import Log
+from redenvelope.log.split import split
+from redenvelope.plan.certificate import Certificate, certify, fold_sha256, policy_sha256
+from redenvelope.plan.evaluate import evaluate_plan
+from redenvelope.plan.plan import Plan
+
+from .conftest import BUDGET
+
+CONTRACT = [
+    "status",
+    "reasons",
+    "budget",
+    "dual",
+    "method",
+    "confidence",
+    "cost",
+    "reward",
+    "logged",
+    "diagnostics",
+    "users",
+    "policy_sha256",
+]
+
+
+def test_the_contracts_fields(plan: Plan) -> None:
+    content = json.loads(json.dumps(plan.certificate.as_dict()))
+    assert set(CONTRACT) <= set(content)
+    for target in ("cost", "reward"):
+        assert set(content[target]) == {"estimate", "lower", "upper", "standard_error", "estimator"}
+    assert set(content["logged"]) == {"cost", "reward"}
+    assert Certificate.from_dict(content) == plan.certificate
+
+
+def test_a_bound_above_the_budget_is_refused_with_what_would_help(plan: Plan, log: Log) -> None:
+    hold = split(log)[2]
+    cost = plan.certificate.cost
+    between = (cost.estimate + cost.upper) / 2
+    refused = certify(plan.policy, hold, between, 0.95, seed=0)
+    assert refused.status == "refused"
+    assert "above the budget" in refused.reasons[0]
+    # Halfway to the bound takes half the error, so four times the users.
+    assert f"{4 * len(hold.users):,} users" in refused.reasons[0]
+    assert "Refused" in refused.sentence()
+    below = certify(plan.policy, hold, cost.estimate * 0.9, 0.95, seed=0)
+    assert "aim lower" in below.reasons[0]
+
+
+def test_more_confidence_is_a_higher_bound(plan: Plan, log: Log) -> None:
+    hold = split(log)[2]
+    bounds = [certify(plan.policy, hold, BUDGET, level, seed=0).cost.upper for level in (0.8, 0.95, 0.99)]
+    assert bounds == sorted(bounds)
+
+
+def test_too_few_users_are_refused_loudly(plan: Plan, log: Log) -> None:
+    few = log.select(np.arange(len(log.users)) < 30)
+    certificate = certify(plan.policy, few, 100.0, 0.95, seed=0)
+    assert certificate.status == "refused"
+
+
+def test_hashes_change_with_what_they_are_of(plan: Plan, log: Log) -> None:
+    hold = split(log)[2]
+    cost = hold.cost.copy()
+    cost[0] += 1
+    assert fold_sha256(hold) == plan.certificate.fold_sha256
+    assert fold_sha256(replace(hold, cost=cost)) != plan.certificate.fold_sha256
+    other = replace(plan.policy, specification=replace(plan.policy.specification, duals=(0.5,)))
+    assert policy_sha256(plan.policy) == plan.certificate.policy_sha256
+    assert policy_sha256(other) != plan.certificate.policy_sha256
+
+
+def test_evaluate_verifies_the_certificate_on_its_own_log_only(plan: Plan, log: Log) -> None:
+    content = evaluate_plan(plan, log, 0.95)
+    assert content["certificate"]["verified"] is True
+    names = {row["estimator"] for row in content["estimates"]}
+    assert {"direct", "per_decision", "doubly_robust", "weighted_doubly_robust", "magic", "marginalised"} <= names
+    half = log.select(np.arange(len(log.users)) % 2 == 0)
+    assert evaluate_plan(plan, half, 0.95)["certificate"]["verified"] is None

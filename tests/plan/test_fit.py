@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from redenvelope.errors import LogError, UsageError
+from redenvelope.log.log import Log
+from redenvelope.plan.fit import fit
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.settings import FitSettings
+from redenvelope.simulate.finite import FiniteCampaign
+
+from .conftest import BUDGET, QUICK
+
+
+def test_a_certified_plan_keeps_to_its_budget_in_truth(plan: Plan, campaign: FiniteCampaign) -> None:
+    assert plan.certificate.status == "certified"
+    truth = campaign.value(plan.policy.probabilities)
+    assert truth.cost <= BUDGET
+    # On the frontier: what the same cost buys at best, less half a percent for what 4,000 users cannot teach.
+    assert truth.reward >= 0.995 * campaign.optimum(truth.cost).reward
+    assert truth.reward > campaign.bandit(truth.cost).reward
+
+
+def test_the_certificates_figures_hold_in_truth(plan: Plan, campaign: FiniteCampaign) -> None:
+    truth = campaign.value(plan.policy.probabilities)
+    for figure, value in ((plan.certificate.cost, truth.cost), (plan.certificate.reward, truth.reward)):
+        # Four standard errors: wrong once in 16,000 plans.
+        assert abs(figure.estimate - value) < 4 * figure.standard_error
+        assert figure.lower < figure.estimate < figure.upper
+
+
+def test_the_safety_margin_aims_below_the_budget(plan: Plan) -> None:
+    assert plan.record["search"]["target"] < BUDGET
+    assert plan.certificate.cost.upper <= BUDGET
+
+
+def test_the_record_tells_how_it_came_about(plan: Plan, log: Log) -> None:
+    folds = plan.record["folds"]
+    assert sum(fold["users"] for fold in folds.values()) == len(log.users)
+    assert plan.certificate.users == folds["certify"]["users"]
+    assert plan.record["search"]["status"] == "converged"
+    assert {row["policy"] for row in plan.record["comparison"]} == {"logged", "uniform", "bandit", "plan"}
+
+
+def test_the_frontier_has_the_contracts_columns_and_never_rises(plan: Plan) -> None:
+    bounds = [f"{name}_{side}" for name in ("cost", "reward") for side in ("lower", "upper")]
+    assert {"dual", "cost", "reward", *bounds} <= set(plan.frontier.columns)
+    assert np.isinf(plan.frontier["dual"][-1])
+    assert (np.diff(plan.frontier["cost"]) <= 1e-12).all()
+
+
+def test_a_target_reward_is_bought_at_least_cost(log: Log, campaign: FiniteCampaign) -> None:
+    plan = fit(log, target_reward=4.5, settings=FitSettings(neural=QUICK, safety=False))
+    truth = campaign.value(plan.policy.probabilities)
+    # The estimate of a reward on 900 users has an error of about 0.03.
+    assert truth.reward == pytest.approx(4.5, abs=0.12)
+    assert truth.reward >= 0.99 * campaign.optimum(truth.cost).reward
+
+
+def test_the_bandit_can_be_asked_for(log: Log, campaign: FiniteCampaign) -> None:
+    plan = fit(log, budget=BUDGET, settings=FitSettings(method="bandit", neural=QUICK))
+    assert plan.policy.specification.horizon == 1
+    truth = campaign.value(plan.policy.probabilities)
+    assert truth.reward <= campaign.optimum(truth.cost).reward + 1e-9
+
+
+def test_what_makes_no_sense_is_refused(log: Log) -> None:
+    with pytest.raises(UsageError, match="either a budget"):
+        fit(log)
+    with pytest.raises(UsageError, match="either a budget"):
+        fit(log, budget=1.0, target_reward=1.0)
+    with pytest.raises(LogError, match="budget_infeasible"):
+        fit(log, budget=0.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"method": "magic"}, "auto, planned or bandit"),
+        ({"solver": "guess"}, "newton"),
+        ({"horizon": 0}, "at least 1"),
+        ({"temperature": -1.0}, "zero or a positive"),
+        ({"confidence": 95.0}, "between 0.5 and 1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        FitSettings(**wrong)  # type: ignore[arg-type]

@@ -141,9 +141,71 @@ def test_missing_propensities_can_be_estimated_and_are_labelled(envelopes: Path,
     assert any(finding["rule"] == "propensity_estimated" for finding in estimated["findings"])
 
 
-def test_demo_runs_end_to_end(tmp_path: Path) -> None:
-    result = run("demo", "--users", 500, "--population", 50, "--out", tmp_path / "demo")
+@pytest.fixture(scope="module")
+def fitted(envelopes: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("fit") / "plan"
+    return folder, run("fit", envelopes, "--budget", 6, "--out", folder, "--json", "--horizon", 2)
+
+
+def test_fit_writes_a_plan_and_says_whether_it_is_certified(
+    fitted: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, result = fitted
+    content = json.loads(result.stdout)
+    assert result.returncode == {"certified": 0, "refused": 3}[content["certificate"]["status"]]
+    assert json.loads((folder / "certificate.json").read_text()) == content["certificate"]
+
+
+def test_allocate_decides_for_a_table(
+    fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path, tmp_path: Path
+) -> None:
+    users = pl.read_parquet(envelopes).filter(pl.col("step") == 0).drop("action", "propensity", "reward", "cost")
+    users.write_parquet(tmp_path / "users.parquet")
+    result = run("allocate", fitted[0], tmp_path / "users.parquet", "--out", tmp_path / "decisions.parquet", "--json")
     assert result.returncode == 0, result.stderr
-    assert (tmp_path / "demo" / "campaign.parquet").is_file()
-    for word in ("simulate", "audit", "truth", "optimum", "bandit", "uniform"):
+    decisions = pl.read_parquet(tmp_path / "decisions.parquet")
+    assert decisions.columns == ["user", "step", "action", "propensity", "expected_reward", "expected_cost"]
+    assert json.loads(result.stdout)["decisions"] == len(users) == len(decisions)
+    without = users.drop("habit")
+    without.write_parquet(tmp_path / "users.parquet")
+    result = run("allocate", fitted[0], tmp_path / "users.parquet", "--out", tmp_path / "again.csv")
+    assert result.returncode == 0
+    assert "serving_column_missing" in result.stderr
+
+
+def test_evaluate_shows_every_estimator_and_verifies_the_certificate(
+    fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path
+) -> None:
+    result = run("evaluate", fitted[0], envelopes, "--json")
+    content = json.loads(result.stdout)
+    assert content["certificate"]["verified"] is True
+    assert len({row["estimator"] for row in content["estimates"]}) >= 9
+
+
+def test_frontier_answers_questions(fitted: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    content = json.loads(run("frontier", fitted[0], "--budget", 6, "--reward", 2.5, "--json").stdout)
+    assert content["at"][0]["budget"] == 6
+    assert content["least_cost"]["reward"] == 2.5
+    assert "one more unit buys" in run("frontier", fitted[0]).stdout
+
+
+def test_mistakes_around_plans_are_answered_in_a_few_lines(
+    fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path, tmp_path: Path
+) -> None:
+    out = ["--out", tmp_path / "plan"]
+    assert_refused(run("fit", envelopes, *out), "either a budget")
+    assert_refused(run("fit", envelopes, *out, "--budget-total", 1000), "--audience")
+    assert_refused(run("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "auto, planned or bandit")
+    assert_refused(run("fit", tmp_path / "none.parquet", *out, "--budget", 4), "no such file")
+    assert_refused(run("allocate", tmp_path, envelopes, "--out", tmp_path / "d.csv"), "not a (whole) plan")
+    assert_refused(run("allocate", fitted[0], tmp_path / "no.csv", "--out", tmp_path / "d.csv"), "no such file")
+    assert_refused(run("frontier", fitted[0], "--reward", 99), "no plan earns 99")
+    assert not (tmp_path / "plan").exists()
+
+
+def test_demo_runs_end_to_end(tmp_path: Path) -> None:
+    result = run("demo", "--users", 1500, "--population", 30, "--budget", 6, "--out", tmp_path / "demo")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "demo" / "plan" / "certificate.json").is_file()
+    for word in ("simulate", "fit", "truth", "optimum", "bandit", "uniform", "this plan"):
         assert word in result.stdout

@@ -80,3 +80,16 @@ def test_a_state_that_no_other_user_met(leaving_world: World) -> None:
 def test_shape_is_checked(leaving_world: World) -> None:
     with pytest.raises(UsageError, match="state_ratio"):
         marginalised(leaving_world.draw(5, seed=0).evidence(0.0), np.ones(3))
+
+
+def test_a_bounded_regression_keeps_the_mean_of_the_weights() -> None:
+    """Ratios that cannot be negative would otherwise grow with every step; their mean is that of the arrivals, 1."""
+    world = make_world(21, states=4, actions=3, steps=6)
+    drawn = world.draw(4_000, seed=1)
+    evidence = drawn.evidence(error=None)
+    generator = np.random.default_rng(0)
+    features = np.column_stack([np.eye(4)[drawn.state], generator.normal(size=(evidence.rows, 30))])
+    ratios = marginal_ratios(evidence, by_features(features))
+    for users, rows in evidence.positions:
+        # Weights of 4,000 users with a spread of about 3 have a mean within 4 · 3 / √4000 = 0.19.
+        assert np.abs(ratios[rows].mean(axis=0) - 1).max() < 0.19, users

@@ -36,29 +36,36 @@ class CampaignName(StrEnum):
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the log.")] = Path("demo"),
-    users: Annotated[int, typer.Option(min=100, help="Number of users to simulate.")] = 20_000,
-    population: Annotated[int, typer.Option(min=1, help="Number of fresh users the truth is taken on.")] = 1_000,
+    out: Annotated[Path, typer.Option(help="Folder for the log and the plan.")] = Path("demo"),
+    users: Annotated[int, typer.Option(min=200, help="Number of users to simulate.")] = 20_000,
+    population: Annotated[int, typer.Option(min=1, help="Number of fresh users the truth is taken on.")] = 500,
+    budget: Annotated[float, typer.Option(min=0, help="Mean cost a user.")] = 4.0,
     seed: SeedOption = 0,
 ) -> None:
-    """Simulate a campaign, audit its log, and print what the best plan would be worth."""
+    """Simulate a campaign, make a plan from its log, and show what the plan is really worth."""
     from rich.console import Console
 
-    from redenvelope.audit.audit import audit as audit_log
     from redenvelope.log.read import read_log
-    from redenvelope.report.audit_view import show_audit
-    from redenvelope.report.truth_view import truth_rows, truth_table
+    from redenvelope.plan.fit import fit
+    from redenvelope.plan.settings import FitSettings
+    from redenvelope.report.plan_view import StageView, show_plan
+    from redenvelope.report.truth_view import plan_truth_rows, truth_table
 
-    console = Console()
+    console = Console(highlight=False, soft_wrap=True)
     campaign = _campaign(CampaignName.ENVELOPES, population)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "campaign.parquet"
     console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")
     campaign.log(users, seed).write_parquet(path)
-    console.print(f"[bold]2. audit[/] can this log carry a plan?  (redenvelope audit {path})")
-    show_audit(console, audit_log(read_log(path)))
-    console.print("[bold]3. truth[/] simulated, so it can be known: what would the best plan be worth?")
-    console.print(truth_table(truth_rows(campaign, _budgets(campaign))))
+    console.print(f"[bold]2. fit[/] the best plan for {budget:g} a user  (redenvelope fit {path} --budget {budget:g})")
+    with StageView(enabled=True) as view:
+        plan = fit(read_log(path), budget=budget, settings=FitSettings(seed=seed), progress=view.tell)
+        plan.save(out / "plan")
+    for sentence in plan.record["audit"]["verdicts"]:
+        console.print(f"  • {sentence}", markup=False)
+    show_plan(plan, out / "plan")
+    console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")
+    console.print(truth_table(plan_truth_rows(campaign, plan.policy.probabilities, budget)))
 
 
 def simulate(

@@ -21,7 +21,7 @@ _BLOCK_NUMBERS = 2**16
 # A policy may come from float32 arithmetic, whose rows sum to one only this closely.
 _PROBABILITY_TOLERANCE = 1e-4
 # Users and duals in one batch of an estimator, and the fewest users worth a batch.
-_BATCH_NUMBERS, _LEAST_BATCH = 2**16, 256
+_BATCH_NUMBERS, _LEAST_BATCH = 2**17, 256
 _CERTAIN = 1 - 1e-9
 
 
@@ -92,15 +92,24 @@ class Evidence:
         """How many rows of the same user come before a row, [rows]."""
         return np.arange(self.rows) - np.repeat(self.starts[:-1], self.lengths)
 
-    @cached_property
+    @property
     def in_batches(self) -> tuple[Evidence, ...]:
         """The evidence as views of batches of users, of which an estimator's arrays stay in a second-level cache."""
-        users = max(_LEAST_BATCH, _BATCH_NUMBERS // self.duals)
-        return (self,) if self.users <= users else tuple(self.batches(users))
+        # Not remembered if it is one batch: what holds itself is not given back in time.
+        return (self,) if self.users <= self._users_in_batch else self._batches
+
+    @property
+    def _users_in_batch(self) -> int:
+        return max(_LEAST_BATCH, _BATCH_NUMBERS // self.duals)
+
+    @cached_property
+    def _batches(self) -> tuple[Evidence, ...]:
+        return tuple(self.batches(self._users_in_batch))
 
     def first_ratio(self) -> FloatArray:
-        """A copy of the ratios of everybody's first step, [users, duals]: the weights that later steps multiply."""
-        return np.array(self.ratio[self.positions[0][1]])
+        """Ratios of everybody's first step, [users, duals]: a copy if later steps are to be multiplied into them."""
+        ratio = self.ratio[self.positions[0][1]]
+        return ratio if len(self.positions) == 1 else np.array(ratio)
 
     def baseline(self) -> tuple[FloatArray, FloatArray]:
         """Baselines of states and of logged actions, both [targets, rows, duals]."""

@@ -99,6 +99,18 @@ def _arrivals(evidence: Evidence, regression: Regression, train: NDArray[np.bool
             weight = arriving[users]
             fitted = regression(index[known], weight[known], index) if known.any() else np.full_like(weight, np.nan)
             # A state that no other user met: the user's own arrival is all there is.
-            result[rows] = np.where(np.isnan(fitted), weight, fitted)
+            arrived = np.where(np.isnan(fitted), weight, fitted)
+            result[rows] = _with_mean_of(weight, arrived, known)
         arriving[everyone[users]] = result[rows] * evidence.ratio[rows]
     return result
+
+
+def _with_mean_of(weight: FloatArray, fitted: FloatArray, known: NDArray[np.bool_]) -> FloatArray:
+    """Fitted ratios [n, duals], scaled to the mean of the weights [n, duals] over the users learned from [n].
+
+    A regression bounded below does not keep the mean of what it is fitted to, and step after step the errors multiply.
+    """
+    if not known.any():
+        return fitted
+    wanted, given = weight[known].mean(axis=0), fitted[known].mean(axis=0)
+    return fitted * np.divide(wanted, given, out=np.ones_like(wanted), where=given > 0)

@@ -61,12 +61,14 @@ class Terms:
         """Plain terms, numerators and weights below each other: [columns, users, duals]."""
         return self._columns(slice(None)) if self.parts else self.plain
 
-    def _columns(self, users: slice) -> FloatArray:
-        """A copy of the columns of some users, [columns, users, duals]."""
+    def _columns(self, users: slice, shift: FloatArray | float = 0.0) -> FloatArray:
+        """The columns of some users less a shift [columns, 1, duals]: [columns, users, duals]."""
         if not self.parts:
-            return np.array(self.plain[:, users])
+            return np.asarray(self.plain[:, users] - shift)
         numerators = self.numerators[:, :, users].reshape(-1, *self.plain[0, users].shape)
-        return np.concatenate([self.plain[:, users], numerators, self.weights[:, users]])
+        columns = np.concatenate([self.plain[:, users], numerators, self.weights[:, users]])
+        columns -= shift
+        return columns
 
     @cached_property
     def moments(self) -> Moments:
@@ -77,13 +79,12 @@ class Terms:
         shift = self._columns(slice(0, 64)).mean(axis=1)
         sums, products = np.zeros_like(shift), np.zeros((duals, len(shift), len(shift)))
         for start in range(0, users, block):
-            columns = self._columns(slice(start, start + block))
-            columns -= shift[:, None]
+            columns = self._columns(slice(start, start + block), shift[:, None])
             sums += columns.sum(axis=1)
-            by_dual = np.ascontiguousarray(columns.transpose(2, 0, 1))
-            products += _products(by_dual)
+            products += _products(np.ascontiguousarray(columns.transpose(2, 0, 1)))
         products -= sums.T[:, :, None] * sums.T[:, None, :] / users
-        least, greatest = self.plain.min(axis=1), self.plain.max(axis=1)
+        # The range matters to plain means alone; with parts there is none to tell.
+        least, greatest = (self.plain[:, 0], self.plain[:, 0]) if self.parts else _extremes(self.plain)
         return Moments(users, shift + sums / users, products, self.shares, least, greatest)
 
     def influence(self) -> FloatArray:
@@ -111,9 +112,9 @@ class Moments:
     shares: FloatArray
     """How much each part counts, [targets, parts, duals]."""
     least: FloatArray
-    """Least plain term of a user, [targets, duals]."""
+    """Least plain term of a user, [targets, duals]; without meaning if there are parts."""
     greatest: FloatArray
-    """Greatest plain term of a user, [targets, duals]."""
+    """Greatest plain term of a user, [targets, duals]; without meaning if there are parts."""
 
     @property
     def targets(self) -> int:
@@ -176,6 +177,11 @@ def safe_ratio(numerators: FloatArray, weights: FloatArray) -> FloatArray:
     return result
 
 
+def _extremes(plain: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Least and greatest over users: [targets, users, duals] -> [targets, duals] each."""
+    return plain.min(axis=1), plain.max(axis=1)
+
+
 def _products(columns: FloatArray) -> FloatArray:
     """Products of all pairs of columns, summed over users: [duals, columns, users] -> [duals, columns, columns]."""
     count = columns.shape[1]
@@ -184,8 +190,8 @@ def _products(columns: FloatArray) -> FloatArray:
     result = np.empty((len(columns), count, count))
     for first in range(count):
         for second in range(first, count):
-            pair = np.einsum("du,du->d", columns[:, first], columns[:, second])
-            result[:, first, second] = result[:, second, first] = pair
+            pair = columns[:, first : first + 1] @ columns[:, second, :, None]
+            result[:, first, second] = result[:, second, first] = pair[:, 0, 0]
     return result
 
 

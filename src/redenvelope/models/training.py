@@ -35,7 +35,7 @@ _WARM_UP_SHARE = 0.05
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How to train. The defaults were chosen on random variants of the envelopes campaign."""
+    """How to train. The defaults were chosen on a few logs of the envelopes campaign and its random variants."""
 
     learning_rate: float = 1e-2
     """At its peak; it warms up, then falls to zero along a cosine."""

@@ -11,7 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit
-from redenvelope.dual.frontier import Frontier
+from redenvelope.dual.frontier import Frontier, refined_frontier
+from redenvelope.dual.price import PriceFunction
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.estimate import evaluate
 from redenvelope.log.encoding import Encoder
@@ -25,7 +26,7 @@ from redenvelope.plan.certificate import Certificate, certify, checking_estimato
 from redenvelope.plan.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
-from redenvelope.plan.search import OffPolicyCurve, SearchResult, grid_of_duals, off_policy_curve, search_price
+from redenvelope.plan.search import OffPolicyCurve, SearchResult, off_policy_curve, search_price
 from redenvelope.plan.settings import SOLVERS, FitSettings
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.temperature import suggest_temperature
@@ -36,8 +37,8 @@ FloatArray = NDArray[np.float64]
 Progress = Callable[[str, str], None]
 """Told (stage, key figure in words) when a stage begins (an empty figure) and when it is done."""
 
-_DUALS = 32
-_GRID_USERS, _SEARCH_USERS, _TEMPERATURE_USERS = 1_000, 10_000, 2_000
+_DUALS, _FEW_DUALS = 64, 8  # the planner backs up duals in blocks of these sizes
+_GRID_USERS, _SEARCH_USERS, _TEMPERATURE_USERS = 500, 10_000, 500
 _DEEPEST_NODES = 128  # of a user's tree: a horizon with more is worth little and slows every decision down
 _SAMPLE_SEED = 71
 _BOILING = 1e6
@@ -78,7 +79,7 @@ def fit(
     learned = _learn(train, search, settings, tell)
     policy = _policy(log, search, learned, settings, tell)
     tell("search", "")
-    duals, model_frontier = _grid(policy, search)
+    duals = _grid(policy, search)
     curve = _curve(policy, search, duals, settings.seed)
     result, budget = _search(curve, budget, target_reward, settings, len(hold.users))
     policy = replace(policy, specification=_at_price(policy.specification, result))
@@ -90,7 +91,7 @@ def fit(
     tell("comparison", "")
     compared = _comparison(policy, search, hold, budget, settings)
     tell("comparison", _gain(compared))
-    frontier = _frontier_table(curve, model_frontier, settings.confidence)
+    frontier = _frontier_table(curve, _model_frontier(policy, search, duals), settings.confidence)
     record = _record(audited, (train, search, hold), settings, learned, result, policy)
     record["comparison"] = [row.as_dict() for row in compared]
     return Plan(policy, log.catalogue, certificate, frontier, record)
@@ -145,20 +146,33 @@ def _horizon(actions: int, steps: int) -> int:
 def _temperature(policy: DeployedPolicy, search: Log) -> float:
     """Entropy that costs little reward at the price where half of the most is spent."""
     sample = _sample(search, _TEMPERATURE_USERS)
-    price = ModelPrice(policy.planner, *_first_states(policy, sample))
-    duals = grid_of_duals(price, 12)
-    costs = price(duals)[0]
-    middle = duals[int(np.argmin(np.abs(costs - (costs.min() + costs.max()) / 2)))]
-    dual = middle if np.isfinite(middle) and middle > 0 else float(np.median(duals[np.isfinite(duals)]))
-    return suggest_temperature(policy.values(sample, (dual,)).q[:, 0])
+    curve = refined_frontier(_tree_price(policy, sample), _FEW_DUALS)
+    middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
+    dual = middle if np.isfinite(middle) else float(curve.duals[np.isfinite(curve.duals)].max())
+    return suggest_temperature(policy.values(sample, (float(dual),)).q[:, 0])
 
 
-def _grid(policy: DeployedPolicy, search: Log) -> tuple[FloatArray, Frontier]:
-    """Duals where the model's own frontier bends, and that frontier."""
-    price = ModelPrice(policy.planner, *_first_states(policy, _sample(search, _GRID_USERS)))
-    duals = grid_of_duals(price, _DUALS)
-    costs, rewards = price(duals)
-    return duals, Frontier(duals, costs, rewards)
+def _tree_price(policy: DeployedPolicy, log: Log) -> PriceFunction:
+    """Costs and rewards to the end of the trees at users' first rows: where the duals of interest lie, cheaply."""
+    states, left = _first_states(policy, log)
+    planner = policy.planner
+
+    def price(duals: FloatArray) -> tuple[FloatArray, FloatArray]:
+        costs, rewards = planner.worth(states, left, duals)
+        return costs.mean(axis=0), rewards.mean(axis=0)
+
+    return price
+
+
+def _grid(policy: DeployedPolicy, search: Log) -> FloatArray:
+    """Duals where the frontier bends, [at most _DUALS], rising from 0 to infinity."""
+    return np.unique(refined_frontier(_tree_price(policy, _sample(search, _GRID_USERS)), _DUALS).duals)
+
+
+def _model_frontier(policy: DeployedPolicy, search: Log, duals: FloatArray) -> Frontier:
+    """What the model itself believes of the whole campaign at duals [duals]."""
+    costs, rewards = ModelPrice(policy.planner, *_first_states(policy, _sample(search, _GRID_USERS)))(duals)
+    return Frontier(duals, costs, rewards)
 
 
 def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) -> OffPolicyCurve:
@@ -213,7 +227,7 @@ def _comparison(
     added["uniform"] = added_by_user(uniform, hold, settings.seed)
     if policy.specification.horizon > 1:
         bandit = replace(policy, specification=replace(policy.specification, method="bandit", horizon=1))
-        curve = _curve(bandit, search, _grid(bandit, search)[0], settings.seed)
+        curve = _curve(bandit, search, _grid(bandit, search), settings.seed)
         result = search_price(curve, budget, SOLVERS[settings.solver], settings.confidence, None)
         bandit = replace(bandit, specification=_at_price(bandit.specification, result))
         added["bandit"] = added_by_user(bandit, hold, settings.seed)

@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
-from redenvelope.dual.frontier import refined_frontier
-from redenvelope.dual.price import PriceFunction
 from redenvelope.dual.solution import DualSolution
 from redenvelope.dual.solve import DualSolver, solve_dual
 from redenvelope.evaluation.estimate import Evaluation
 
-__all__ = ["MonotonePrice", "OffPolicyCurve", "SearchResult", "grid_of_duals", "off_policy_curve", "search_price"]
+__all__ = ["MonotonePrice", "OffPolicyCurve", "SearchResult", "off_policy_curve", "search_price"]
 
 FloatArray = NDArray[np.float64]
 
@@ -99,11 +97,6 @@ class SearchResult:
     curve: OffPolicyCurve
     target: float
     """The budget that was aimed at, less than the budget where a safety margin was taken."""
-
-
-def grid_of_duals(price: PriceFunction, count: int) -> FloatArray:
-    """Duals where the model's own frontier bends, [at most count], rising from 0 to infinity."""
-    return np.unique(refined_frontier(price, count).duals)
 
 
 def off_policy_curve(duals: FloatArray, evaluation: Evaluation) -> OffPolicyCurve:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from redenvelope.simulate.campaign import Campaign, Optimum
+from redenvelope.simulate.campaign import Campaign, Decide, Optimum
 
-__all__ = ["truth_rows", "truth_table"]
+__all__ = ["plan_truth_rows", "truth_rows", "truth_table"]
 
 
 def truth_rows(campaign: Campaign, budgets: Sequence[float]) -> list[dict[str, float | str]]:
@@ -20,6 +20,16 @@ def truth_rows(campaign: Campaign, budgets: Sequence[float]) -> list[dict[str, f
     for budget in budgets:
         for name, solution in (("bandit", campaign.bandit(budget)), ("optimum", campaign.optimum(budget))):
             rows.append(_row(budget, name, solution))
+    return rows
+
+
+def plan_truth_rows(campaign: Campaign, decide: Decide, budget: float) -> list[dict[str, float | str]]:
+    """A plan beside the plain policies, and beside the best that bandit and optimum make of what the plan spends."""
+    plan = campaign.value(decide)
+    rows = [row for row in truth_rows(campaign, []) if row["policy"] != "dearest"]
+    rows.append({"budget": budget, "policy": "this plan", "cost": plan.cost, "reward": plan.reward, "dual": ""})
+    for name, best in (("bandit", campaign.bandit(plan.cost)), ("optimum", campaign.optimum(plan.cost))):
+        rows.append(_row(plan.cost, f"{name}, truth known", best))
     return rows
 
 

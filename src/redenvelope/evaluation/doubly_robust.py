@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.importance import carried_weights
+from redenvelope.evaluation.importance import carried_weights, empty_parts
 from redenvelope.evaluation.terms import Terms
 
 __all__ = ["direct", "doubly_robust", "weighted_doubly_robust"]
@@ -52,7 +52,7 @@ def weighted_doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
     """
     values, action_values = evidence.baseline()
     targets, duals = len(evidence.targets), evidence.duals
-    numerators = np.zeros((targets, evidence.steps, evidence.users, duals))
+    numerators = empty_parts(evidence)
     weights = carried_weights(evidence)
     for position, (users, rows) in enumerate(evidence.positions):
         factor = discount**position

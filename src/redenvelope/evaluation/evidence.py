@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.checks import aligned, check_finite, check_rows, checked_shares
 
 __all__ = ["Evidence", "Rows", "gather", "merge_evidence"]
 
@@ -18,8 +19,6 @@ Rows = slice | NDArray[np.int64]
 
 # Numbers in one block of probabilities: the block and what is made of it stay in a second-level cache.
 _BLOCK_NUMBERS = 2**16
-# A policy may come from float32 arithmetic, whose rows sum to one only this closely.
-_PROBABILITY_TOLERANCE = 1e-4
 # Users and duals in one batch of an estimator, and the fewest users worth a batch.
 _BATCH_NUMBERS, _LEAST_BATCH = 2**17, 256
 _CERTAIN = 1 - 1e-9
@@ -168,22 +167,22 @@ def gather(
     every action [rows, duals, actions], or [rows, actions] for one policy. `logged_actions` [actions] marks those
     that the whole log holds, and `steps` is the length of its longest user, where the rows are only a part of it.
     """
-    shares, futures = _aligned(probabilities, action_values, tuple(outcomes), len(action))
+    shares, futures = aligned(probabilities, action_values, tuple(outcomes), len(action))
     rows, duals, actions = shares.shape
     chance = np.asarray(propensity, dtype=np.float64)
-    steps = max(_check_rows(starts, action, chance, rows, actions), steps or 0)
+    steps = max(check_rows(starts, action, chance, rows, actions), steps or 0)
     if logged_actions is None:
         logged_actions = np.bincount(action, minlength=actions) > 0
     observed, ratio, values, logged_values = _room(len(outcomes), rows, duals, futures is not None)
     for number, (name, column) in enumerate(outcomes.items()):
         observed[number] = column
-        _check_finite(observed[number], name)
+        check_finite(observed[number], name)
     missing = np.zeros(duals)
     block = max(1, _BLOCK_NUMBERS // (duals * actions))
     cells = np.arange(block * duals).reshape(block, duals) * actions
     for first in range(0, rows, block):
         part = slice(first, min(first + block, rows))
-        share, totals = _checked_shares(shares[part], first)
+        share, totals = checked_shares(shares[part], first)
         logged = cells[: len(share)] + action[part, None]
         np.divide(share.take(logged), chance[part, None] * totals, out=ratio[part])
         if not logged_actions.all():
@@ -192,8 +191,8 @@ def gather(
             ahead = _like(share, future[part])
             logged_values[target, part] = ahead.take(logged)
             np.divide(np.einsum("nda,nda->nd", share, ahead), totals, out=values[target, part])
-    _check_finite(values, "a baseline (action_values)")
-    _check_finite(logged_values, "a baseline (action_values)")
+    check_finite(values, "a baseline (action_values)")
+    check_finite(logged_values, "a baseline (action_values)")
     return Evidence(
         targets=tuple(outcomes),
         starts=starts,
@@ -249,84 +248,7 @@ def _room(
     return observed.reshape(targets, rows), ratio.reshape(rows, duals), values, logged_values
 
 
-def _aligned(
-    probabilities: NDArray[np.floating],
-    action_values: Mapping[str, NDArray[np.floating]] | None,
-    targets: tuple[str, ...],
-    rows: int,
-) -> tuple[NDArray[np.floating], list[NDArray[np.floating]] | None]:
-    """Probabilities and the values of each target as [rows, duals, actions], shapes checked."""
-    if probabilities.ndim not in (2, 3) or len(probabilities) != rows:
-        raise UsageError(
-            f"probabilities must be [rows, actions] or [rows, duals, actions] with {rows} rows, "
-            f"not of shape {probabilities.shape}"
-        )
-    if not np.issubdtype(probabilities.dtype, np.floating):
-        probabilities = probabilities.astype(np.float64)
-    shares = probabilities.reshape(rows, -1, probabilities.shape[-1])
-    if action_values is None:
-        return shares, None
-    missing = [target for target in targets if target not in action_values]
-    if missing:
-        raise UsageError(f"action_values lack a baseline for {', '.join(missing)}")
-    futures = [action_values[target] for target in targets]
-    for target, future in zip(targets, futures, strict=True):
-        if future.shape != probabilities.shape and future.shape != (rows, shares.shape[2]):
-            raise UsageError(
-                f"action_values of {target} must have the shape of probabilities, {probabilities.shape}, "
-                f"not {future.shape}"
-            )
-    return shares, [future.reshape(rows, -1, future.shape[-1]) for future in futures]
-
-
-def _check_rows(
-    starts: NDArray[np.int64], action: NDArray[np.integer], propensity: FloatArray, rows: int, actions: int
-) -> int:
-    """The number of steps of the longest user, all columns being sound."""
-    lengths = np.diff(starts)
-    if rows == 0 or starts[0] != 0 or starts[-1] != rows or int(lengths.min()) < 1:
-        raise UsageError("starts must rise from 0 to the number of rows: every user needs at least one row")
-    if not 0 <= int(action.min()) <= int(action.max()) < actions:
-        raise UsageError(f"actions must be indices below {actions}, the number of actions the policy knows")
-    if propensity.shape != (rows,):
-        raise UsageError(f"propensity must be [rows] = {(rows,)}, not {propensity.shape}")
-    highest = float(propensity.max())
-    if highest > 1 + 1e-9:
-        hint = "; they look like percentages: divide them by 100" if highest <= 100 else ""
-        raise UsageError(f"propensities are probabilities and cannot be above 1, but one is {highest:g}{hint}")
-    if not float(propensity.min()) > 0:
-        row = int(np.flatnonzero(~(propensity > 0))[0])
-        raise UsageError(
-            f"the propensity of row {row} is {propensity[row]:g}: an action that was logged had a chance above 0; "
-            "log the true probability, or leave the row's user out"
-        )
-    return int(lengths.max())
-
-
 def _like(shares: NDArray[np.floating], block: NDArray[np.floating]) -> NDArray[np.floating]:
     """Values of actions [rows, 1 or duals, actions] in the shape and type of the policy's probabilities."""
     wide = block if block.shape == shares.shape else np.broadcast_to(block, shares.shape)
     return np.ascontiguousarray(wide, dtype=shares.dtype)
-
-
-def _check_finite(numbers: FloatArray, name: str) -> None:
-    # A sum is finite only if all its numbers are; it needs no array of answers.
-    with np.errstate(invalid="ignore", over="ignore"):
-        if not np.isfinite(numbers.sum()):
-            raise UsageError(f"{name} holds a number that is not finite")
-
-
-def _checked_shares(
-    block: NDArray[np.floating], first: int
-) -> tuple[NDArray[np.floating], NDArray[np.floating] | float]:
-    """Probabilities [rows, duals, actions], and what is to be divided by: rows of float32 sum to one only roughly."""
-    shares = np.ascontiguousarray(block)
-    actions = shares.shape[2]
-    # A product with ones is several times faster than a sum over few numbers.
-    totals = (shares.reshape(-1, actions) @ np.ones(actions, dtype=shares.dtype)).reshape(shares.shape[:2])
-    low, high = float(totals.min()), float(totals.max())
-    if not (float(shares.min()) >= 0 and low >= 1 - _PROBABILITY_TOLERANCE and high <= 1 + _PROBABILITY_TOLERANCE):
-        wrong = (shares < 0).any(axis=2) | ~(np.abs(totals - 1) <= _PROBABILITY_TOLERANCE)
-        row = first + int(np.argwhere(wrong)[0][0])
-        raise UsageError(f"the policy's probabilities for row {row} are negative or do not sum to 1")
-    return shares, 1.0 if shares.dtype == np.float64 else totals

@@ -10,6 +10,7 @@ from redenvelope.evaluation.terms import Terms
 
 __all__ = [
     "carried_weights",
+    "empty_parts",
     "per_decision",
     "self_normalised_per_decision",
     "self_normalised_trajectory",
@@ -56,7 +57,7 @@ def self_normalised_per_decision(evidence: Evidence, discount: float = 1.0) -> T
     of all users, not of those still there, have mean 1.
     """
     targets, duals = len(evidence.targets), evidence.duals
-    numerators = np.zeros((targets, evidence.steps, evidence.users, duals))
+    numerators = empty_parts(evidence)
     weights = carried_weights(evidence)
     for position, (users, rows) in enumerate(evidence.positions):
         for target, outcome in enumerate(evidence.outcomes):
@@ -64,6 +65,13 @@ def self_normalised_per_decision(evidence: Evidence, discount: float = 1.0) -> T
             numerators[target, position, users] = weights[position, users] * later
     plain = np.broadcast_to(0.0, (targets, evidence.users, duals))
     return Terms(plain, numerators, weights, np.ones((targets, evidence.steps, duals)))
+
+
+def empty_parts(evidence: Evidence) -> FloatArray:
+    """Numerators to be filled step by step, [targets, steps, users, duals]; zero for users who have left."""
+    shape = (len(evidence.targets), evidence.steps, evidence.users, evidence.duals)
+    is_filled = int(evidence.lengths.min()) == evidence.steps
+    return np.empty(shape) if is_filled else np.zeros(shape)
 
 
 def carried_weights(evidence: Evidence) -> FloatArray:

@@ -113,4 +113,4 @@ def _with_mean_of(weight: FloatArray, fitted: FloatArray, known: NDArray[np.bool
     if not known.any():
         return fitted
     wanted, given = weight[known].mean(axis=0), fitted[known].mean(axis=0)
-    return fitted * np.divide(wanted, given, out=np.ones_like(wanted), where=given > 0)
+    return np.asarray(fitted * np.divide(wanted, given, out=np.ones_like(wanted), where=given > 0))

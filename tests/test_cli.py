@@ -189,6 +189,15 @@ def test_frontier_answers_questions(fitted: tuple[Path, subprocess.CompletedProc
     assert "one more unit buys" in run("frontier", fitted[0]).stdout
 
 
+def test_the_report_is_in_the_plan_and_can_be_written_again(
+    fitted: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    result = run("report", fitted[0], "--out", tmp_path / "again.html")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "again.html").read_text() == (fitted[0] / "report.html").read_text()
+    assert_refused(run("report", fitted[0], "--out", tmp_path / "no" / "folder.html"), "cannot be written")
+
+
 def test_mistakes_around_plans_are_answered_in_a_few_lines(
     fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path, tmp_path: Path
 ) -> None:

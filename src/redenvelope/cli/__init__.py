@@ -29,6 +29,7 @@ for _command in (
     plans.frontier,
     plans.evaluate,
     plans.allocate,
+    plans.report,
 ):
     app.command()(_command)
 

@@ -48,6 +48,7 @@ def demo(
     from redenvelope.log.read import read_log
     from redenvelope.plan.fit import fit
     from redenvelope.plan.settings import FitSettings
+    from redenvelope.report.page import render_report
     from redenvelope.report.plan_view import StageView, show_plan
     from redenvelope.report.truth_view import plan_truth_rows, truth_table
 
@@ -60,7 +61,7 @@ def demo(
     console.print(f"[bold]2. fit[/] the best plan for {budget:g} a user  (redenvelope fit {path} --budget {budget:g})")
     with StageView(enabled=True) as view:
         plan = fit(read_log(path), budget=budget, settings=FitSettings(seed=seed), progress=view.tell)
-        plan.save(out / "plan")
+        plan.save(out / "plan", {"report.html": render_report(plan).encode()})
     for sentence in plan.record["audit"]["verdicts"]:
         console.print(f"  • {sentence}", markup=False)
     show_plan(plan, out / "plan")

@@ -1,4 +1,4 @@
-"""The commands around a plan: fit, allocate, evaluate, frontier."""
+"""The commands around a plan: fit, allocate, evaluate, frontier, report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from redenvelope.cli.options import (
 )
 from redenvelope.errors import UsageError
 
-__all__ = ["allocate", "evaluate", "fit", "frontier"]
+__all__ = ["allocate", "evaluate", "fit", "frontier", "report"]
 
 
 def fit(
@@ -54,6 +54,7 @@ def fit(
     from redenvelope.log.read import read_log
     from redenvelope.plan.fit import fit as fit_plan
     from redenvelope.plan.settings import FitSettings
+    from redenvelope.report.page import render_report
     from redenvelope.report.plan_view import StageView, show_plan
 
     settings = FitSettings(
@@ -72,7 +73,7 @@ def fit(
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
         view.tell("log", repr(rows))
         plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=view.tell)
-        plan.save(out)
+        plan.save(out, {"report.html": render_report(plan).encode()})
     if as_json:
         print_json(
             {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": plan.record["comparison"]}
@@ -146,6 +147,22 @@ def frontier(
     from redenvelope.report.plan_view import show_frontier
 
     show_frontier(content)
+
+
+def report(
+    plan: PlanArgument,
+    out: Annotated[Path, typer.Option(help="Where to write the page (.html).")] = Path("report.html"),
+) -> None:
+    """Write a plan's report again: one self-contained page, readable without a network."""
+    from redenvelope.plan.plan import Plan
+    from redenvelope.report.page import render_report
+
+    page = render_report(Plan.load(plan))
+    try:
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
+    typer.echo(f"{out}: {len(page) // 1024:,} kB")
 
 
 def _budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:

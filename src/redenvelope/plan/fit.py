@@ -28,6 +28,7 @@ from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
 from redenvelope.plan.search import OffPolicyCurve, SearchResult, off_policy_curve, search_price
 from redenvelope.plan.settings import SOLVERS, FitSettings
+from redenvelope.plan.summary import allocation_summary
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.temperature import suggest_temperature
 
@@ -81,7 +82,10 @@ def fit(
     tell("search", "")
     duals = _grid(policy, search)
     curve = _curve(policy, search, duals, settings.seed)
-    result, budget = _search(curve, budget, target_reward, settings, len(hold.users))
+    if budget is None:
+        estimated = Frontier(curve.duals, curve.monotone_costs, curve.monotone_rewards)
+        budget = estimated.cost_for(float(target_reward or 0.0))
+    result = _search(policy, search, curve, budget, settings, len(hold.users) if settings.safety else None)
     policy = replace(policy, specification=_at_price(policy.specification, result))
     tell("search", f"λ = {result.solution.dual:.4g}, aiming at a cost of {result.target:.4g} a user")
     tell("certificate", "")
@@ -91,9 +95,11 @@ def fit(
     tell("comparison", "")
     compared = _comparison(policy, search, hold, budget, settings)
     tell("comparison", _gain(compared))
-    frontier = _frontier_table(curve, _model_frontier(policy, search, duals), settings.confidence)
+    curve = result.curve
+    frontier = _frontier_table(curve, _model_frontier(policy, search, curve.duals), settings.confidence)
     record = _record(audited, (train, search, hold), settings, learned, result, policy)
     record["comparison"] = [row.as_dict() for row in compared]
+    record["allocation"] = allocation_summary(policy, hold)
     return Plan(policy, log.catalogue, certificate, frontier, record)
 
 
@@ -187,19 +193,17 @@ def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) ->
 
 
 def _search(
+    policy: DeployedPolicy,
+    search: Log,
     curve: OffPolicyCurve,
-    budget: float | None,
-    target_reward: float | None,
+    budget: float,
     settings: FitSettings,
-    certify_users: int,
-) -> tuple[SearchResult, float]:
-    """The price, and the budget it is for: where a reward is asked for, the least that buys it."""
-    if budget is None:
-        estimated = Frontier(curve.duals, curve.monotone_costs, curve.monotone_rewards)
-        budget = estimated.cost_for(float(target_reward or 0.0))
-        return search_price(curve, budget, SOLVERS[settings.solver], settings.confidence, None), budget
-    users = certify_users if settings.safety else None
-    return search_price(curve, budget, SOLVERS[settings.solver], settings.confidence, users), budget
+    certify_users: int | None,
+) -> SearchResult:
+    def estimate(duals: FloatArray) -> OffPolicyCurve:
+        return _curve(policy, search, duals, settings.seed)
+
+    return search_price(curve, estimate, budget, SOLVERS[settings.solver], settings.confidence, certify_users)
 
 
 def _at_price(specification: PolicySpecification, result: SearchResult) -> PolicySpecification:
@@ -228,7 +232,7 @@ def _comparison(
     if policy.specification.horizon > 1:
         bandit = replace(policy, specification=replace(policy.specification, method="bandit", horizon=1))
         curve = _curve(bandit, search, _grid(bandit, search), settings.seed)
-        result = search_price(curve, budget, SOLVERS[settings.solver], settings.confidence, None)
+        result = _search(bandit, search, curve, budget, settings, None)
         bandit = replace(bandit, specification=_at_price(bandit.specification, result))
         added["bandit"] = added_by_user(bandit, hold, settings.seed)
     added["plan"] = added_by_user(policy, hold, settings.seed)

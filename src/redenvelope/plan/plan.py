@@ -79,11 +79,11 @@ class Plan:
         lookup = np.array([places[label] for label in log.catalogue.labels], dtype=np.int32)
         return replace(log, action=lookup[log.action], catalogue=self.catalogue)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the plan to a folder; see `redenvelope.plan.folder`."""
+    def save(self, folder: str | Path, extra: dict[str, bytes] | None = None) -> Path:
+        """Write the plan to a folder, with `extra` files beside it (a report); see `redenvelope.plan.folder`."""
         from redenvelope.plan.folder import save_plan
 
-        return save_plan(self, Path(folder))
+        return save_plan(self, Path(folder), extra)
 
     @classmethod
     def load(cls, folder: str | Path) -> Plan:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
-from redenvelope.dual.solution import DualSolution
+from redenvelope.dual.solution import DualSolution, DualStatus, Mixture
 from redenvelope.dual.solve import DualSolver, solve_dual
 from redenvelope.evaluation.estimate import Evaluation
 
@@ -20,6 +21,9 @@ FloatArray = NDArray[np.float64]
 
 # Where the certificate should pass: its chance when the safety margin is on.
 _PASSING_CHANCE = 0.9
+# Neighbouring costs around the budget should differ by no more than this share of it; if they do, further duals are
+# estimated in between, so many times.
+_STEP, _ROUNDS, _FURTHER_DUALS = 0.02, 3, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,26 @@ class OffPolicyCurve:
     def monotone_rewards(self) -> FloatArray:
         """The nearest rewards that never rise with the dual, [points]."""
         return _falling(self.rewards, self.reward_errors)
+
+    def padded(self, margin: float) -> FloatArray:
+        """Costs with a margin of so many standard errors, never rising, [points]."""
+        return _falling(self.costs + margin * self.cost_errors, self.cost_errors)
+
+    def merge(self, other: OffPolicyCurve) -> OffPolicyCurve:
+        """The points of both curves, by rising dual."""
+        order = np.argsort(np.concatenate([self.duals, other.duals]), kind="stable")
+
+        def both(first: FloatArray, second: FloatArray) -> FloatArray:
+            return np.concatenate([first, second])[order]
+
+        return OffPolicyCurve(
+            duals=both(self.duals, other.duals),
+            costs=both(self.costs, other.costs),
+            cost_errors=both(self.cost_errors, other.cost_errors),
+            rewards=both(self.rewards, other.rewards),
+            reward_errors=both(self.reward_errors, other.reward_errors),
+            users=self.users,
+        )
 
     @property
     def mended(self) -> float:
@@ -107,19 +131,72 @@ def off_policy_curve(duals: FloatArray, evaluation: Evaluation) -> OffPolicyCurv
 
 
 def search_price(
-    curve: OffPolicyCurve, budget: float, solver: DualSolver, confidence: float, certify_users: int | None
+    curve: OffPolicyCurve,
+    estimate: Callable[[FloatArray], OffPolicyCurve],
+    budget: float,
+    solver: DualSolver,
+    confidence: float,
+    certify_users: int | None,
 ) -> SearchResult:
     """The dual whose cost lands on the budget; with `certify_users`, so far below it that a certificate on so many
-    users will most likely pass."""
-    costs = curve.monotone_costs
-    if certify_users is not None:
-        margin = _margin(confidence, curve.users, certify_users)
-        padded = _falling(curve.costs + margin * curve.cost_errors, curve.cost_errors)
-        solution = solve_dual(MonotonePrice(curve.duals, padded, curve.monotone_rewards), budget, solver)
-        aimed = MonotonePrice(curve.duals, costs, curve.monotone_rewards)(np.array([solution.dual]))[0]
-        return SearchResult(solution, curve, float(min(aimed[0], budget)))
-    solution = solve_dual(MonotonePrice(curve.duals, costs, curve.monotone_rewards), budget, solver)
-    return SearchResult(solution, curve, budget)
+    users will most likely pass. `estimate` gives the curve at further duals, where this one has a gap."""
+    margin = 0.0 if certify_users is None else _margin(confidence, curve.users, certify_users)
+    curve = _refined(curve, estimate, budget, margin)
+    padded = curve.padded(margin)
+    solution = solve_dual(MonotonePrice(curve.duals, padded, curve.monotone_rewards), budget, solver)
+    left = _bracket(padded, budget)
+    if left is not None and padded[left] - padded[left + 1] > _STEP * budget:
+        # A jump that further duals did not fill: no price in between spends what lies in between, but a mixture does.
+        share = float((budget - padded[left + 1]) / (padded[left] - padded[left + 1]))
+        mixture = Mixture(float(curve.duals[left]), float(curve.duals[left + 1]), share)
+        solution = replace(solution, mixture=mixture, dual=mixture.high_dual)
+        aimed = share * curve.monotone_costs[left] + (1 - share) * curve.monotone_costs[left + 1]
+    else:
+        solution = replace(solution, mixture=None)
+        price = MonotonePrice(curve.duals, curve.monotone_costs, curve.monotone_rewards)
+        aimed = price(np.array([solution.dual]))[0][0]
+    target = float(min(aimed, budget))
+    return SearchResult(solution if certify_users is None else _told(solution, target), curve, target)
+
+
+def _bracket(costs: FloatArray, budget: float) -> int | None:
+    """The place of the last cost above the budget, if the next ones are within it; costs [points] fall."""
+    within = np.flatnonzero(costs <= budget)
+    return int(within[0]) - 1 if len(within) and within[0] > 0 else None
+
+
+def _refined(
+    curve: OffPolicyCurve, estimate: Callable[[FloatArray], OffPolicyCurve], budget: float, margin: float
+) -> OffPolicyCurve:
+    """The curve with further duals around the budget, until neighbours differ by little."""
+    for _ in range(_ROUNDS):
+        costs = curve.padded(margin)
+        left = _bracket(costs, budget)
+        if left is None or costs[left] - costs[left + 1] <= _STEP * budget:
+            break
+        curve = curve.merge(estimate(_between(curve.duals, left)))
+    return curve
+
+
+def _between(duals: FloatArray, left: int) -> FloatArray:
+    """Duals inside of a gap, evenly; past the last finite one, ever larger."""
+    low, high = float(duals[left]), float(duals[left + 1])
+    if np.isfinite(high):
+        return np.linspace(low, high, _FURTHER_DUALS + 2)[1:-1]
+    finite = duals[np.isfinite(duals) & (duals > 0)]
+    unit = low if low > 0 else float(finite.min()) if len(finite) else 1.0
+    return np.asarray(unit * 2.0 ** np.arange(1, _FURTHER_DUALS + 1))
+
+
+def _told(solution: DualSolution, aimed: float) -> DualSolution:
+    """The solution with a message of what the plan really aims at: the search itself saw costs with a margin."""
+    if solution.status is not DualStatus.CONVERGED:
+        return solution
+    message = (
+        f"The plan aims at {aimed:.6g} of {solution.budget:.6g} a user, below the budget by what the uncertainty of "
+        f"the estimates asks for; one more unit of budget would earn about {solution.dual:.4g} more."
+    )
+    return replace(solution, message=message)
 
 
 def _margin(confidence: float, search_users: int, certify_users: int) -> float:

@@ -65,7 +65,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
         soft_wrap=True,
     )
     show_comparison(console, plan.record["comparison"])
-    console.print(f"Plan written to {folder}")
+    console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)
 
 
 def show_comparison(console: Console, rows: list[dict[str, Any]]) -> None:

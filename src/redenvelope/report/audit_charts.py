@@ -1,0 +1,94 @@
+"""What the log can speak for: actions as logged, and users left after so many steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redenvelope.report.drawing import ACCENT, HALF, SECOND, draw, finite, layered, round_marks, values
+from redenvelope.report.markup import Chart, number
+
+__all__ = ["action_chart", "overlap_chart"]
+
+
+def action_chart(audit: dict[str, Any]) -> Chart | None:
+    """Reward against cost of each action, with intervals."""
+    import altair as alt
+
+    rows = []
+    for effect in audit.get("actions", ()):
+        row = {"action": effect["label"]}
+        for target in ("reward", "cost"):
+            row |= {f"{target}_{part}": effect[target].get(part) for part in ("estimate", "lower", "upper")}
+        if finite(row, *(name for name in row if name != "action")):
+            row["note"] = (
+                f"{effect['label']}: cost {number(row['cost_estimate'])}, reward {number(row['reward_estimate'])}"
+            )
+            rows.append(row)
+    if not rows:
+        return None
+    cost = alt.X("cost_estimate:Q", title="mean cost a decision")
+    reward = alt.Y("reward_estimate:Q", title="mean reward a decision", scale=alt.Scale(zero=False))
+    chart = alt.Chart(values(rows))
+    drawn = layered(
+        chart.mark_rule(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(
+            x=cost, y=alt.Y("reward_lower:Q", title="mean reward a decision"), y2="reward_upper:Q"
+        ),
+        chart.mark_rule(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(
+            x=alt.X("cost_lower:Q", title="mean cost a decision"), x2="cost_upper:Q", y=reward
+        ),
+        chart.mark_point(color=SECOND, filled=True, size=60, opacity=1).encode(x=cost, y=reward, description="note:N"),
+        chart.mark_text(align="left", dx=7, dy=9, color="var(--ink)", fontSize=12, limit=110, aria=False).encode(
+            x=cost, y=reward, text="action:N"
+        ),
+    )
+    pairs = len(audit.get("reversals", ()))
+    caption = (
+        f"A point that lies lower than one to its left is money for less: {pairs} such pair{'s' * (pairs != 1)} "
+        "beyond chance."
+        if pairs
+        else "The points should rise to the right, as they do here within chance: dearer is better."
+    )
+    return Chart("Actions as logged", caption, draw(drawn, HALF, 260))
+
+
+def overlap_chart(audit: dict[str, Any]) -> Chart | None:
+    """Effective number of users after so many steps."""
+    import altair as alt
+
+    kinds = {"uniform": "uniform policy", "greedy": "best fixed action"}
+    rows = [
+        {
+            "step": entry["step"],
+            "kind": name,
+            "users": entry[field],
+            "note": f"{name}, {entry['step']} step(s): {number(round(entry[field]))} effective users",
+        }
+        for entry in audit.get("overlap", ())
+        for field, name in kinds.items()
+        if finite(entry, "step", field) and entry[field] > 0
+    ]
+    if not rows:
+        return None
+    counts = [row["users"] for row in rows]
+    marks = round_marks(min(1.0, *counts), 10 * max(counts))
+    step = alt.X("step:O", title="steps weighed", axis=alt.Axis(labelAngle=0, grid=False))
+    users = alt.Y(
+        "users:Q", title="effective users", scale=alt.Scale(type="log"), axis=alt.Axis(format=",~r", values=marks)
+    )
+    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(kinds.values()), range=[SECOND, ACCENT]))
+    chart = alt.Chart(values(rows))
+    drawn = layered(
+        chart.mark_line(strokeWidth=2, aria=False).encode(x=step, y=users, color=colour),
+        chart.mark_point(filled=True, size=50, opacity=1).encode(x=step, y=users, color=colour, description="note:N"),
+    )
+    alive, steps = audit.get("steps_alive"), len(audit["overlap"])
+    caption = "Each step leaves fewer users who speak for another policy (logarithmic)"
+    if isinstance(alive, int):
+        caption += (
+            f"; after {alive} of {steps} steps too few are left for a fixed action."
+            if alive < steps
+            else f"; after all {steps} there are still enough."
+        )
+    else:
+        caption += "."
+    return Chart("Overlap by step", caption, draw(drawn, HALF, 260))

@@ -1,0 +1,135 @@
+"""From a chart's description to a drawing: SVG whose colours are names that the page's style fills in.
+
+So one drawing serves light, dark and print, needs no script, and weighs a few kilobytes instead of a library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = [
+    "ACCENT",
+    "FULL",
+    "GOLD",
+    "HALF",
+    "INK",
+    "MUTED",
+    "PHONE",
+    "SECOND",
+    "action_colours",
+    "dotted_rule",
+    "draw",
+    "finite",
+    "layered",
+    "round_marks",
+    "values",
+]
+
+ACCENT, SECOND, GOLD = "var(--accent)", "var(--second)", "var(--gold)"
+INK, MUTED, LINE = "var(--ink)", "var(--muted)", "var(--line)"
+
+FULL, HALF, PHONE = 760, 372, 358
+"""Widths in pixels: across the page, half of it, and a phone's."""
+
+# A reader's own font may be wider than the one that labels are measured with.
+_PADDING = {"left": 10, "right": 14, "top": 2, "bottom": 2}
+
+# From pale to deep, each visible on white and on near-black.
+_RAMP = ((246, 214, 160), (240, 160, 92), (222, 84, 62), (176, 32, 72), (110, 26, 92))
+
+
+def action_colours(count: int) -> list[str]:
+    """A colour for each action, from the cheapest (pale) to the dearest (deep)."""
+    return [_blend(place / max(count - 1, 1)) for place in range(count)]
+
+
+def _blend(place: float) -> str:
+    position = place * (len(_RAMP) - 1)
+    low = min(int(position), len(_RAMP) - 2)
+    share = position - low
+    mixed = (round((1 - share) * a + share * b) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def round_marks(least: float, most: float) -> list[float]:
+    """Round numbers for a logarithmic axis: 1, 2 and 5 of each magnitude, or only 1 if that would be many."""
+    if not 0 < least <= most:
+        return []
+    magnitudes = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    for digits in ((1, 2, 5), (1,)):
+        marks = [float(f"{digit}e{magnitude}") for magnitude in magnitudes for digit in digits]
+        inside = [mark for mark in marks if least <= mark <= most]
+        if len(inside) <= 6:
+            break
+    return inside
+
+
+def finite(row: Mapping[str, Any], *names: str) -> bool:
+    """Whether these entries of a row are numbers that can be drawn."""
+    return all(
+        isinstance(row.get(name), int | float) and not isinstance(row[name], bool) and math.isfinite(row[name])
+        for name in names
+    )
+
+
+def values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
+    """Rows as the data of a chart."""
+    import altair as alt
+
+    return alt.InlineData(values=[dict(row) for row in rows])
+
+
+def dotted_rule(row: Mapping[str, Any]) -> alt.Chart:
+    """A dotted line at a row's place, to be given its axis."""
+    import altair as alt
+
+    rule: alt.Chart = alt.Chart(values([row])).mark_rule(color=INK, strokeDash=[2, 3], aria=False)
+    return rule
+
+
+def layered(*charts: alt.Chart) -> alt.LayerChart:
+    """Charts over one another, the first at the back."""
+    import altair as alt
+
+    return alt.LayerChart(layer=list(charts))
+
+
+def draw(chart: alt.Chart | alt.LayerChart, width: int, height: int) -> str:
+    """The chart as SVG of so many pixels in all."""
+    import altair as alt
+    import vl_convert
+
+    themed = (
+        chart.properties(width=width, height=height, autosize=alt.AutoSizeParams(type="fit", contains="padding"))
+        .configure(background="transparent", font="sans-serif", padding=_PADDING)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=MUTED,
+            titleColor=MUTED,
+            gridColor=LINE,
+            domain=False,
+            ticks=False,
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            labelPadding=6,
+            titlePadding=8,
+            labelLimit=130,
+        )
+        .configure_axisX(labelFlush=False)
+        .configure_legend(
+            orient="top",
+            title=None,
+            labelColor=INK,
+            labelFontSize=12,
+            symbolOpacity=1,
+            labelLimit=150,
+            columnPadding=14,
+        )
+    )
+    return vl_convert.vegalite_to_svg(themed.to_dict(validate=False))

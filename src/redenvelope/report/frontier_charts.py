@@ -1,0 +1,231 @@
+"""What a budget buys: the frontier, its course over the price, and the search that found the price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from redenvelope.plan.certificate import Certificate
+from redenvelope.report.drawing import (
+    ACCENT,
+    FULL,
+    GOLD,
+    HALF,
+    INK,
+    MUTED,
+    PHONE,
+    SECOND,
+    dotted_rule,
+    draw,
+    finite,
+    layered,
+    round_marks,
+    values,
+)
+from redenvelope.report.markup import Chart, number
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["by_price_chart", "frontier_chart", "policy_points", "search_chart"]
+
+_SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down")
+_COLOURS = (ACCENT, SECOND, GOLD, MUTED)
+_COST, _REWARD = "cost a user", "reward a user"
+
+
+def policy_points(certificate: Certificate, comparison: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The plan, the logged policy and others, each with a note in words."""
+    points: list[dict[str, Any]] = [
+        {"policy": "this plan", "cost": certificate.cost.estimate, "reward": certificate.reward.estimate},
+        {"policy": "as logged", **certificate.logged},
+        *(
+            {"policy": str(row.get("policy", "other")), "cost": row.get("cost"), "reward": row.get("reward")}
+            for row in comparison
+            if row.get("policy") not in ("plan", "logged")  # the two above
+        ),
+    ]
+    for point in points:
+        point["note"] = f"{point['policy']}: cost {number(point['cost'])}, reward {number(point['reward'])} a user"
+    return [point for point in points if finite(point, "cost", "reward")]
+
+
+def frontier_chart(
+    frontier: pl.DataFrame, certificate: Certificate, comparison: Sequence[dict[str, Any]] = ()
+) -> Chart | None:
+    """Reward against cost, with bands, the plan and what else there is to compare."""
+    rows = [row for row in frontier.sort("cost").to_dicts() if finite(row, "cost", "reward")]
+    if len(rows) < 2:
+        return None
+    for row in rows:
+        row["note"] = (
+            f"price λ {number(_dual(row))}: cost {number(row['cost'])}, reward {number(row['reward'])} a user "
+            f"({number(row.get('reward_lower'))} to {number(row.get('reward_upper'))})"
+        )
+        row["dual"] = number(_dual(row))  # infinity has no number in a chart's data
+    chart = _frontier_layers(rows, certificate, policy_points(certificate, comparison))
+    caption = (
+        "Every point of the line is a plan at one price, as estimated on the search users, with its interval as the "
+        "band: where the line flattens, more money buys little. The diamond is this plan, with its own bounds from the "
+        "certify users; the dotted line is the budget, and the dashed one what the model alone would promise."
+    )
+    return Chart("The frontier", caption, draw(chart, FULL, 380), draw(chart, PHONE, 320))
+
+
+def _dual(row: dict[str, Any]) -> float:
+    return float(row["dual"])
+
+
+def _frontier_layers(
+    rows: list[dict[str, Any]], certificate: Certificate, points: list[dict[str, Any]]
+) -> alt.LayerChart:
+    import altair as alt
+
+    cost = alt.X("cost:Q", title=_COST, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, format="~g"))
+    reward = alt.Y("reward:Q", title=_REWARD, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
+    curve = alt.Chart(values(rows))
+    banded = [row for row in rows if finite(row, "reward_lower", "reward_upper")]
+    modelled = [row for row in rows if finite(row, "model_cost", "model_reward")]
+    names = list(dict.fromkeys(point["policy"] for point in points))
+    marks = alt.Chart(values(points[::-1]))  # what matters most is drawn last, over the others
+    colours = alt.Color(
+        "policy:N",
+        scale=alt.Scale(domain=names, range=[_COLOURS[place % len(_COLOURS)] for place in range(len(names))]),
+    )
+    shapes = alt.Shape(
+        "policy:N", scale=alt.Scale(domain=names, range=[_SHAPES[place % len(_SHAPES)] for place in range(len(names))])
+    )
+    budget = {"cost": certificate.budget, "label": f"budget {number(certificate.budget)}"}
+    return layered(
+        alt.Chart(values(banded))
+        .mark_area(color=ACCENT, opacity=0.14, aria=False)
+        .encode(x=cost, y=alt.Y("reward_lower:Q", title=_REWARD), y2="reward_upper:Q"),
+        alt.Chart(values(modelled))
+        .mark_line(color=MUTED, strokeDash=[6, 4], strokeWidth=1.5, aria=False)
+        .encode(x=alt.X("model_cost:Q", title=_COST), y=alt.Y("model_reward:Q", title=_REWARD)),
+        curve.mark_line(color=ACCENT, strokeWidth=2.5, aria=False).encode(x=cost, y=reward),
+        curve.mark_point(color=ACCENT, filled=True, size=26, opacity=1).encode(x=cost, y=reward, description="note:N"),
+        dotted_rule(budget).encode(x="cost:Q"),
+        alt.Chart(values([budget]))
+        .mark_text(color=INK, align="left", baseline="bottom", dx=5, fontSize=12, aria=False)
+        .encode(x="cost:Q", y=alt.value("height"), text="label:N"),
+        *_bounds(certificate),
+        marks.mark_point(filled=True, size=150, opacity=1, stroke="var(--paper)", strokeWidth=1.5).encode(
+            x=cost, y=reward, color=colours, shape=shapes, description="note:N"
+        ),
+    )
+
+
+def _bounds(certificate: Certificate) -> list[alt.Chart]:
+    """The certificate's bounds as a cross behind the plan's mark."""
+    import altair as alt
+
+    cost, reward = certificate.cost, certificate.reward
+    plan = {
+        "cost": cost.estimate,
+        "reward": reward.estimate,
+        "cost_lower": cost.lower,
+        "cost_upper": cost.upper,
+        "reward_lower": reward.lower,
+        "reward_upper": reward.upper,
+    }
+    if not finite(plan, *plan):
+        return []
+    chart = alt.Chart(values([plan]))
+    return [
+        chart.mark_rule(color=INK, strokeWidth=2, aria=False).encode(x="cost_lower:Q", x2="cost_upper:Q", y="reward:Q"),
+        chart.mark_rule(color=INK, strokeWidth=2, aria=False).encode(
+            x="cost:Q", y="reward_lower:Q", y2="reward_upper:Q"
+        ),
+    ]
+
+
+def by_price_chart(frontier: pl.DataFrame, target: str, certificate: Certificate) -> Chart | None:
+    """Cost or reward against the price."""
+    rows = [
+        row
+        for row in frontier.sort("dual").to_dicts()
+        if finite(row, "dual", target, f"{target}_lower", f"{target}_upper") and row["dual"] > 0
+    ]
+    if len(rows) < 2:
+        return None
+    plain = [
+        {
+            "dual": row["dual"],
+            "value": row[target],
+            "lower": row[f"{target}_lower"],
+            "upper": row[f"{target}_upper"],
+            "note": f"λ {number(row['dual'])}: {target} {number(row[target])} "
+            f"({number(row[f'{target}_lower'])} to {number(row[f'{target}_upper'])})",
+        }
+        for row in rows
+    ]
+    if target == "cost":
+        caption = (
+            "Dearer money is spent less: the search walks down this curve until the cost fits the budget (dotted)."
+        )
+    else:
+        caption = "What saving gives up: the reward falls as money gets dearer; the dotted line is this plan’s price."
+    drawing = draw(_by_price_layers(plain, target, certificate), HALF, 250)
+    return Chart(f"{target.capitalize()} against the price λ", caption, drawing)
+
+
+def _by_price_layers(rows: list[dict[str, Any]], target: str, certificate: Certificate) -> alt.LayerChart:
+    import altair as alt
+
+    colour = SECOND if target == "cost" else ACCENT
+    # A logarithm spreads prices of several magnitudes; between near ones it would leave no tick.
+    spread = rows[-1]["dual"] >= 10 * rows[0]["dual"]
+    marks = {"values": round_marks(rows[0]["dual"], rows[-1]["dual"])} if spread else {"tickCount": 5}
+    price = alt.X(
+        "dual:Q",
+        title="price λ (logarithmic)" if spread else "price λ",
+        scale=alt.Scale(type="log" if spread else "linear", nice=False, zero=False),
+        axis=alt.Axis(format="~g", **marks),
+    )
+    title = f"{target} a user"
+    value = alt.Y("value:Q", title=title, scale=alt.Scale(zero=target == "cost"))
+    chart = alt.Chart(values(rows))
+    layers: list[alt.Chart] = [
+        chart.mark_area(color=colour, opacity=0.16, aria=False).encode(
+            x=price, y=alt.Y("lower:Q", title=title), y2="upper:Q"
+        ),
+        chart.mark_line(color=colour, strokeWidth=2.5, aria=False).encode(x=price, y=value),
+        chart.mark_point(color=colour, filled=True, size=24, opacity=1).encode(x=price, y=value, description="note:N"),
+    ]
+    if finite({"dual": certificate.dual}, "dual") and certificate.dual > 0:
+        layers.append(dotted_rule({"dual": certificate.dual}).encode(x="dual:Q"))
+    if target == "cost":
+        layers.append(dotted_rule({"value": certificate.budget}).encode(y="value:Q"))
+    return layered(*layers)
+
+
+def search_chart(search: dict[str, Any], budget: float) -> Chart | None:
+    """The cost of every price that the search tried."""
+    import altair as alt
+
+    steps = [
+        {
+            "try": place,
+            "cost": step["cost"],
+            "note": f"try {place}: λ {number(step.get('dual'))}, cost {number(step['cost'])}",
+        }
+        for place, step in enumerate(search.get("steps", ()), start=1)
+        if finite(step, "cost")
+    ]
+    if not steps:
+        return None
+    order = alt.X("try:O", title="try", axis=alt.Axis(labelAngle=0, grid=False))
+    cost = alt.Y("cost:Q", title=_COST)
+    chart = alt.Chart(values(steps))
+    drawn = layered(
+        dotted_rule({"cost": budget}).encode(y="cost:Q"),
+        chart.mark_line(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(x=order, y=cost),
+        chart.mark_point(color=SECOND, filled=True, size=60, opacity=1).encode(x=order, y=cost, description="note:N"),
+    )
+    caption = (
+        "Each try is one price; the last ones should lie on the dotted budget, or below it if no price lands there."
+    )
+    return Chart("How the price was found", caption, draw(drawn, HALF, 250))

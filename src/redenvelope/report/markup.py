@@ -1,0 +1,96 @@
+"""Pieces of HTML. Every text that comes from outside goes through `text`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+__all__ = ["Chart", "figure", "items", "number", "section", "signed", "table", "text"]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawn chart, and a narrower drawing for phones where shrinking would make it unreadable."""
+
+    title: str
+    caption: str
+    """One sentence that says what to see."""
+    wide: str
+    narrow: str | None = None
+
+
+def text(value: object) -> str:
+    """Any value as text that cannot become markup."""
+    return escape(str(value), quote=True)
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A figure as people write it; a dash where there is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return "∞" if value == "infinity" else "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if isinstance(value, int) or abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}".replace("-", "−")
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
+def signed(value: Any, digits: int = 3) -> str:
+    """A difference with its sign; what only rounding made is none."""
+    shown = number(0.0 if isinstance(value, float) and abs(value) < 1e-9 else value, digits)
+    return f"+{shown}" if shown[0].isdigit() and shown != "0" else shown
+
+
+def section(name: str, title: str, *parts: str) -> str:
+    """A titled section; `name` is its anchor."""
+    body = "\n".join(part for part in parts if part)
+    return f'<section id="{text(name)}" aria-labelledby="{text(name)}-title">\n' + (
+        f'<h2 id="{text(name)}-title">{text(title)}</h2>\n{body}\n</section>'
+    )
+
+
+def figure(chart: Chart | None) -> str:
+    """A chart with its title and caption."""
+    if chart is None:
+        return ""
+    alternative = text(f"{chart.title}. {chart.caption}")
+    drawings = [(chart.wide, "wide" if chart.narrow else "any")]
+    if chart.narrow:
+        drawings.append((chart.narrow, "narrow"))
+    inside = "\n".join(
+        f'<div class="drawing {kind}" role="img" aria-label="{alternative}">{drawing}</div>'
+        for drawing, kind in drawings
+    )
+    return (
+        f"<figure>\n<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.caption)}</p></figcaption>\n"
+        f"{inside}\n</figure>"
+    )
+
+
+def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]], words: int = 1) -> str:
+    """A table with a caption; the first `words` columns hold words, the others figures."""
+    kinds = ["word" if place < words else "figure" for place in range(len(heads))]
+    head = "".join(f'<th scope="col" class="{kind}">{text(name)}</th>' for name, kind in zip(heads, kinds, strict=True))
+    lines = []
+    for row in rows:
+        first, *others = row
+        cells = "".join(f'<td class="{kind}">{text(value)}</td>' for value, kind in zip(others, kinds[1:], strict=True))
+        lines.append(f'<tr><th scope="row" class="{kinds[0]}">{text(first)}</th>{cells}</tr>')
+    if not lines:
+        return ""
+    # The title is shown apart from the table: on a phone a wide table scrolls, and would take its caption with it.
+    return (
+        f'<div class="table"><p aria-hidden="true">{text(caption)}</p>'
+        f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0"><table>'
+        f"<caption>{text(caption)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></div>"
+    )
+
+
+def items(sentences: Iterable[object], kind: str = "") -> str:
+    """A list of sentences."""
+    lines = "".join(f"<li>{text(sentence)}</li>" for sentence in sentences)
+    return f'<ul class="{text(kind)}">{lines}</ul>' if lines else ""

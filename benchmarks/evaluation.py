@@ -62,11 +62,12 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
     arrays = {name: np.load(folder / f"{name}.npy") for name in NAMES}
     steps = int((folder / "steps.txt").read_text())
     rows = len(arrays["action"])
+    starts = {1: np.arange(0, rows + 1, steps), steps: np.arange(0, rows + 1, steps) // steps}
 
     def evidence(with_baseline: bool, every: int = 1) -> Evidence:
         part = slice(None, None, every)
         return gather(
-            starts=np.arange(0, rows + 1, steps) // every,
+            starts=starts[every],
             action=arrays["action"][part],
             propensity=arrays["propensity"][part],
             outcomes={"reward": arrays["reward"][part]},

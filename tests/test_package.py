@@ -33,6 +33,12 @@ def test_the_names_for_type_checkers_are_the_real_ones() -> None:
     assert imported == {name: f"redenvelope.{home}" for name, home in redenvelope._HOMES.items()}
 
 
+def test_no_public_name_is_hidden_by_a_folder() -> None:
+    # Importing redenvelope.audit.overlap would otherwise turn redenvelope.audit into the folder.
+    folders = {path.name for path in SOURCE.iterdir() if path.is_dir()}
+    assert not folders & set(redenvelope.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(redenvelope, "no_such_name")
 

@@ -11,8 +11,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redenvelope.audit.audit import Audit, audit
-    from redenvelope.errors import LogError, ModelError, ProblemError, RedenvelopeError, UsageError
+    from redenvelope.audit.audit import Audit, audit_log
+    from redenvelope.dual.allocation import allocate_one_step
+    from redenvelope.dual.frontier import Frontier
+    from redenvelope.dual.solve import solve_dual
+    from redenvelope.errors import LogError, ModelError, PlanError, ProblemError, RedenvelopeError, UsageError
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
     from redenvelope.log.columns import ColumnMap
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from redenvelope.log.log import Log
     from redenvelope.log.read import inspect_log, log_from_frame, read_log
     from redenvelope.log.split import split
+    from redenvelope.plan.certificate import Certificate
+    from redenvelope.plan.fit import fit
+    from redenvelope.plan.plan import Plan
+    from redenvelope.plan.settings import FitSettings
     from redenvelope.simulate.envelopes import EnvelopeCampaign
     from redenvelope.simulate.finite import FiniteCampaign
     from redenvelope.simulate.two_step import two_step
@@ -34,8 +41,15 @@ _HOMES = {
     "Finding": "log.findings",
     "split": "log.split",
     "Encoder": "log.encoding",
-    "audit": "audit.audit",
+    "audit_log": "audit.audit",
     "Audit": "audit.audit",
+    "fit": "plan.fit",
+    "FitSettings": "plan.settings",
+    "Plan": "plan.plan",
+    "Certificate": "plan.certificate",
+    "solve_dual": "dual.solve",
+    "Frontier": "dual.frontier",
+    "allocate_one_step": "dual.allocation",
     "EnvelopeCampaign": "simulate.envelopes",
     "FiniteCampaign": "simulate.finite",
     "two_step": "simulate.two_step",
@@ -46,27 +60,36 @@ _HOMES = {
     "LogError": "errors",
     "ProblemError": "errors",
     "ModelError": "errors",
+    "PlanError": "errors",
 }
 
 __all__ = [
     "Audit",
+    "Certificate",
     "ColumnMap",
     "Encoder",
     "EnvelopeCampaign",
     "Finding",
     "FiniteCampaign",
     "FiniteProblem",
+    "FitSettings",
+    "Frontier",
     "Log",
     "LogError",
     "ModelError",
+    "Plan",
+    "PlanError",
     "ProblemError",
     "RedenvelopeError",
     "UsageError",
-    "audit",
+    "allocate_one_step",
+    "audit_log",
+    "fit",
     "inspect_log",
     "linear_program",
     "log_from_frame",
     "read_log",
+    "solve_dual",
     "split",
     "two_step",
 ]

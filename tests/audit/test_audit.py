@@ -3,7 +3,7 @@ import json
 import pytest
 
 from redenvelope.audit.assignment import assignment_evidence
-from redenvelope.audit.audit import audit
+from redenvelope.audit.audit import audit_log
 from redenvelope.audit.verdicts import verdicts
 from tests.audit.campaigns import SKEWED_3, campaign, log_of
 
@@ -21,7 +21,7 @@ def test_a_random_logger_looks_random_and_a_choosy_one_does_not() -> None:
 
 
 def test_the_audit_of_a_random_logger_in_sentences() -> None:
-    result = audit(log_of(campaign(FALLING, COSTS, follow=0.8), users=3_000))
+    result = audit_log(log_of(campaign(FALLING, COSTS, follow=0.8), users=3_000))
     text = " ".join(verdicts(result))
     assert "Assignment looks random" in text
     assert "Dearer is not always better: 'a2'" in text
@@ -31,7 +31,7 @@ def test_the_audit_of_a_random_logger_in_sentences() -> None:
 
 
 def test_the_audit_of_a_choosy_logger_in_sentences() -> None:
-    text = " ".join(verdicts(audit(log_of(campaign(RISING, COSTS, SKEWED_3), users=3_000))))
+    text = " ".join(verdicts(audit_log(log_of(campaign(RISING, COSTS, SKEWED_3), users=3_000))))
     assert "Assignment depends on the features" in text
     assert "Dearer is better as far as the log can tell" in text
     assert "none is visible beyond chance" in text
@@ -40,22 +40,22 @@ def test_the_audit_of_a_choosy_logger_in_sentences() -> None:
 def test_budgets_are_judged_against_fixed_actions() -> None:
     log = log_of(campaign(RISING, [[0.5, 1.0, 2.0]] * 2), users=1_000)
     # Four steps of the cheapest action cost 2, of the dearest 8.
-    assert audit(log).cheapest_cost == pytest.approx(2.0, abs=0.05)
-    assert audit(log).dearest_cost == pytest.approx(8.0, abs=0.1)
-    assert "budget_infeasible" in {finding.rule for finding in audit(log, 1.5).findings}
-    assert "budget_slack" in {finding.rule for finding in audit(log, 9.0).findings}
-    assert not {"budget_infeasible", "budget_slack"} & {finding.rule for finding in audit(log, 4.0).findings}
+    assert audit_log(log).cheapest_cost == pytest.approx(2.0, abs=0.05)
+    assert audit_log(log).dearest_cost == pytest.approx(8.0, abs=0.1)
+    assert "budget_infeasible" in {finding.rule for finding in audit_log(log, 1.5).findings}
+    assert "budget_slack" in {finding.rule for finding in audit_log(log, 9.0).findings}
+    assert not {"budget_infeasible", "budget_slack"} & {finding.rule for finding in audit_log(log, 4.0).findings}
 
 
 def test_the_logged_means_are_per_user_sums() -> None:
     log = log_of(campaign(RISING, COSTS), users=500)
-    result = audit(log)
+    result = audit_log(log)
     assert result.logged_reward.estimate == pytest.approx(log.reward.sum() / 500)
     assert result.logged_cost.estimate == pytest.approx(log.cost.sum() / 500)
     assert sum(fold.users for fold in result.folds) == 500
 
 
 def test_the_audit_is_plain_data() -> None:
-    content = audit(log_of(campaign(RISING, COSTS), users=500)).as_dict()
+    content = audit_log(log_of(campaign(RISING, COSTS), users=500)).as_dict()
     assert json.loads(json.dumps(content))["users"] == 500
     assert len(content["verdicts"]) == 5

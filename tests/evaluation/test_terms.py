@@ -24,12 +24,13 @@ def test_a_plain_mean() -> None:
     np.testing.assert_allclose(moments.covariance[1], both, rtol=1e-6)
 
 
-def test_batches_merge_to_the_same(leaving_world: World) -> None:
-    """Batches of 7 of 40 users, the last smaller, some without the longest trajectories."""
+@pytest.mark.parametrize("users", [1, 7])
+def test_batches_merge_to_the_same(users: int, leaving_world: World) -> None:
+    """Batches of 40 users, the last smaller, and those of one user mostly shorter than the longest trajectory."""
     evidence = leaving_world.draw(40, seed=1).evidence(0.5)
     for function in (per_decision, weighted_doubly_robust):
         whole = function(evidence).moments
-        parts = [function(batch) for batch in evidence.batches(7)]
+        parts = [function(batch) for batch in evidence.batches(users)]
         merged = reduce(merge_moments, [part.moments for part in parts])
         joined = merge_terms(parts).moments
         ranges = ("least", "greatest") if function is per_decision else ()

@@ -16,7 +16,7 @@ from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
 
-__all__ = ["Audit", "Fold", "audit"]
+__all__ = ["Audit", "Fold", "audit_log"]
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "search", "certify")
@@ -72,7 +72,7 @@ class Audit:
         return content
 
 
-def audit(log: Log, budget: float | None = None) -> Audit:
+def audit_log(log: Log, budget: float | None = None) -> Audit:
     """Look at a log; with a budget, also whether the budget makes sense for it."""
     effects = action_effects(log)
     greedy = int(np.nanargmax([effect.reward.estimate for effect in effects]))

@@ -122,7 +122,7 @@ def audit(
     """
     from rich.console import Console
 
-    from redenvelope.audit.audit import audit as audit_log
+    from redenvelope.audit.audit import audit_log
     from redenvelope.log.findings import Severity
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings

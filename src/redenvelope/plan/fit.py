@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.audit.audit import Audit, audit
+from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.dual.frontier import Frontier, refined_frontier
 from redenvelope.dual.price import PriceFunction
 from redenvelope.errors import LogError, UsageError
@@ -71,7 +71,7 @@ def fit(
         raise UsageError("give either a budget (the mean cost a user) or a target reward")
     tell = progress or (lambda stage, figure: None)
     tell("audit", "")
-    audited = audit(log, budget)
+    audited = audit_log(log, budget)
     _refuse_errors(audited)
     tell("audit", f"{audited.users:,} users, {audited.rows:,} rows, {len(audited.actions)} actions")
     tell("folds", "")

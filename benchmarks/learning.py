@@ -1,0 +1,284 @@
+"""Learning without a model: speed against d3rlpy, all prices against one at a time, and what it earns.
+
+speed     updates of a network a second at batch 256, two hidden layers of 256, 20 features, 10 actions
+prices    time of a whole dual search by bisection: one training for all prices, or one for each price
+two-step  true reward against planning in a counted model, at equal true cost
+envelopes share of the optimum's gain at equal true cost, beside planning and the bandit
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from quality import Stage, interval
+from quality import answers as planned_answers
+from quality import learn as read_campaign
+from redenvelope.dual.bisection import Bisection
+from redenvelope.dual.solution import DualSolution
+from redenvelope.dual.solve import solve_dual
+from redenvelope.finite.evaluate import evaluate
+from redenvelope.finite.induction import backward_induction
+from redenvelope.learning.learned import LearnedPolicy, LearnedPrice, RetrainedPrice
+from redenvelope.learning.settings import LearningSettings
+from redenvelope.learning.soft_q import SoftQ
+from redenvelope.log.encoding import Encoder
+from redenvelope.log.layout import StateLayout
+from redenvelope.log.read import log_from_frame
+from redenvelope.models.examples import Examples
+from redenvelope.models.fit import fit_neural
+from redenvelope.models.tabular import fit_tabular
+from redenvelope.policies.policy import Policy
+from redenvelope.simulate.envelopes import EnvelopeCampaign
+from redenvelope.simulate.two_step import two_step
+
+BATCH, UNITS, FEATURES, ACTIONS, STEPS = 256, 256, 20, 10, 2
+LEAST_SPEED, LEAST_SAVING, LEAST_SHARE, MOST_LOSS = 3.0, 8.0, 0.80, 0.02
+TWO_STEP_USERS, TWO_STEP_BUDGET = 20_000, 2.9295
+PEER_PACKAGES = ("torch==2.13.0", "d3rlpy")  # torch first, so that the peer finds it and fetches no other build
+FOLDER = Path(__file__).parent
+
+
+def start_again_on_one_core() -> None:
+    """All sides must have one thread, and libraries ask how many they may have when they are loaded."""
+    if os.environ.get("OPENBLAS_NUM_THREADS") == "1":
+        return
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def peer_python(given: str | None) -> str:
+    """The Python of an environment with d3rlpy, made on first use."""
+    if given:
+        return given
+    home = Path(tempfile.gettempdir()) / "redenvelope-peers" / "d3rlpy"
+    python = home / "bin" / "python"
+    if not python.exists():
+        venv.create(home, with_pip=True)
+        for package in PEER_PACKAGES:
+            subprocess.run([python, "-m", "pip", "install", "-q", package], check=True)
+    return str(python)
+
+
+def random_examples(users: int) -> Examples:
+    """A log of noise, as wide as the peer's: the step's column is one of the features."""
+    generator, rows = np.random.default_rng(0), users * STEPS
+    states = generator.normal(size=(rows, FEATURES)).astype(np.float32)
+    states[:, 0] = np.tile(np.arange(STEPS), users)
+    continues = np.ones(rows, dtype=bool)
+    continues[STEPS - 1 :: STEPS] = False
+    return Examples(
+        states=states,
+        action=generator.integers(0, ACTIONS, rows).astype(np.int32),
+        reward=generator.normal(size=rows),
+        cost=generator.random(rows),
+        propensity=np.full(rows, 1 / ACTIONS),
+        continues=continues,
+        starts=np.arange(users + 1) * STEPS,
+        layout=StateLayout((), 0, FEATURES - 1, 0, (), step_change=1.0),
+        actions=ACTIONS,
+        campaign_steps=STEPS,
+    )
+
+
+def run_speed(options: argparse.Namespace) -> bool:
+    """Ours and the peer's, in turns; processor time, which on one core is wall time without the others'."""
+    plain = LearningSettings()
+    settings = replace(
+        plain,
+        hidden=(UNITS, UNITS),
+        advantage_rank=None,
+        structure="independent",
+        future=replace(plain.future, batch_rows=BATCH, patience=99),
+        immediate=replace(plain.immediate, batch_rows=BATCH, epochs_least=1, epochs_most=1),
+    )
+    learner = SoftQ.prepare(random_examples(20_000), settings)
+    rows, _ = learner.folds.sizes(np.arange(0, 20_000 * STEPS, STEPS))
+    epochs = learner.learn([0.5]).report.epochs[0]  # compiles as well
+    updates = settings.folds * epochs * (rows // BATCH)
+    ours, theirs = [], []
+    arguments = [str(number) for number in (options.peer_steps, BATCH, UNITS, FEATURES, ACTIONS, 20_000, STEPS)]
+    command = [peer_python(options.peer), str(FOLDER / "peers" / "d3rlpy_steps.py"), *arguments]
+    for _ in range(options.rounds):
+        start = time.process_time()
+        learner.learn([0.5])
+        ours.append(updates / (time.process_time() - start))
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        theirs.append(json.loads(done.stdout.splitlines()[-1])["steps_a_second"])
+    ratio = max(ours) / max(theirs)
+    print(
+        f"speed: {max(ours):.0f} updates a second (targets, sampling and held-out checks included) against "
+        f"{max(theirs):.0f} of d3rlpy's DoubleDQN: {ratio:.1f} times (bar: {LEAST_SPEED})",
+        flush=True,
+    )
+    return ratio >= LEAST_SPEED
+
+
+def search(price: LearnedPrice | RetrainedPrice, budget: float) -> DualSolution:
+    return solve_dual(price, budget, Bisection())
+
+
+def run_prices(options: argparse.Namespace) -> bool:
+    """Everything counts, compilation too: from the log's rows to the price of the budget."""
+    campaign = EnvelopeCampaign(population=options.population)
+    _, examples = read_campaign(campaign, options.users, seed=0)
+    first = examples.states[examples.starts[:-1]]
+    budget = 0.5 * float(np.add.reduceat(examples.cost, examples.starts[:-1]).mean())
+    seconds = {}
+    for name in ("all", "each"):
+        jax.clear_caches()
+        start = time.process_time()
+        learner = SoftQ.prepare(examples)
+        if name == "all":
+            price: LearnedPrice | RetrainedPrice = LearnedPrice(learner.learn_all(), first)
+        else:
+            price = RetrainedPrice(learner, first)
+        found = search(price, budget)
+        seconds[name] = time.process_time() - start
+        print(
+            f"prices: {name:<5}{seconds[name]:8.1f} s, {found.passes} passes, dual {found.dual:.4f}, "
+            f"reward by its own account {found.reward:.4f}",
+            flush=True,
+        )
+    # What the search would take with nothing shared between prices: every one learned from its first row.
+    start = time.process_time()
+    SoftQ.prepare(examples).learn([0.1])
+    cold = (found.passes + 1) * (time.process_time() - start)
+    saving = seconds["each"] / seconds["all"]
+    print(
+        f"prices: once for all is {saving:.1f} times faster than each price from its neighbour (bar: {LEAST_SAVING}), "
+        f"and {cold / seconds['all']:.0f} times faster than each price from nothing",
+        flush=True,
+    )
+    return saving >= LEAST_SAVING
+
+
+def mixed(solution: DualSolution) -> list[tuple[float, float]]:
+    """The duals of a solution's plans and the share of users of each."""
+    mixture = solution.mixture
+    if mixture is None:
+        return [(solution.dual, 1.0)]
+    return [(mixture.low_dual, mixture.low_share), (mixture.high_dual, 1 - mixture.low_share)]
+
+
+def run_two_step(options: argparse.Namespace) -> bool:
+    campaign = two_step()
+    problem = campaign.problem
+    worst = 0.0
+    losses: dict[str, list[float]] = {"all": [], "near": [], "each": []}
+    for seed in range(options.seeds):
+        log = log_from_frame(campaign.log(TWO_STEP_USERS, seed))
+        encoder = Encoder.fit(log)
+        examples = Examples.from_log(log, encoder)
+        first = examples.states[log.starts[:-1]]
+        model = fit_tabular(examples)
+        duals = np.append(np.linspace(0.0, 3.0, 301), np.inf)
+        plans = backward_induction(model.problem, duals)
+
+        def answer(policy: Policy, frame: pl.DataFrame, encoder: Encoder = encoder) -> NDArray[np.float64]:
+            return policy.probabilities(encoder.encode_frame(frame)[0], 2 - frame["step"].to_numpy())
+
+        truths = []
+        for place in range(len(duals)):
+            table = np.full((2, problem.states, problem.actions), 1 / problem.actions)
+            for step, met in enumerate(([0], range(1, problem.states))):
+                frame = pl.DataFrame({"step": [step] * len(met), "state": [f"s{row}" for row in met]})
+                table[step, list(met)] = plans.probabilities[place, step, model.index(encoder.encode_frame(frame)[0])]
+            truths.append(evaluate(problem, table))
+        planned = np.array(truths)[np.argsort([truth.cost for truth in truths])]
+        learner = SoftQ.prepare(examples, seed=seed)
+        for name in losses:
+            price: LearnedPrice | RetrainedPrice = RetrainedPrice(learner, first)
+            if name != "each":
+                price = LearnedPrice(learner.learn_all(), first)
+            if name == "near":
+                price = LearnedPrice(learner.learn_near(price.values, search(price, TWO_STEP_BUDGET).dual), first)
+            cost = reward = 0.0
+            for dual, share in mixed(search(price, TWO_STEP_BUDGET)):
+                policy = price.policy(dual) if isinstance(price, RetrainedPrice) else LearnedPolicy(price.values, dual)
+                truth = campaign.value(lambda frame, policy=policy: answer(policy, frame))
+                cost, reward = cost + share * truth.cost, reward + share * truth.reward
+            loss = 1 - reward / float(np.interp(cost, planned[:, 0], planned[:, 1]))
+            losses[name].append(loss)
+            print(
+                f"two-step: seed {seed} {name:<5} true cost {cost:.4f}, reward {reward:.4f}, loss {loss:.2%}",
+                flush=True,
+            )
+    for name, found in losses.items():
+        worst = max(worst, float(np.mean(found)))
+        print(f"two-step: once for {name}: {interval(found)} less than planning at equal true cost (bar: {MOST_LOSS})")
+    return worst <= MOST_LOSS
+
+
+def run_envelopes(options: argparse.Namespace) -> bool:
+    stage = Stage(EnvelopeCampaign(population=options.population))
+    steps_left = stage.campaign.steps - stage.questions["step"].to_numpy()
+    shares: dict[str, list[NDArray[np.float64]]] = {}
+    for seed in range(options.envelope_seeds):
+        encoder, examples = read_campaign(stage.campaign, options.users, seed)
+        states, _ = encoder.encode_frame(stage.questions)
+        learner = SoftQ.prepare(examples, seed=seed)
+        values = {"learned, all prices": learner.learn_all()}
+        values["learned, 24 prices together"] = learner.learn(stage.duals)
+        found = {name: known.worth(states, steps_left, stage.duals).probabilities for name, known in values.items()}
+        if options.each:
+            each = RetrainedPrice(learner, states[:1])
+            rungs = [each.policy(float(dual)).probabilities(states, steps_left) for dual in stage.duals]
+            found["learned, each price"] = np.stack(rungs, axis=1)
+        if options.planned:
+            fit = fit_neural(examples, seed=seed)
+            found["planned"] = planned_answers(stage, encoder, fit, stage.campaign.steps, 0.0)
+            found["bandit"] = planned_answers(stage, encoder, fit, 1, 0.0)
+        for name, answers in found.items():
+            share = stage.share(stage.earn(answers))
+            shares.setdefault(name, []).append(share)
+            print(f"envelopes: {options.users:,} users, seed {seed}, {name:<28}{np.round(share, 3)}", flush=True)
+    for name, rows in shares.items():
+        columns = "  ".join(interval([float(row[place]) for row in rows]) for place in range(3))
+        print(f"envelopes: {name:<28}{columns}")
+    return bool(np.mean(shares["learned, all prices"], axis=0).min() >= LEAST_SHARE)
+
+
+SECTIONS = {"speed": run_speed, "prices": run_prices, "two-step": run_two_step, "envelopes": run_envelopes}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", default=list(SECTIONS), help=f"among {', '.join(SECTIONS)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, one seed")
+    parser.add_argument("--users", type=int, default=80_000, help="logged users of the envelopes campaign")
+    parser.add_argument("--population", type=int, default=300, help="users on whom the truth is taken")
+    parser.add_argument("--seeds", type=int, default=10, help="logs of the two-step problem")
+    parser.add_argument("--envelope-seeds", type=int, default=3)
+    parser.add_argument("--each", action="store_true", help="envelopes: also learn each price on its own")
+    parser.add_argument("--no-planned", dest="planned", action="store_false", help="envelopes: leave planning out")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of the race")
+    parser.add_argument("--peer-steps", type=int, default=500)
+    parser.add_argument("--peer", help="Python of an environment that has d3rlpy; made if not given")
+    options = parser.parse_args()
+    if options.quick:
+        options.users, options.seeds, options.envelope_seeds, options.rounds = 5_000, 1, 1, 1
+        options.sections = [name for name in options.sections if name != "speed" or options.peer]
+    start_again_on_one_core()
+    missed = [name for name in options.sections if not SECTIONS[name](options)]
+    if missed and not options.quick:
+        sys.exit(f"below the bar: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Fitted iterations from the last step to the first: each step's values are a plain regression on the next's.
+
+A campaign ends, so that Q-learning needs no fixed point: the network of a step learns from the finished
+network of the next, which therefore is its target network. Nothing chases its own estimates, errors are not
+fed back, and one pass over the steps does what a network with the step as input needs as many sweeps for as
+there are steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.learning.folds import UserFolds, gather, stack
+from redenvelope.learning.networks import ValueNetwork, aim_at, future_loss, new_value_networks
+from redenvelope.learning.settings import LearningSettings, StageProgress
+from redenvelope.models.examples import Examples
+from redenvelope.models.training import Training, train
+
+__all__ = ["Futures", "NextValues", "fit_backward"]
+
+NextValues = Callable[[ValueNetwork | None, int, NDArray[np.int64]], NDArray[np.float32]]
+"""(networks of a step, the step, rows of the log at that step) -> values of their states [rows, heads, components].
+
+The networks have a leading axis [1, folds]; they are None at the last step.
+"""
+
+# Losses are relative to targets of variance one: a constant has 0.5, and nothing sane is so much worse.
+_DIVERGED_LOSS = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Futures:
+    """The networks of all steps but the last, and how each was learned."""
+
+    networks: ValueNetwork | None
+    """Every array with leading axes [steps - 1, folds]; None in a campaign of one step."""
+    bellman_error: NDArray[np.float64]
+    """[steps - 1], see LearningReport."""
+    epochs: tuple[int, ...]
+    """[steps - 1]"""
+
+
+def fit_backward(
+    examples: Examples,
+    folds: UserFolds,
+    next_values: NextValues,
+    heads: int,
+    components: int,
+    settings: LearningSettings,
+    seed: int,
+    warm: ValueNetwork | None = None,
+    progress: StageProgress | None = None,
+) -> Futures:
+    """Learn what follows an action at every step but the last.
+
+    `warm` [steps - 1, folds] are networks for the same heads to start from; without, a step starts from the
+    step after it. A user's last row is followed by nothing; a row whose successor is missing from the log
+    (a gap) teaches nothing.
+    """
+    stages = folds.steps - 1
+    teaches = examples.continues | examples.is_last
+    sizes = folds.sizes(np.flatnonzero(teaches & (folds.step < stages)))
+    networks = new_value_networks(
+        examples.layout, examples.actions, heads, components, settings.hidden, settings.advantage_rank,
+        folds.count, seed,
+    )  # fmt: skip
+    found: list[ValueNetwork] = []
+    errors, epochs = [], []
+    for stage in reversed(range(stages)):
+        rows = np.flatnonzero(teaches & (folds.step == stage))
+        target = np.zeros((len(rows), heads, components), np.float32)
+        followed = examples.continues[rows]
+        following = stack(found[-1:]) if found else None
+        target[followed] = settings.discount * next_values(following, stage + 1, rows[followed] + 1)
+        start = networks if warm is None else _at(warm, stage)
+        training, held_out = folds.split(rows, f"step {stage + 1} of the campaign", sizes)
+        result = train(
+            {"future": aim_at(start, target[folds.fold[rows] >= 0])},
+            None,
+            future_loss,
+            _always(gather(examples, training, target[np.searchsorted(rows, training)])),
+            len(training),
+            gather(examples, held_out, target[np.searchsorted(rows, held_out)]),
+            settings.future,
+            [(seed, 1 + stage, fold) for fold in range(folds.count)],
+        )
+        _require_sane(result, stage)
+        networks = result.networks["future"]
+        found.append(networks)
+        errors.append(float(np.sqrt(2 * np.mean(result.best["future"]))))
+        epochs.append(result.epochs)
+        if progress is not None:
+            progress(1 + len(found), 1 + stages)
+    stacked = stack(found[::-1]) if found else None
+    return Futures(stacked, np.array(errors[::-1]), tuple(epochs[::-1]))
+
+
+def _at(networks: ValueNetwork, stage: int) -> ValueNetwork:
+    chosen: ValueNetwork = jax.tree.map(lambda array: np.asarray(array)[stage], networks)
+    return chosen
+
+
+def _require_sane(training: Training, stage: int) -> None:
+    """Raise ModelError when the held-out Bellman error ran away instead of settling."""
+    last = np.asarray(training.held_out["future"][-1])
+    if np.isfinite(last).all() and (last < _DIVERGED_LOSS).all():
+        return
+    raise ModelError(
+        f"learning diverged at step {stage + 1} of the campaign: after {training.epochs} epoch(s) the held-out "
+        f"Bellman error is {np.sqrt(2 * np.max(last)):.3g} standard deviations of what was to be learned; lower the "
+        "learning rate, or check the log for extreme rewards or costs"
+    )
+
+
+def _always(chunk: Any) -> Any:
+    """A source that gives the same rows at every epoch."""
+    return lambda epoch: [chunk]

@@ -1,0 +1,88 @@
+"""Fitted Q evaluation: reward and cost to go of given policies, learned from the log without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.errors import UsageError
+from redenvelope.learning.backward import Futures, fit_backward
+from redenvelope.learning.immediate import Immediate
+from redenvelope.learning.networks import ValueNetwork
+from redenvelope.learning.soft_q import SoftQ
+from redenvelope.learning.values import checked_steps_left, in_blocks, stage_values
+from redenvelope.log.layout import StateLayout
+from redenvelope.models.examples import require_states
+from redenvelope.policies.policy import Policy
+
+__all__ = ["PolicyValues", "evaluate_policies"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyValues:
+    """Reward and cost of every action, and of a policy ever after."""
+
+    immediate: Immediate
+    futures: Futures
+    policies: int
+    """Number of policies."""
+    steps: int
+    """Steps of the campaign."""
+    layout: StateLayout
+
+    def to_go(self, states: ArrayLike, steps_left: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Reward and cost to go of every first action under each policy, [n, policies, actions] each."""
+        rows = np.asarray(states, dtype=np.float32)
+        require_states(rows, self.layout)
+        left = checked_steps_left(steps_left, len(rows), self.steps)
+        result = np.empty((len(rows), self.policies, 2, self.immediate.actions))
+        for steps in np.unique(left):
+            place = jnp.asarray(self.steps - steps, jnp.int32)
+
+            def block(chunk: Any, place: jax.Array = place) -> jax.Array:
+                return _values(self.immediate, self.futures.networks, place, self.policies, chunk)
+
+            alike = np.flatnonzero(left == steps)
+            result[alike] = in_blocks(block, self.policies * 2 * self.immediate.actions, rows[alike])
+        return result[:, :, 0], result[:, :, 1]
+
+
+def evaluate_policies(learner: SoftQ, policies: Sequence[Policy]) -> PolicyValues:
+    """Learn the values of policies from the learner's log, all in one training.
+
+    Nothing is maximised, so that there is nothing to guard and no bias to undo: the folds are averaged.
+    """
+    examples, steps = learner.examples, learner.examples.campaign_steps
+    if not policies or any(policy.actions != examples.actions for policy in policies):
+        raise UsageError(f"give at least one policy, each over the log's {examples.actions} actions")
+
+    def next_values(futures: ValueNetwork | None, stage: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        states, mask = examples.states[rows], learner.eligible[rows]
+        chosen = np.stack([policy.probabilities(states, steps - stage, mask) for policy in policies], axis=1)
+
+        def block(chunk: Any, probabilities: Any) -> jax.Array:
+            values = _values(learner.immediate, futures, jnp.asarray(0), len(policies), chunk)
+            return jnp.einsum("npca,npa->npc", values, probabilities)
+
+        numbers = len(policies) * 2 * examples.actions
+        return np.asarray(in_blocks(block, numbers, states, chosen.astype(np.float32)))
+
+    futures = fit_backward(examples, learner.folds, next_values, len(policies), 2, learner.settings, learner.seed)
+    return PolicyValues(learner.immediate, futures, len(policies), steps, examples.layout)
+
+
+@eqx.filter_jit
+def _values(
+    immediate: Immediate, futures: ValueNetwork | None, stage: jax.Array, policies: int, states: jax.Array
+) -> jax.Array:
+    """Mean over folds of the values, [n, policies, 2, actions]; `futures` has leading axes [steps, folds]."""
+    return stage_values(immediate, futures, stage, policies, 2, states).mean(axis=0)

@@ -1,0 +1,158 @@
+"""What needs no price: the outcomes of a step, and how often the logger takes an action in a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.learning.folds import UserFolds, gather, pick, slots, stack
+from redenvelope.learning.settings import LearningSettings
+from redenvelope.models.examples import Examples, Rows
+from redenvelope.models.outcome import OutcomeNetwork
+from redenvelope.models.selection import allowed_structures, falls
+from redenvelope.models.targets import (
+    CostTarget,
+    RewardTarget,
+    cost_target,
+    reward_target,
+    starting_scores,
+    taught,
+)
+from redenvelope.models.training import train
+from redenvelope.models.wide_deep import WideDeep
+
+__all__ = ["Immediate", "learn_immediate"]
+
+
+class Folded(eqx.Module):
+    """A network and the fold that it learns from."""
+
+    network: Any
+    slot: jax.Array
+    """One-hot, [folds]; not learned."""
+
+
+class Immediate(eqx.Module):
+    """Reward and cost of a step, and the logger's habits. Learned once, whatever the price."""
+
+    outcome: Folded
+    """Arrays with a leading axis [folds]."""
+    behaviour: Folded
+    """Arrays with a leading axis [folds]."""
+    rewarding: RewardTarget
+    costing: CostTarget
+    actions: int = eqx.field(static=True)
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
+        """Mean reward and cost of every action by every fold: [n, width] -> [folds, n, 2, actions]."""
+
+        def one(folded: Folded) -> jax.Array:
+            reward_scores, cost_scores = folded.network(states)
+            rewards = self.rewarding.mean(reward_scores)
+            return jnp.stack([rewards, self.costing.mean(cost_scores, rewards)], axis=1)
+
+        return jax.vmap(one)(self.outcome)
+
+    def chances(self, states: jax.Array) -> jax.Array:
+        """Probability with which the logger takes each action, mean over folds: [n, width] -> [n, actions]."""
+        chances = jax.vmap(lambda folded: jax.nn.softmax(folded.network(states)))(self.behaviour)
+        return chances.mean(axis=0)
+
+
+def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSettings, seed: int) -> Immediate:
+    """Learn the outcomes of a step and the logger's habits from all rows of a log.
+
+    Kept apart from what follows, because the noise of a step's own reward and cost need not be learned anew
+    at every price, and because rows of all steps teach it together, in their own terms (a chance, an amount).
+    """
+    training, held_out = folds.split(np.arange(len(examples)), "anything")
+    rows = np.unique(training)
+    reward, cost, action = examples.reward[rows], examples.cost[rows], examples.action[rows]
+    rewarding: RewardTarget = reward_target(reward)
+    costing: CostTarget = cost_target(cost, reward, action, examples.actions)
+    propensity = examples.propensity[rows]
+    structures = tuple(
+        settings.structure or _structure(target, value, reward, action, propensity)
+        for target, value in ((rewarding, reward), (costing, cost))
+    )
+    networks = []
+    for fold in range(folds.count):
+        generator = np.random.default_rng([seed, 0, fold])
+        outcome = OutcomeNetwork(
+            examples.layout, examples.actions, settings.hidden, (structures[0], structures[1]), generator
+        )
+        # The guard only asks what is rare: one hidden layer tells.
+        behaviour = WideDeep(examples.layout, settings.hidden[-1:], examples.actions, generator)
+        networks.append(
+            {"outcome": _started(outcome, examples, training[:, fold], rewarding, costing), "behaviour": behaviour}
+        )
+    stacked = stack(networks)
+    result = train(
+        {part: Folded(stacked[part], jnp.asarray(slots(folds.count))) for part in stacked},
+        (rewarding, costing),
+        immediate_loss,
+        _always(gather(examples, training)),
+        len(training),
+        gather(examples, held_out),
+        settings.immediate,
+        [(seed, 0, fold) for fold in range(folds.count)],
+    )
+    if not np.isfinite([losses[-1] for losses in result.held_out.values()]).all():
+        raise ModelError(
+            "learning the outcomes of a step diverged: the held-out loss is not a number any more; lower "
+            "the learning rate, or check the log for extreme rewards or costs"
+        )
+    parts = result.networks
+    return Immediate(parts["outcome"], parts["behaviour"], rewarding, costing, examples.actions)
+
+
+def immediate_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Array]:
+    """Mean losses of one fold's outcome and behaviour networks on FoldedRows, as training takes it."""
+    rewarding, costing = constants
+    slot = networks["outcome"].slot
+    states, action, reward, cost = (pick(column, slot) for column in rows[:4])
+    own = Rows(states, action, reward, cost, next_tail=states, continues=reward)
+    reward_loss, cost_loss = networks["outcome"].network.losses(own, rewarding, costing)
+    scores = networks["behaviour"].network(states)
+    taken = (scores * jax.nn.one_hot(action, scores.shape[1])).sum(axis=1)
+    habit_loss = jax.scipy.special.logsumexp(scores, axis=1) - taken
+    return {"outcome": reward_loss.mean() + cost_loss.mean(), "behaviour": habit_loss.mean()}
+
+
+def _started(
+    network: OutcomeNetwork,
+    examples: Examples,
+    rows: NDArray[np.int64],
+    rewarding: RewardTarget,
+    costing: CostTarget,
+) -> OutcomeNetwork:
+    """The network, starting from the means of its own fold's rows [any]: folds must know nothing of each other."""
+    reward, cost, action = examples.reward[rows], examples.cost[rows], examples.action[rows]
+    return network.start(
+        starting_scores(rewarding, reward, reward, action, examples.actions),
+        starting_scores(costing, cost, reward, action, examples.actions),
+    )
+
+
+def _structure(
+    target: RewardTarget | CostTarget,
+    value: NDArray[np.float64],
+    reward: NDArray[np.float64],
+    action: NDArray[np.int32],
+    propensity: NDArray[np.float64],
+) -> str:
+    """The structure that says most about the response among those that the log does not contradict."""
+    teaches, lesson = taught(target, value, reward, action)
+    actions = int(action.max()) + 1
+    return allowed_structures(falls(lesson[teaches], action[teaches], propensity[teaches], actions))[0]
+
+
+def _always(chunk: Any) -> Any:
+    """A source that gives the same rows at every epoch."""
+    return lambda epoch: [chunk]

@@ -1,0 +1,82 @@
+"""What to learn with, and what learning has to tell about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import UsageError
+from redenvelope.models.training import TrainingSettings
+
+__all__ = ["LearningReport", "LearningSettings", "StageProgress"]
+
+StageProgress = Callable[[int, int], None]
+"""Told (fits done, fits in all): the immediate outcomes are the first fit, then one a step but the last."""
+
+
+def _future_training() -> TrainingSettings:
+    return TrainingSettings(
+        learning_rate=3e-3, weight_decay=1e-2, batch_rows=512, steps=400, epochs_least=3, epochs_most=20, patience=3
+    )
+
+
+def _immediate_training() -> TrainingSettings:
+    return TrainingSettings(batch_rows=1_024, steps=1_000, epochs_least=4, epochs_most=20, patience=4)
+
+
+@dataclass(frozen=True)
+class LearningSettings:
+    """How values are learned; the defaults suit a campaign of ten steps and 20,000 to 100,000 users."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of every network."""
+    advantage_rank: int | None = 3
+    """Curves over the actions that the dueling advantages are made of; None gives every action its own."""
+    structure: str | None = None
+    """How the actions share strength in the immediate outcomes; None asks the log (see models.selection)."""
+    folds: int = 2
+    """Parts of the users, each with networks of its own: one chooses the next action, another says what it is
+    worth, so that what flattered a choice does not flatter its value. 1 is the plain, flattered estimate."""
+    held_out_share: float = 0.1
+    """Share of the users on whom the Bellman error decides when to stop."""
+    least_chance: float = 0.005
+    """The guard: an action that the logger is estimated to give in a state with less than this probability
+    is neither planned with nor chosen there. 0 lets everything through."""
+    discount: float = 1.0
+    immediate: TrainingSettings = field(default_factory=_immediate_training)
+    """Training of the immediate outcomes."""
+    future: TrainingSettings = field(default_factory=_future_training)
+    """Training of what follows, once for each step but the last."""
+
+    def __post_init__(self) -> None:
+        if self.folds < 1:
+            raise UsageError(f"folds must be at least 1, not {self.folds}")
+        if not 0 <= self.least_chance < 1:
+            raise UsageError(f"least_chance must be a probability below 1, not {self.least_chance}")
+        if not 0 < self.discount <= 1:
+            raise UsageError(f"discount must be above 0 and at most 1, not {self.discount}")
+
+
+@dataclass(frozen=True, eq=False)
+class LearningReport:
+    """How learning went."""
+
+    bellman_error: NDArray[np.float64]
+    """Root mean square of the held-out Bellman error of what follows an action, in units of the target's own
+    standard deviation (1 is no better than a constant), [steps - 1]: of the first step first."""
+    epochs: tuple[int, ...]
+    """Epochs run for each step but the last."""
+    excluded: NDArray[np.float64]
+    """Share of the rows in which the guard rules an action out, [actions]."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the guard did, in words."""
+        return tuple(
+            f"action {action} is too rare in the log to be valued in {share:.1%} of the rows, and left out there"
+            for action, share in enumerate(self.excluded)
+            if share > 0
+        )

@@ -1,0 +1,182 @@
+"""Soft Q-learning from a log: values at one price, at several at once, or at all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.errors import UsageError
+from redenvelope.learning.backward import fit_backward
+from redenvelope.learning.decide import double_value, supported
+from redenvelope.learning.folds import UserFolds, new_folds
+from redenvelope.learning.immediate import Immediate, learn_immediate
+from redenvelope.learning.networks import ValueNetwork
+from redenvelope.learning.settings import LearningReport, LearningSettings, StageProgress
+from redenvelope.learning.values import (
+    LearnedValues,
+    checked_eligible,
+    in_blocks,
+    scaled_dual,
+    stage_values,
+    unscaled_dual,
+)
+from redenvelope.models.examples import Examples
+
+__all__ = ["SoftQ", "all_prices", "near_prices"]
+
+_KNOTS = 13
+
+
+@dataclass(frozen=True, eq=False)
+class SoftQ:
+    """A log made ready for learning at any price: its immediate outcomes are learned, its users dealt."""
+
+    examples: Examples
+    immediate: Immediate
+    folds: UserFolds
+    settings: LearningSettings
+    seed: int
+    eligible: NDArray[np.bool_]
+    """[rows, actions]"""
+    excluded: NDArray[np.float64]
+    """Share of the rows in which the guard rules an action out, [actions]."""
+
+    @classmethod
+    def prepare(
+        cls,
+        examples: Examples,
+        settings: LearningSettings | None = None,
+        seed: int = 0,
+        eligible: ArrayLike | None = None,
+        progress: StageProgress | None = None,
+    ) -> SoftQ:
+        """Learn what needs no price. `eligible` [rows, actions] says what each row's user might have got."""
+        settings = settings or LearningSettings()
+        mask = checked_eligible(eligible, len(examples), examples.actions)
+        folds = new_folds(examples, settings.folds, settings.held_out_share, seed)
+        immediate = learn_immediate(examples, folds, settings, seed)
+        if progress is not None:
+            progress(1, examples.campaign_steps)
+        excluded = in_blocks(
+            lambda states: _too_rare(immediate, states, settings.least_chance), examples.actions, examples.states
+        ).mean(axis=0, dtype=np.float64)
+        return cls(examples, immediate, folds, settings, seed, mask, excluded)
+
+    @property
+    def unit(self) -> float:
+        """The dual at which a mean reward is worth a mean cost: it sets the scale of duals."""
+        reward = float(np.abs(self.examples.reward).mean())
+        cost = float(np.abs(self.examples.cost).mean())
+        return reward / cost if reward > 0 and cost > 0 else 1.0
+
+    def learn(
+        self,
+        duals: ArrayLike,
+        temperature: float = 0.0,
+        warm: LearnedValues | None = None,
+        progress: StageProgress | None = None,
+    ) -> LearnedValues:
+        """Learn the values at duals [duals], all at once: they share a network, and every row teaches them all.
+
+        `warm` are values for as many duals to start from, such as those of a neighbouring price.
+        """
+        prices = np.unique(np.atleast_1d(np.asarray(duals, dtype=np.float64)))
+        if not len(prices) or not (prices >= 0).all():
+            raise UsageError("duals must be a list of numbers of at least 0 (infinity plans on cost alone)")
+        if not (np.isfinite(temperature) and temperature >= 0):
+            raise UsageError(f"temperature must be zero or a positive number, not {temperature}")
+        components = 3 if temperature > 0 else 2
+        if warm is not None and (len(warm.duals), warm.components) != (len(prices), components):
+            raise UsageError("a warm start needs values of as many duals, with a temperature or without alike")
+        asked = jnp.asarray(prices, jnp.float32)
+        constants = jnp.asarray([temperature, self.settings.least_chance], jnp.float32)
+
+        def next_values(futures: ValueNetwork | None, stage: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+            def block(states: Any, mask: Any) -> jax.Array:
+                return _values(self.immediate, futures, asked, constants, components, states, mask)
+
+            numbers = len(prices) * components * self.examples.actions
+            return np.asarray(in_blocks(block, numbers, self.examples.states[rows], self.eligible[rows]))
+
+        futures = fit_backward(
+            self.examples,
+            self.folds,
+            next_values,
+            len(prices),
+            components,
+            self.settings,
+            self.seed,
+            None if warm is None else warm.futures,
+            progress,
+        )
+        return LearnedValues(
+            immediate=self.immediate,
+            futures=futures.networks,
+            duals=prices,
+            temperature=temperature,
+            unit=self.unit,
+            steps=self.examples.campaign_steps,
+            layout=self.examples.layout,
+            least_chance=self.settings.least_chance,
+            report=LearningReport(futures.bellman_error, futures.epochs, self.excluded),
+        )
+
+    def learn_all(
+        self, temperature: float = 0.0, knots: int = _KNOTS, progress: StageProgress | None = None
+    ) -> LearnedValues:
+        """Learn the values at all prices in one training: between the knots they are interpolated.
+
+        Where many users switch at the same price, as in very small worlds, the cost that is believed between
+        two knots may be off, because one knot's policy has switched and the other's has not: `learn_near`.
+        """
+        return self.learn(all_prices(self.unit, knots), temperature, progress=progress)
+
+    def learn_near(
+        self, values: LearnedValues, dual: float, knots: int = _KNOTS, progress: StageProgress | None = None
+    ) -> LearnedValues:
+        """Learn once more, with the knots close to a dual that a search found; 0 and infinity stay."""
+        return self.learn(near_prices(values.duals, dual, self.unit, knots), values.temperature, progress=progress)
+
+
+def all_prices(unit: float, knots: int = _KNOTS) -> NDArray[np.float64]:
+    """Duals from 0 to infinity, [knots], evenly spread on the scale of `scaled_dual`."""
+    if knots < 2:
+        raise UsageError(f"all prices need at least 2 knots, not {knots}")
+    return unscaled_dual(np.linspace(0.0, 1.0, knots), unit)
+
+
+def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int = _KNOTS) -> NDArray[np.float64]:
+    """At most `knots` duals, spread evenly between the two of `duals` [any] around a dual, with 0 and infinity."""
+    if knots < 4:
+        raise UsageError(f"prices around a dual need at least 4 knots, not {knots}")
+    place = int(np.clip(np.searchsorted(duals, dual), 1, len(duals) - 1))
+    low, high = scaled_dual(duals[place - 1 : place + 1], unit)
+    spread = np.linspace(low, min(high, 1 - 1e-6), knots - 2)
+    return np.unique(np.concatenate([[0.0], unscaled_dual(spread, unit), [np.inf]]))
+
+
+@eqx.filter_jit
+def _values(
+    immediate: Immediate,
+    futures: ValueNetwork | None,
+    duals: jax.Array,
+    constants: jax.Array,
+    components: int,
+    states: jax.Array,
+    eligible: jax.Array,
+) -> jax.Array:
+    """Values of next states, [n, duals, components]; `futures` has leading axes [1, folds]."""
+    values = stage_values(immediate, futures, jnp.asarray(0), len(duals), components, states)
+    allowed = supported(immediate.chances(states), eligible, constants[1])
+    return double_value(values, duals, constants[0], allowed)
+
+
+@eqx.filter_jit
+def _too_rare(immediate: Immediate, states: jax.Array, least_chance: float) -> jax.Array:
+    return immediate.chances(states) < least_chance

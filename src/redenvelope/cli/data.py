@@ -62,8 +62,6 @@ def demo(
     with StageView(enabled=True) as view:
         plan = fit(read_log(path), budget=budget, settings=FitSettings(seed=seed), progress=view.tell)
         plan.save(out / "plan", {"report.html": render_report(plan).encode()})
-    for sentence in plan.record["audit"]["verdicts"]:
-        console.print(f"  • {sentence}", markup=False)
     show_plan(plan, out / "plan")
     console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")
     console.print(truth_table(plan_truth_rows(campaign, plan.policy.probabilities, budget)))

@@ -53,9 +53,12 @@ class StageView:
 
 
 def show_plan(plan: Plan, folder: Path) -> None:
-    """The certificate in words, the comparison, and where everything is."""
+    """The audit and the certificate in words, the comparison, and where everything is."""
     console = Console(highlight=False)
     certificate = plan.certificate
+    console.print("\n[bold]What the log says[/]")
+    for sentence in plan.record["audit"]["verdicts"]:
+        console.print(f"  • {escape(sentence)}", soft_wrap=True)
     colour = "green" if certificate.status == "certified" else "red"
     console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
     for reason in certificate.reasons:

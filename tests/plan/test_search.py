@@ -87,7 +87,7 @@ def test_a_jump_is_found_and_mixed() -> None:
     mixture = result.solution.mixture
     assert mixture is not None
     assert mixture.low_dual < jump <= mixture.high_dual
-    # Eight further duals three times narrow the gap from 1 to 1/729.
-    assert mixture.high_dual - mixture.low_dual <= 1 / 729 + 1e-9
+    # 63 further duals twice narrow the gap from 1 to 1/4096.
+    assert mixture.high_dual - mixture.low_dual <= 1 / 4096 + 1e-9
     assert mixture.low_share == pytest.approx(2 / 3)
     assert result.target == pytest.approx(3.0)

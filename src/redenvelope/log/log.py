@@ -146,26 +146,19 @@ class Log:
 
     def select(self, chosen: NDArray[np.bool_]) -> Log:
         """The log of some users: chosen [users]."""
+        starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])]).astype(np.int64)
         rows = np.flatnonzero(np.repeat(chosen, self.lengths))
-        lengths = self.lengths[chosen]
-        return replace(
-            self,
-            users=self.users.filter(pl.Series(chosen)),
-            starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            step=self.step[rows],
-            action=self.action[rows],
-            propensity=self.propensity[rows],
-            reward=self.reward[rows],
-            cost=self.cost[rows],
-            features=self.features.rows(rows),
-        )
+        return self._part(self.users.filter(pl.Series(chosen)), starts, rows)
 
     def _slice(self, users: slice) -> Log:
-        rows = slice(int(self.starts[users.start]), int(self.starts[users.stop]))
+        starts = self.starts[users.start : users.stop + 1]
+        return self._part(self.users[users], starts - starts[0], slice(int(starts[0]), int(starts[-1])))
+
+    def _part(self, users: pl.Series, starts: NDArray[np.int64], rows: slice | NDArray[np.int64]) -> Log:
         return replace(
             self,
-            users=self.users[users],
-            starts=self.starts[users.start : users.stop + 1] - self.starts[users.start],
+            users=users,
+            starts=starts,
             step=self.step[rows],
             action=self.action[rows],
             propensity=self.propensity[rows],

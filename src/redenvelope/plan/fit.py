@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,10 @@ FloatArray = NDArray[np.float64]
 Progress = Callable[[str, str], None]
 """Told (stage, key figure in words) when a stage begins (an empty figure) and when it is done."""
 
-_DUALS, _FEW_DUALS = 64, 8  # the planner backs up duals in blocks of these sizes
-_GRID_USERS, _SEARCH_USERS, _TEMPERATURE_USERS = 500, 10_000, 500
+# The planner compiles a program for each depth of a tree and block of duals, which takes longer than running it on a
+# few thousand users: all passes keep to these two blocks.
+_DUALS, _FEW_DUALS = 64, 8
+_SCOUTS, _SEARCH_USERS = 500, 10_000
 _DEEPEST_NODES = 128  # of a user's tree: a horizon with more is worth little and slows every decision down
 _SAMPLE_SEED = 71
 _BOILING = 1e6
@@ -151,34 +154,44 @@ def _horizon(actions: int, steps: int) -> int:
 
 def _temperature(policy: DeployedPolicy, search: Log) -> float:
     """Entropy that costs little reward at the price where half of the most is spent."""
-    sample = _sample(search, _TEMPERATURE_USERS)
-    curve = refined_frontier(_tree_price(policy, sample), _FEW_DUALS)
+    states, left = _first_states(policy, _sample(search, _SCOUTS))
+    curve = refined_frontier(_tree_price(policy, states, left), _FEW_DUALS)
     middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
     dual = middle if np.isfinite(middle) else float(curve.duals[np.isfinite(curve.duals)].max())
-    return suggest_temperature(policy.values(sample, (float(dual),)).q[:, 0])
+    return suggest_temperature(policy.planner.plan(states, left, np.full(_FEW_DUALS, dual)).q[:, 0])
 
 
-def _tree_price(policy: DeployedPolicy, log: Log) -> PriceFunction:
-    """Costs and rewards to the end of the trees at users' first rows: where the duals of interest lie, cheaply."""
-    states, left = _first_states(policy, log)
+def _tree_price(policy: DeployedPolicy, states: NDArray[np.float32], left: NDArray[np.int64]) -> PriceFunction:
+    """Costs and rewards to the end of the trees at some states: where the duals of interest lie, cheaply."""
     planner = policy.planner
 
     def price(duals: FloatArray) -> tuple[FloatArray, FloatArray]:
-        costs, rewards = planner.worth(states, left, duals)
+        values = planner.plan(states, left, duals)
+        costs = (values.probabilities * values.cost_to_go).sum(axis=2, dtype=np.float64)
+        rewards = (values.probabilities * values.reward_to_go).sum(axis=2, dtype=np.float64)
         return costs.mean(axis=0), rewards.mean(axis=0)
 
     return price
 
 
 def _grid(policy: DeployedPolicy, search: Log) -> FloatArray:
-    """Duals where the frontier bends, [at most _DUALS], rising from 0 to infinity."""
-    return np.unique(refined_frontier(_tree_price(policy, _sample(search, _GRID_USERS)), _DUALS).duals)
+    """Duals where the frontier bends, and as many between each two as fill a block: rising from 0 to infinity."""
+    bends = refined_frontier(_tree_price(policy, *_first_states(policy, _sample(search, _SCOUTS))), _FEW_DUALS).duals
+    finite = np.unique(bends[np.isfinite(bends)])
+    if len(finite) < 2:
+        return np.unique(bends)
+    # Even steps within each gap: the planner's time grows with blocks of duals, not with duals.
+    each = (_DUALS - 1) // (len(finite) - 1)
+    gaps = [np.linspace(low, high, each, endpoint=False) for low, high in pairwise(finite)]
+    return np.concatenate([*gaps, finite[-1:], [np.inf]])
 
 
 def _model_frontier(policy: DeployedPolicy, search: Log, duals: FloatArray) -> Frontier:
-    """What the model itself believes of the whole campaign at duals [duals]."""
-    costs, rewards = ModelPrice(policy.planner, *_first_states(policy, _sample(search, _GRID_USERS)))(duals)
-    return Frontier(duals, costs, rewards)
+    """What the model itself believes of the whole campaign: at a few of the duals [duals], straight in between."""
+    places = np.unique(np.linspace(0, len(duals) - 1, _FEW_DUALS).round().astype(int))
+    costs, rewards = ModelPrice(policy.planner, *_first_states(policy, _sample(search, _SCOUTS)))(duals[places])
+    everywhere = np.arange(len(duals))
+    return Frontier(duals, np.interp(everywhere, places, costs), np.interp(everywhere, places, rewards))
 
 
 def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) -> OffPolicyCurve:

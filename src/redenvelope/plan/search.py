@@ -23,7 +23,7 @@ FloatArray = NDArray[np.float64]
 _PASSING_CHANCE = 0.9
 # Neighbouring costs around the budget should differ by no more than this share of it; if they do, further duals are
 # estimated in between, so many times.
-_STEP, _ROUNDS, _FURTHER_DUALS = 0.02, 3, 8
+_STEP, _ROUNDS, _FURTHER_DUALS = 0.02, 2, 63
 
 
 @dataclass(frozen=True, eq=False)

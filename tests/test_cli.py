@@ -13,7 +13,7 @@ PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
 
 def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [*PROGRAM, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=900)
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +142,16 @@ def test_missing_propensities_can_be_estimated_and_are_labelled(envelopes: Path,
 
 
 @pytest.fixture(scope="module")
-def fitted(envelopes: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def two_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("campaign") / "two-step.parquet"
+    assert run("simulate", "two-step", "--users", 2000, "--seed", 1, "--out", path).returncode == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(two_step: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("fit") / "plan"
-    return folder, run("fit", envelopes, "--budget", 6, "--out", folder, "--json", "--horizon", 2)
+    return folder, run("fit", two_step, "--budget", 2.9295, "--out", folder, "--json")
 
 
 def test_fit_writes_a_plan_and_says_whether_it_is_certified(
@@ -157,16 +164,16 @@ def test_fit_writes_a_plan_and_says_whether_it_is_certified(
 
 
 def test_allocate_decides_for_a_table(
-    fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path, tmp_path: Path
+    fitted: tuple[Path, subprocess.CompletedProcess[str]], two_step: Path, tmp_path: Path
 ) -> None:
-    users = pl.read_parquet(envelopes).filter(pl.col("step") == 0).drop("action", "propensity", "reward", "cost")
+    users = pl.read_parquet(two_step).filter(pl.col("step") == 0).drop("action", "propensity", "reward", "cost")
     users.write_parquet(tmp_path / "users.parquet")
     result = run("allocate", fitted[0], tmp_path / "users.parquet", "--out", tmp_path / "decisions.parquet", "--json")
     assert result.returncode == 0, result.stderr
     decisions = pl.read_parquet(tmp_path / "decisions.parquet")
     assert decisions.columns == ["user", "step", "action", "propensity", "expected_reward", "expected_cost"]
     assert json.loads(result.stdout)["decisions"] == len(users) == len(decisions)
-    without = users.drop("habit")
+    without = users.drop("state")
     without.write_parquet(tmp_path / "users.parquet")
     result = run("allocate", fitted[0], tmp_path / "users.parquet", "--out", tmp_path / "again.csv")
     assert result.returncode == 0
@@ -174,18 +181,18 @@ def test_allocate_decides_for_a_table(
 
 
 def test_evaluate_shows_every_estimator_and_verifies_the_certificate(
-    fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path
+    fitted: tuple[Path, subprocess.CompletedProcess[str]], two_step: Path
 ) -> None:
-    result = run("evaluate", fitted[0], envelopes, "--json")
+    result = run("evaluate", fitted[0], two_step, "--json")
     content = json.loads(result.stdout)
     assert content["certificate"]["verified"] is True
     assert len({row["estimator"] for row in content["estimates"]}) >= 9
 
 
 def test_frontier_answers_questions(fitted: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    content = json.loads(run("frontier", fitted[0], "--budget", 6, "--reward", 2.5, "--json").stdout)
-    assert content["at"][0]["budget"] == 6
-    assert content["least_cost"]["reward"] == 2.5
+    content = json.loads(run("frontier", fitted[0], "--budget", 3, "--reward", 4.0, "--json").stdout)
+    assert content["at"][0]["budget"] == 3
+    assert content["least_cost"]["reward"] == 4.0
     assert "one more unit buys" in run("frontier", fitted[0]).stdout
 
 
@@ -213,7 +220,7 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
 
 
 def test_demo_runs_end_to_end(tmp_path: Path) -> None:
-    result = run("demo", "--users", 1500, "--population", 30, "--budget", 6, "--out", tmp_path / "demo")
+    result = run("demo", "--users", 600, "--population", 20, "--budget", 8, "--out", tmp_path / "demo")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "demo" / "plan" / "certificate.json").is_file()
     for word in ("simulate", "fit", "truth", "optimum", "bandit", "uniform", "this plan"):

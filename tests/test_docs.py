@@ -38,7 +38,7 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     # The blocks of a page are one script, run in an empty folder.
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     if blocks:
-        subprocess.run([sys.executable, "-c", "\n".join(blocks)], check=True, cwd=tmp_path, timeout=120)
+        subprocess.run([sys.executable, "-c", "\n".join(blocks)], check=True, cwd=tmp_path, timeout=900)
 
 
 def test_every_test_that_the_documentation_names_exists() -> None:

@@ -8,15 +8,18 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+WITH_PEERS = {"evaluation", "learning"}  # these install other libraries, gigabytes of them, into a cache of their own
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the full sizes; without it each runs with --quick")
+    parser.add_argument("--peers", action="store_true", help=f"also {', '.join(sorted(WITH_PEERS))}")
     parser.add_argument("names", nargs="*", help="only these, e.g. read planning")
     arguments = parser.parse_args()
     scripts = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in ("run", "__init__")]
-    wanted = [path for path in scripts if not arguments.names or path.stem in arguments.names]
+    usual = [path.stem for path in scripts if arguments.peers or path.stem not in WITH_PEERS]
+    wanted = [path for path in scripts if path.stem in (arguments.names or usual)]
     failed = []
     for path in wanted:
         print(f"\n== {path.name} ==", flush=True)

@@ -1,8 +1,10 @@
 import numpy as np
+import polars as pl
 import pytest
 
 from redenvelope.errors import LogError, UsageError
 from redenvelope.log.log import Log
+from redenvelope.log.read import log_from_frame
 from redenvelope.plan.fit import fit
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.settings import FitSettings
@@ -70,6 +72,12 @@ def test_what_makes_no_sense_is_refused(log: Log) -> None:
         fit(log, budget=1.0, target_reward=1.0)
     with pytest.raises(LogError, match="budget_infeasible"):
         fit(log, budget=0.5)
+
+
+def test_a_log_with_gaps_is_refused_before_anything_is_learned(campaign: FiniteCampaign) -> None:
+    frame = campaign.log(300, seed=0).with_columns(step=pl.col("step") * 2)
+    with pytest.raises(UsageError, match="steps of some users are missing"):
+        fit(log_from_frame(frame), budget=BUDGET)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,11 @@ def fit(
     settings = settings or FitSettings()
     if (budget is None) == (target_reward is None):
         raise UsageError("give either a budget (the mean cost a user) or a target reward")
+    if log.has_gaps:
+        raise UsageError(
+            "steps of some users are missing from the log, so no sequence can be weighed and no plan certified; "
+            "bring every step, or number the decisions of each user without gaps (the audit names the rows)"
+        )
     tell = progress or (lambda stage, figure: None)
     tell("audit", "")
     audited = audit_log(log, budget)

@@ -173,11 +173,10 @@ def test_allocate_decides_for_a_table(
     decisions = pl.read_parquet(tmp_path / "decisions.parquet")
     assert decisions.columns == ["user", "step", "action", "propensity", "expected_reward", "expected_cost"]
     assert json.loads(result.stdout)["decisions"] == len(users) == len(decisions)
-    without = users.drop("state")
-    without.write_parquet(tmp_path / "users.parquet")
+    users.with_columns(state=pl.lit("unheard of")).write_parquet(tmp_path / "users.parquet")
     result = run("allocate", fitted[0], tmp_path / "users.parquet", "--out", tmp_path / "again.csv")
     assert result.returncode == 0
-    assert "serving_column_missing" in result.stderr
+    assert "serving_unseen_label" in result.stderr
 
 
 def test_evaluate_shows_every_estimator_and_verifies_the_certificate(
@@ -210,6 +209,7 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
 ) -> None:
     out = ["--out", tmp_path / "plan"]
     assert_refused(run("fit", envelopes, *out), "either a budget")
+    assert_refused(run("fit", envelopes, "--out", envelopes, "--budget", 4), "is not a plan")
     assert_refused(run("fit", envelopes, *out, "--budget-total", 1000), "--audience")
     assert_refused(run("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "auto, planned or bandit")
     assert_refused(run("fit", tmp_path / "none.parquet", *out, "--budget", 4), "no such file")

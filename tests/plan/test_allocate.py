@@ -46,17 +46,19 @@ def test_decisions_joined_with_outcomes_are_a_log(plan: Plan, users: pl.DataFram
 
 
 def test_what_is_odd_about_a_table_is_reported(plan: Plan, users: pl.DataFrame) -> None:
-    _, findings = plan.allocate(users.drop("state"))
-    assert [finding.rule for finding in findings] == ["serving_column_missing"]
     _, findings = plan.allocate(users.with_columns(state=pl.lit("s99")))
     assert [finding.rule for finding in findings] == ["serving_unseen_label"]
 
 
 def test_what_cannot_be_decided_is_refused(plan: Plan, users: pl.DataFrame) -> None:
     with pytest.raises(ModelError, match="row 1: step 7 is not a step"):
-        plan.allocate(users.with_columns(step=pl.lit(7)))
+        plan.allocate(users.filter(step=0).with_columns(step=pl.lit(7)))
     with pytest.raises(UsageError, match="no column 'user'"):
         plan.allocate(users.drop("user"))
+    with pytest.raises(ModelError, match="none of the 1 features"):
+        plan.allocate(users.drop("state"))
+    with pytest.raises(ModelError, match="row 3: 2 row"):
+        plan.allocate(pl.concat([users[:4], users[2:3]]))
     with pytest.raises(ModelError, match="row 1: no user"):
         plan.allocate(users.with_columns(user=pl.lit(None, dtype=pl.Int64)))
 
@@ -86,3 +88,9 @@ def test_bad_files_are_refused(plan: Plan, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.parquet or \.csv"):
         allocate_file(plan, tmp_path / "bad.parquet", tmp_path / "out.xlsx", seed=0)
     assert not (tmp_path / "out.parquet").exists()
+
+
+def test_ids_with_leading_zeros_stay_apart(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_text("user,step,state\n00012,0,s0\n12,0,s0\n", encoding="utf-8")
+    allocate_file(plan, tmp_path / "users.csv", tmp_path / "out.parquet", seed=0)
+    assert pl.read_parquet(tmp_path / "out.parquet")["user"].to_list() == ["00012", "12"]

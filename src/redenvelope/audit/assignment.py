@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from redenvelope.log.assignment import estimate_propensities, fold_of_rows
+from redenvelope.log.assignment import can_estimate, estimate_propensities, fold_of_rows
 from redenvelope.log.log import Log
 from redenvelope.log.split import user_fractions
 
@@ -33,6 +33,8 @@ class AssignmentEvidence:
 
 def assignment_evidence(log: Log) -> AssignmentEvidence:
     """Compare the features' prediction of the action with its plain frequency at each step, cross-fitted."""
+    if not can_estimate(log):
+        return AssignmentEvidence(0.0, float("inf"))
     if len(log.users) > _USERS:
         log = log.select(user_fractions(log.users, _SEED) < _USERS / len(log.users))
     explained = np.log(estimate_propensities(log))

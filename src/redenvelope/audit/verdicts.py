@@ -51,6 +51,8 @@ _CARRY_OVER = {
 
 
 def _carry_over(audit: Audit) -> str:
+    if not audit.carry_over and audit.steps > 1:
+        return "There are too few users to see whether anything carries over from one step to the next."
     if not audit.carry_over:
         return "Nobody has two steps: there is no sequence to plan, a one-step allocation will do."
     shares = ", ".join(f"{effect.outcome} {effect.share:.0%}" for effect in audit.carry_over)

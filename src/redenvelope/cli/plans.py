@@ -53,6 +53,7 @@ def fit(
     """
     from redenvelope.log.read import read_log
     from redenvelope.plan.fit import fit as fit_plan
+    from redenvelope.plan.folder import require_room
     from redenvelope.plan.settings import FitSettings
     from redenvelope.report.page import render_report
     from redenvelope.report.plan_view import StageView, show_plan
@@ -67,6 +68,7 @@ def fit(
         seed=seed,
     )
     wanted = _budget_a_user(budget, budget_total, audience)
+    require_room(out)
     with StageView(enabled=not as_json) as view:
         view.tell("log", "")
         mapping = column_map(log, columns, ignore, campaign)
@@ -95,9 +97,13 @@ def allocate(
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
 
-    summary = allocate_file(Plan.load(plan), users, out, seed)
+    opened = Plan.load(plan)
+    status = opened.certificate.status
+    summary = allocate_file(opened, users, out, seed)
+    if status != "certified":
+        typer.echo(f"warning: this plan's certificate was refused: {opened.certificate.reasons[0]}", err=True)
     if as_json:
-        print_json(summary.as_dict())
+        print_json(summary.as_dict() | {"certificate": status})
         return
     for finding in summary.findings:
         typer.echo(str(finding), err=True)

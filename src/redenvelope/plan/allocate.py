@@ -13,6 +13,7 @@ import polars as pl
 from redenvelope.errors import UsageError
 from redenvelope.log.delimited import read_delimited
 from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.numbers import PLAIN_INTEGER
 from redenvelope.log.tables import ROW
 from redenvelope.plan.plan import Plan
 
@@ -97,8 +98,7 @@ def _parts(users: Path) -> Iterator[pl.DataFrame]:
 
 def _typed(users: pl.Series) -> pl.Series:
     """Ids of a text file as integers where they all are, so that they hash like those of a parquet file."""
-    whole = users.cast(pl.Int64, strict=False)
-    return whole if whole.null_count() == users.null_count() else users
+    return users.cast(pl.Int64) if users.str.contains(PLAIN_INTEGER).all() else users
 
 
 def _join(folder: Path, out: Path) -> None:

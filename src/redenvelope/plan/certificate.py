@@ -65,6 +65,8 @@ class Certificate:
     users: int
     policy_sha256: str
     fold_sha256: str
+    target_reward: float | None = None
+    """The reward that was asked for, where that was asked for instead of a budget."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -83,8 +85,22 @@ class Certificate:
             }
         )
 
+    def _sentence_of_target(self, target: float) -> str:
+        figures = (
+            f"{self.reward.estimate:.4g} a user, at least {self.reward.lower:.4g} with {self.confidence:.0%} "
+            f"confidence, for {self.cost.estimate:.4g}, at most {self.cost.upper:.4g}"
+        )
+        if self.status == "certified":
+            return (
+                f"Certified: on {self.users:,} users that neither trained the model nor chose the price, the plan "
+                f"earns {figures}: it reaches the target of {target:.4g}."
+            )
+        return f"Refused: {self.reasons[0]} (estimated reward {figures}; target {target:.4g})."
+
     def sentence(self) -> str:
         """The certificate in words."""
+        if self.target_reward is not None:
+            return self._sentence_of_target(self.target_reward)
         bound = f"{self.cost.estimate:.4g} a user, at most {self.cost.upper:.4g} with {self.confidence:.0%} confidence"
         if self.status == "certified":
             return (
@@ -92,6 +108,16 @@ class Certificate:
                 f"costs {bound}, within the budget of {self.budget:.4g}."
             )
         return f"Refused: {self.reasons[0]} (estimated cost {bound}; budget {self.budget:.4g})."
+
+
+def _missed(reward: Figure, target: float | None, confidence: float) -> list[tuple[Weight, str]]:
+    if target is None or reward.lower >= target:
+        return []
+    text = (
+        f"the lower bound of the reward, {reward.lower:.4g} a user at {confidence:.0%} confidence, is below the target "
+        f"of {target:.4g}; ask for less, leave the safety margin on, or bring more users"
+    )
+    return [(Weight.REFUSAL, text)]
 
 
 def checking_estimator(policy: DeployedPolicy, log: Log, seed: int) -> Estimator:
@@ -108,8 +134,19 @@ def evidence_in_batches(log: Log, decide: Decide) -> Evidence:
     return merge_evidence([evidence_of(batch, decide, log) for batch in log.batches(_USERS_PER_BATCH)])
 
 
-def certify(policy: DeployedPolicy, log: Log, budget: float, confidence: float, seed: int) -> Certificate:
-    """Check a policy on a fold that neither the models nor the price saw."""
+def certify(
+    policy: DeployedPolicy,
+    log: Log,
+    budget: float,
+    confidence: float,
+    seed: int,
+    target_reward: float | None = None,
+) -> Certificate:
+    """Check a policy on a fold that neither the models nor the price saw.
+
+    With a target, what is certified is that the reward reaches it, and the budget is what the plan then needs: the
+    upper bound of its cost.
+    """
     evaluation = evaluate(evidence_in_batches(log, policy.decide), checking_estimator(policy, log, seed))
     shares = np.asarray(policy.specification.shares)
     # A mixture is drawn once per user, so each user adds the mixture of what the components add.
@@ -118,7 +155,10 @@ def certify(policy: DeployedPolicy, log: Log, budget: float, confidence: float, 
         target: _figure(influence[place], confidence, evaluation.estimator.name)
         for place, target in enumerate(evaluation.targets)
     }
+    if target_reward is not None:
+        budget = figures["cost"].upper
     reasons = _reasons(evaluation, shares, figures["cost"], budget, confidence, len(log.users))
+    reasons += _missed(figures["reward"], target_reward, confidence)
     refused = any(weight is Weight.REFUSAL for weight, _ in reasons)
     return Certificate(
         status="refused" if refused else "certified",
@@ -134,6 +174,7 @@ def certify(policy: DeployedPolicy, log: Log, budget: float, confidence: float, 
         users=len(log.users),
         policy_sha256=policy_sha256(policy),
         fold_sha256=fold_sha256(log),
+        target_reward=target_reward,
     )
 
 

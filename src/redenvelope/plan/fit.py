@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
-from redenvelope.dual.frontier import Frontier, refined_frontier
-from redenvelope.dual.price import PriceFunction
+from redenvelope.dual.frontier import Frontier
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.estimate import evaluate
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log
-from redenvelope.log.split import split, user_fractions
+from redenvelope.log.split import split
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
@@ -27,11 +25,10 @@ from redenvelope.plan.certificate import Certificate, certify, checking_estimato
 from redenvelope.plan.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
-from redenvelope.plan.search import OffPolicyCurve, SearchResult, off_policy_curve, search_price
+from redenvelope.plan.scouting import grid_of_duals, horizon_for, model_frontier, some_users, temperature_for
+from redenvelope.plan.search import OffPolicyCurve, SearchResult, budget_for, off_policy_curve, search_price
 from redenvelope.plan.settings import SOLVERS, FitSettings
 from redenvelope.plan.summary import allocation_summary
-from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.temperature import suggest_temperature
 
 __all__ = ["Progress", "fit"]
 
@@ -39,12 +36,8 @@ FloatArray = NDArray[np.float64]
 Progress = Callable[[str, str], None]
 """Told (stage, key figure in words) when a stage begins (an empty figure) and when it is done."""
 
-# The planner compiles a program for each depth of a tree and block of duals, which takes longer than running it on a
-# few thousand users: all passes keep to these two blocks.
-_DUALS, _FEW_DUALS = 64, 8
-_SCOUTS, _SEARCH_USERS = 500, 10_000
-_DEEPEST_NODES = 128  # of a user's tree: a horizon with more is worth little and slows every decision down
-_SAMPLE_SEED = 71
+_SEARCH_USERS = 10_000
+_LEAST_USERS = 50  # a certificate refuses fewer effective ones
 _BOILING = 1e6
 
 
@@ -77,6 +70,9 @@ def fit(
             "steps of some users are missing from the log, so no sequence can be weighed and no plan certified; "
             "bring every step, or number the decisions of each user without gaps (the audit names the rows)"
         )
+    for name, wanted in (("budget", budget), ("target reward", target_reward)):
+        if wanted is not None and not np.isfinite(wanted):
+            raise UsageError(f"the {name} must be a number, not {wanted}")
     tell = progress or (lambda stage, figure: None)
     tell("audit", "")
     audited = audit_log(log, budget)
@@ -85,26 +81,29 @@ def fit(
     tell("folds", "")
     train, search, hold = split(log, settings.parts, settings.seed)
     tell("folds", f"{len(train.users):,} users train, {len(search.users):,} search, {len(hold.users):,} certify")
+    _require_users(log, (search, hold))
     learned = _learn(train, search, settings, tell)
     policy = _policy(log, search, learned, settings, tell)
     tell("search", "")
-    duals = _grid(policy, search)
+    duals = grid_of_duals(policy, search)
     curve = _curve(policy, search, duals, settings.seed)
-    if budget is None:
-        estimated = Frontier(curve.duals, curve.monotone_costs, curve.monotone_rewards)
-        budget = estimated.cost_for(float(target_reward or 0.0))
-    result = _search(policy, search, curve, budget, settings, len(hold.users) if settings.safety else None)
+    safety = len(hold.users) if settings.safety else None
+    if target_reward is not None:
+        # The margin is on the reward: the cost it takes is aimed at as it is.
+        budget, safety = budget_for(curve, target_reward, settings.confidence, safety), None
+    assert budget is not None
+    result = _search(policy, search, curve, budget, settings, safety)
     policy = replace(policy, specification=_at_price(policy.specification, result))
     tell("search", f"λ = {result.solution.dual:.4g}, aiming at a cost of {result.target:.4g} a user")
     tell("certificate", "")
-    certificate = certify(policy, hold, budget, settings.confidence, settings.seed)
+    certificate = certify(policy, hold, budget, settings.confidence, settings.seed, target_reward)
     certificate = _with_outcome(certificate, result)
     tell("certificate", f"{certificate.status}: cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}")
     tell("comparison", "")
     compared = _comparison(policy, search, hold, budget, settings)
     tell("comparison", _gain(compared))
     curve = result.curve
-    frontier = _frontier_table(curve, _model_frontier(policy, search, curve.duals), settings.confidence)
+    frontier = _frontier_table(curve, model_frontier(policy, search, curve.duals), settings.confidence)
     record = _record(audited, (train, search, hold), settings, learned, result, policy)
     record["comparison"] = [row.as_dict() for row in compared]
     record["allocation"] = allocation_summary(policy, hold)
@@ -116,6 +115,16 @@ def _refuse_errors(audited: Audit) -> None:
     errors = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
     if errors:
         raise LogError(errors)
+
+
+def _require_users(log: Log, folds: tuple[Log, Log]) -> None:
+    fewest = min(len(fold.users) for fold in folds)
+    if fewest < _LEAST_USERS:
+        enough = int(np.ceil(_LEAST_USERS * len(log.users) / max(fewest, 1) * 1.2 / 50) * 50)
+        raise UsageError(
+            f"the log has {len(log.users)} users, which leaves {fewest} to search or to certify on; at least "
+            f"{_LEAST_USERS} are needed in each, so about {enough} in all (a few thousand for a certificate)"
+        )
 
 
 def _learn(train: Log, search: Log, settings: FitSettings, tell: Progress) -> _Learned:
@@ -140,67 +149,18 @@ def _policy(log: Log, search: Log, learned: _Learned, settings: FitSettings, tel
     if method == "auto":
         # A model that cannot be trusted with sequences is asked for one step at a time, where its errors do not add up.
         method = "planned" if learned.fidelity.trusted and log.campaign_steps > 1 else "bandit"
-    horizon = 1 if method == "bandit" else settings.horizon or _horizon(len(log.catalogue), log.campaign_steps)
+    horizon = 1 if method == "bandit" else settings.horizon or horizon_for(len(log.catalogue), log.campaign_steps)
     specification = PolicySpecification(method, horizon, 0.0, log.campaign_steps, (0.0,), (1.0,))
     policy = DeployedPolicy(specification, learned.neural.model, learned.encoder)
     temperature = settings.temperature
     if temperature is None:
-        temperature = _temperature(policy, search)
+        temperature = temperature_for(policy, search)
     tell("policy", f"{method}, {min(horizon, log.campaign_steps)} steps ahead, temperature {temperature:.3g}")
     return replace(policy, specification=replace(specification, temperature=temperature))
 
 
-def _horizon(actions: int, steps: int) -> int:
-    horizon = 1
-    while horizon < steps and actions**horizon <= _DEEPEST_NODES:
-        horizon += 1
-    return horizon
-
-
-def _temperature(policy: DeployedPolicy, search: Log) -> float:
-    """Entropy that costs little reward at the price where half of the most is spent."""
-    states, left = _first_states(policy, _sample(search, _SCOUTS))
-    curve = refined_frontier(_tree_price(policy, states, left), _FEW_DUALS)
-    middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
-    dual = middle if np.isfinite(middle) else float(curve.duals[np.isfinite(curve.duals)].max())
-    return suggest_temperature(policy.planner.plan(states, left, np.full(_FEW_DUALS, dual)).q[:, 0])
-
-
-def _tree_price(policy: DeployedPolicy, states: NDArray[np.float32], left: NDArray[np.int64]) -> PriceFunction:
-    """Costs and rewards to the end of the trees at some states: where the duals of interest lie, cheaply."""
-    planner = policy.planner
-
-    def price(duals: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values = planner.plan(states, left, duals)
-        costs = (values.probabilities * values.cost_to_go).sum(axis=2, dtype=np.float64)
-        rewards = (values.probabilities * values.reward_to_go).sum(axis=2, dtype=np.float64)
-        return costs.mean(axis=0), rewards.mean(axis=0)
-
-    return price
-
-
-def _grid(policy: DeployedPolicy, search: Log) -> FloatArray:
-    """Duals where the frontier bends, and as many between each two as fill a block: rising from 0 to infinity."""
-    bends = refined_frontier(_tree_price(policy, *_first_states(policy, _sample(search, _SCOUTS))), _FEW_DUALS).duals
-    finite = np.unique(bends[np.isfinite(bends)])
-    if len(finite) < 2:
-        return np.unique(bends)
-    # Even steps within each gap: the planner's time grows with blocks of duals, not with duals.
-    each = (_DUALS - 1) // (len(finite) - 1)
-    gaps = [np.linspace(low, high, each, endpoint=False) for low, high in pairwise(finite)]
-    return np.concatenate([*gaps, finite[-1:], [np.inf]])
-
-
-def _model_frontier(policy: DeployedPolicy, search: Log, duals: FloatArray) -> Frontier:
-    """What the model itself believes of the whole campaign: at a few of the duals [duals], straight in between."""
-    places = np.unique(np.linspace(0, len(duals) - 1, _FEW_DUALS).round().astype(int))
-    costs, rewards = ModelPrice(policy.planner, *_first_states(policy, _sample(search, _SCOUTS)))(duals[places])
-    everywhere = np.arange(len(duals))
-    return Frontier(duals, np.interp(everywhere, places, costs), np.interp(everywhere, places, rewards))
-
-
 def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) -> OffPolicyCurve:
-    sample = _sample(search, _SEARCH_USERS)
+    sample = some_users(search, _SEARCH_USERS)
 
     def decide(batch: Log) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]:
         values = policy.values(batch, duals)
@@ -249,7 +209,7 @@ def _comparison(
     added["uniform"] = added_by_user(uniform, hold, settings.seed)
     if policy.specification.horizon > 1:
         bandit = replace(policy, specification=replace(policy.specification, method="bandit", horizon=1))
-        curve = _curve(bandit, search, _grid(bandit, search), settings.seed)
+        curve = _curve(bandit, search, grid_of_duals(bandit, search), settings.seed)
         result = _search(bandit, search, curve, budget, settings, None)
         bandit = replace(bandit, specification=_at_price(bandit.specification, result))
         added["bandit"] = added_by_user(bandit, hold, settings.seed)
@@ -266,22 +226,6 @@ def _uniform(policy: DeployedPolicy) -> DeployedPolicy:
 def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
     plan = compared[-1]
     return f"reward {plan.reward:.4g} a user, {plan.reward_difference:+.3g} against logged"
-
-
-def _first_states(policy: DeployedPolicy, log: Log) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """States of every user's first row [users, width], and the steps left there [users]."""
-    first = log.starts[:-1]
-    states = policy.encoder.encode_table(log.features.rows(first), log.step[first])
-    return states, policy.steps_left(log.step[first])
-
-
-def _sample(log: Log, users: int) -> Log:
-    if len(log.users) <= users:
-        return log
-    order = np.argsort(user_fractions(log.users, _SAMPLE_SEED))
-    chosen = np.zeros(len(log.users), dtype=bool)
-    chosen[order[:users]] = True
-    return log.select(chosen)
 
 
 def _frontier_table(curve: OffPolicyCurve, model: Frontier, confidence: float) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from redenvelope.plan.certificate import Certificate, policy_sha256
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
 
-__all__ = ["FORMAT", "load_plan", "save_plan"]
+__all__ = ["FORMAT", "load_plan", "require_room", "save_plan"]
 
 FORMAT = 1
 """Version of the folder's format; a newer one is refused."""
@@ -42,8 +42,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
     `extra` files (a report) are stored and hashed with it. An older plan in the folder is replaced; anything else
     there is not touched, and refused.
     """
-    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / "plan.json").is_file())):
-        raise UsageError(f"{folder}: exists and is not a plan; choose another folder")
+    require_room(folder)
     config, arrays = plan.policy.model.state()
     files = {
         "weights.safetensors": dump_weights({name: value.copy() for name, value in arrays.items()}),
@@ -77,6 +76,12 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
+
+
+def require_room(folder: Path) -> None:
+    """Refuse a folder that holds anything but an older plan; worth asking before hours of work."""
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / "plan.json").is_file())):
+        raise UsageError(f"{folder}: exists and is not a plan; choose another folder")
 
 
 def load_plan(folder: Path) -> Plan:

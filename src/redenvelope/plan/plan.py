@@ -50,6 +50,20 @@ class Plan:
         if users["user"].null_count():
             row = int(users["user"].is_null().arg_true()[0]) + 1
             raise ModelError(f"row {row}: no user; a decision needs somebody to be for")
+        twice = users.select(pl.struct("user", "step").is_duplicated()).to_series()
+        if twice.any():
+            row = int(twice.arg_true()[0]) + 1
+            raise ModelError(
+                f"row {row}: {int(twice.sum())} row(s) share a user and step with another row; keep one row for each, "
+                "or the user would be decided for twice"
+            )
+        encoder = self.policy.encoder
+        features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
+        if features and not set(features) & set(users.columns):
+            raise ModelError(
+                f"the table has none of the {len(features)} features the plan was made with ({features[0]}, …); "
+                "join them to the users"
+            )
         states, findings = self.policy.encoder.encode_frame(users)
         step = users["step"].cast(pl.Int64).to_numpy()
         mixture = self.policy.mixture

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
+from redenvelope.dual.frontier import Frontier
 from redenvelope.dual.solution import DualSolution, DualStatus, Mixture
 from redenvelope.dual.solve import DualSolver, solve_dual
 from redenvelope.evaluation.estimate import Evaluation
 
-__all__ = ["MonotonePrice", "OffPolicyCurve", "SearchResult", "off_policy_curve", "search_price"]
+__all__ = ["MonotonePrice", "OffPolicyCurve", "SearchResult", "budget_for", "off_policy_curve", "search_price"]
 
 FloatArray = NDArray[np.float64]
 
@@ -157,6 +158,14 @@ def search_price(
         aimed = price(np.array([solution.dual]))[0][0]
     target = float(min(aimed, budget))
     return SearchResult(solution if certify_users is None else _told(solution, target), curve, target)
+
+
+def budget_for(curve: OffPolicyCurve, reward: float, confidence: float, certify_users: int | None) -> float:
+    """The least cost whose reward reaches a target; with `certify_users`, by so much that a certificate on so many
+    users will most likely confirm it."""
+    margin = 0.0 if certify_users is None else _margin(confidence, curve.users, certify_users)
+    rewards = _falling(curve.rewards - margin * curve.reward_errors, curve.reward_errors)
+    return Frontier(curve.duals, curve.monotone_costs, rewards).cost_for(reward)
 
 
 def _bracket(costs: FloatArray, budget: float) -> int | None:

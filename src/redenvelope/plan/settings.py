@@ -56,7 +56,7 @@ class FitSettings:
         if self.temperature is not None and not 0 <= self.temperature < float("inf"):
             raise UsageError(f"the temperature must be zero or a positive number, not {self.temperature}")
         if not 0.5 < self.confidence < 1:
-            raise UsageError(f"the confidence must lie between 0.5 and 1, not {self.confidence}")
+            raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -64,7 +64,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
     for reason in certificate.reasons:
         console.print(f"  • {escape(reason)}", soft_wrap=True)
     console.print(
-        f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget a user buys about that much reward.",
+        f"Price of cost λ = {certificate.dual:.4g}: from the cost it aims at, "
+        f"{plan.record['search']['target']:.4g}, one more unit a user buys about that much reward.",
         soft_wrap=True,
     )
     show_comparison(console, plan.record["comparison"])

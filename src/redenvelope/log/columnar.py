@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from redenvelope.log.findings import Findings
-from redenvelope.log.tables import ROW
+from redenvelope.log.tables import ROW, report_not_there
 
 __all__ = ["read_parquet"]
 
@@ -35,7 +35,8 @@ def read_parquet(path: Path, ignored: frozenset[str], findings: Findings) -> pl.
     try:
         # A file of this very name: brackets in it are no pattern.
         scan = pl.scan_parquet(path, row_index_name=ROW, row_index_offset=1, glob=False)
-        frame = scan.drop([name for name in scan.collect_schema() if name in ignored]).collect()
+        names = list(scan.collect_schema())
+        frame = scan.drop([name for name in names if name in ignored]).collect()
     # The decoder panics on some damaged files; a panic is no Exception, but it is a damaged file all the same.
     except (
         pl.exceptions.PolarsError,
@@ -47,6 +48,7 @@ def read_parquet(path: Path, ignored: frozenset[str], findings: Findings) -> pl.
         reason = (str(error).splitlines() or ["unknown"])[0]
         findings.add("file_truncated", file=path.name, reason=reason)
         return None
+    report_not_there(names, ignored, path.name, findings)
     if frame.is_empty():
         findings.add("file_no_rows", file=path.name)
         return None

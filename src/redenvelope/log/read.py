@@ -19,7 +19,7 @@ from redenvelope.log.features import coerce_feature, report_leaks
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.log import Log
 from redenvelope.log.sources import files_of
-from redenvelope.log.tables import FILE, ROW, Table, joined
+from redenvelope.log.tables import FILE, ROW, Table, joined, report_not_there
 
 __all__ = ["Inspection", "inspect_log", "log_from_frame", "read_log"]
 
@@ -63,6 +63,8 @@ def inspect_log(
         frame = read_parquet(path, mapping.ignored, findings) if is_parquet else read_delimited(path, findings)
         if frame is not None:
             frames.append((path, frame))
+            if not is_parquet:
+                report_not_there(frame.columns, mapping.ignored, path.name, findings)
     return _inspect(frames, mapping, estimate_propensity, findings)
 
 

@@ -51,6 +51,11 @@ _FILE_RULES = {
         "the table has a column {column!r} besides {mapped!r}, which is mapped to that role",
         "leave the other one out with --ignore {column}",
     ),
+    "column_not_there": Rule(
+        "error",
+        "there is no column {column!r} to leave out; the columns are {present}",
+        "check the spelling of --ignore: the column you meant would be used as a feature",
+    ),
     "column_unnamed": Rule("repaired", "a column has no name; it was left out", "name it if it is a feature"),
     "column_nested": Rule(
         "error",

@@ -10,7 +10,7 @@ import polars as pl
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.findings import EXAMPLES, Findings
 
-__all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain"]
+__all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there"]
 
 ROW = "\0row"
 """Column with the row's number in its file, from 1. The name can stand in no header."""
@@ -85,6 +85,17 @@ def joined(
     return Table(table, names)
 
 
+def report_not_there(names: list[str], ignored: frozenset[str], file: str, findings: Findings) -> None:
+    """Report columns to be ignored that a table does not have: a slip would leave the one that was meant in use."""
+    present = [name for name in names if name != ROW]
+    for name in sorted(ignored - set(present)):
+        findings.add("column_not_there", file=file, column=name, present=_shown(present))
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+
+
 def _report_roles(
     path: Path, frame: pl.DataFrame, columns: ColumnMap, required: frozenset[str], findings: Findings
 ) -> None:
@@ -97,8 +108,7 @@ def _report_roles(
             findings.add("column_shadowed", file=path.name, column=role, mapped=source)
         if source not in present and role in required:
             rule = "propensity_missing" if role == "propensity" else "column_missing"
-            shown = ", ".join(present[:30]) + (", …" if len(present) > 30 else "")
-            findings.add(rule, file=path.name, column=role, meaning=meaning, present=shown)
+            findings.add(rule, file=path.name, column=role, meaning=meaning, present=_shown(present))
 
 
 def _named(path: Path, frame: pl.DataFrame, columns: ColumnMap, findings: Findings) -> pl.DataFrame:

@@ -47,7 +47,11 @@ def commands_page() -> str:
         lines += [f"## {name}", "", f"`{usage}`", "", *command.help.strip().splitlines(), ""]
         lines += ["| option | meaning | default |", "|---|---|---|"]
         for parameter in command.params:
-            shown = _word(parameter) if parameter.param_type_name == "argument" else ", ".join(parameter.opts)
+            shown = (
+                _word(parameter)
+                if parameter.param_type_name == "argument"
+                else ", ".join([*parameter.opts, *parameter.secondary_opts])
+            )
             lines.append(f"| `{shown.replace('|', chr(92) + '|')}` | {parameter.help or ''} | {_default(parameter)} |")
         lines.append("")
     return "\n".join(lines)

@@ -43,13 +43,14 @@ def one_state(actions: int, steps: int = 2) -> FiniteProblem:
 # hundred steps of training, well below 0.05 where action values have a standard deviation of two to three.
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
 def test_values_equal_exact_soft_and_hard_values(seed: int) -> None:
-    world = make_world(random_problem(seed, states=5, steps=3, deterministic=True), users=2_000, seed=seed)
+    # Users start everywhere alike: what hardly any user was in cannot be learned, and would only blur the bound.
+    problem = replace(random_problem(seed, states=5, steps=3, deterministic=True), initial=np.full(5, 0.2))
+    world = make_world(problem, users=2_000, seed=seed)
     learner = prepared(world)
     for temperature in (0.0, 0.3):
         values = learner.learn(DUALS, temperature)
         assert errors(world, values, DUALS, temperature).max() < 0.05
-        # Counts states that hardly any user was in, too.
-        assert (values.report.bellman_error < 0.2).all()
+        assert (values.report.bellman_error < 0.05).all()
 
 
 @pytest.fixture(scope="module")

@@ -211,7 +211,7 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     assert_refused(run("fit", envelopes, *out), "either a budget")
     assert_refused(run("fit", envelopes, "--out", envelopes, "--budget", 4), "is not a plan")
     assert_refused(run("fit", envelopes, *out, "--budget-total", 1000), "--audience")
-    assert_refused(run("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "auto, planned or bandit")
+    assert_refused(run("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "planned, learned or bandit")
     assert_refused(run("fit", tmp_path / "none.parquet", *out, "--budget", 4), "no such file")
     assert_refused(run("allocate", tmp_path, envelopes, "--out", tmp_path / "d.csv"), "not a (whole) plan")
     assert_refused(run("allocate", fitted[0], tmp_path / "no.csv", "--out", tmp_path / "d.csv"), "no such file")

@@ -20,6 +20,7 @@ class Truth:
     world: object
     lift: float = 1.0
     forward: bool = True
+    heeds_actions: bool = True
 
     def predict(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.world.reward(states) * self.lift, self.world.cost(states) * self.lift
@@ -30,7 +31,7 @@ class Truth:
             reward, cost = self.predict(now)
             rewards.append(reward[np.arange(len(now)), action])
             costs.append(cost[np.arange(len(now)), action])
-            tail = self.world.next_tail(now, action)
+            tail = self.world.next_tail(now, action if self.heeds_actions else np.full_like(action, 1))
             moved = tail if self.forward else 2 * now[:, 3:] - tail
             now = np.concatenate([now[:, :2], now[:, 2:3] + 0.5, moved], axis=1)
             followed.append(now)
@@ -70,6 +71,24 @@ def test_rewards_ten_percent_too_high_are_not_trusted(world, draw: Draw) -> None
 def test_transitions_the_wrong_way_are_not_trusted(world, draw: Draw) -> None:
     report = measure_fidelity(Truth(world, forward=False), draw(3_000, 11))
     assert any("further off than the state left unchanged" in reason for reason in report.reasons)
+
+
+def test_a_model_that_does_not_know_what_an_action_leads_to_is_not_trusted(world, draw: Draw) -> None:
+    """Its states and sums are right on average: only what follows each action gives it away."""
+    report = measure_fidelity(Truth(world, heeds_actions=False), draw(6_000, 11))
+    assert all("after action" in reason for reason in report.reasons)
+    assert report.reasons
+
+
+def test_what_follows_an_action_is_measured_by_user(world, draw: Draw) -> None:
+    examples = draw(3_000, 11)
+    (deepest,) = (part for part in measure_fidelity(Truth(world), examples).roll_outs if part.depth == 2)
+    first = examples.starts[:-1]
+    for part in deepest.later_reward:
+        rows = first[examples.action[first] == part.action]
+        assert part.rows == len(rows)
+        assert part.observed == pytest.approx((examples.reward[rows + 1] + examples.reward[rows + 2]).mean())
+        assert abs(part.predicted - part.observed) <= 4 * part.standard_error
 
 
 def test_a_model_taught_shuffled_actions_is_not_trusted(draw: Draw, small: NeuralSettings) -> None:

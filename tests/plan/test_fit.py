@@ -97,7 +97,7 @@ def test_a_log_with_gaps_is_refused_before_anything_is_learned(campaign: FiniteC
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"method": "magic"}, "auto, planned or bandit"),
+        ({"method": "magic"}, "planned, learned or bandit"),
         ({"solver": "guess"}, "newton"),
         ({"horizon": 0}, "at least 1"),
         ({"temperature": -1.0}, "zero or a positive"),

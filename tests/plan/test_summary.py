@@ -139,7 +139,7 @@ def test_two_prices_are_mixed_by_their_shares_and_the_result_is_plain(log: Log) 
         specification=SimpleNamespace(duals=(0.1, 0.2), shares=(0.25, 0.75)),
         values=values,
         encoder=SimpleNamespace(encode=lambda batch: np.zeros((len(batch), 1))),
-        model=SimpleNamespace(predict=lambda states: (states, np.tile([0.0, 4.0], (len(states), 1)))),
+        valuer=SimpleNamespace(outcomes=lambda states: (states, np.tile([0.0, 4.0], (len(states), 1)))),
     )
     summary = allocation_summary(policy, log)  # type: ignore[arg-type]
     assert summary["users"] == USERS

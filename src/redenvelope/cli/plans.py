@@ -32,7 +32,7 @@ def fit(
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
     audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
-    method: Annotated[str, typer.Option(help="auto, planned or bandit.")] = "auto",
+    method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Weight of entropy; 0 takes the best action.")] = None,
     solver: Annotated[str, typer.Option(help="newton, bisection, secant or ascent.")] = "newton",

@@ -126,6 +126,13 @@ class LearnedValues:
         worth: Worth = in_blocks(block, len(weights) * self.components * self.actions, values, allowed)
         return worth
 
+    def outcomes(self, states: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Expected reward and cost of this step alone, mean over folds: [n, width] -> [n, actions] each."""
+        rows = np.asarray(states, dtype=np.float32)
+        require_states(rows, self.layout)
+        both = in_blocks(lambda block: _outcomes(self.immediate, block), 2 * self.actions, rows).astype(np.float64)
+        return both[:, 0], both[:, 1]
+
     def worth(
         self, states: ArrayLike, steps_left: ArrayLike, duals: ArrayLike, eligible: ArrayLike | None = None
     ) -> Worth:
@@ -183,6 +190,12 @@ def _at_knots(
 ) -> tuple[jax.Array, jax.Array]:
     values = stage_values(immediate, futures, stage, heads, components, states).mean(axis=0)
     return values, supported(immediate.chances(states), eligible, jnp.asarray(least_chance))
+
+
+@eqx.filter_jit
+def _outcomes(immediate: Immediate, states: jax.Array) -> jax.Array:
+    """[n, width] -> [n, 2, actions]."""
+    return immediate.outcomes(states).mean(axis=0)
 
 
 @eqx.filter_jit

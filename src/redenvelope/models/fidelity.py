@@ -9,34 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.models.examples import Examples
+from redenvelope.models.followed import Followed, RollOutFidelity, measure_roll_outs
+from redenvelope.models.gaps import ActionFidelity, by_action, mean_gap
 
 __all__ = [
-    "ActionFidelity",
     "CalibrationBin",
     "Fidelity",
     "FidelityThresholds",
     "OutcomeFidelity",
-    "RollOutFidelity",
     "measure_fidelity",
 ]
 
 FloatArray = NDArray[np.float64]
 
 _BINS = 10
-_ROLL_OUT_ROWS = 20_000
 
 
-class Predictor(Protocol):
+class Predictor(Followed, Protocol):
     """What is measured: the tabular and the neural model."""
 
     def predict(self, states: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
         """Mean reward and cost of every action: [n, width] -> [n, actions] each."""
-        ...
-
-    def roll_out(
-        self, states: NDArray[np.float32], actions: NDArray[np.int32]
-    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
-        """States [depth, n, width], rewards and costs [depth, n] along actions [n, depth]."""
         ...
 
 
@@ -56,19 +49,9 @@ class FidelityThresholds:
     """Squared error of the next state over that of "nothing changes"; also for every depth of a roll-out."""
     roll_out_gap: float = 0.10
     """Predicted against observed sum of rewards or costs along a roll-out, as a share of the observed sum."""
+    later_gap: float = 0.15
+    """The same for what comes after the first step of a roll-out, for the rows of one first action."""
     errors: float = 4.0
-
-
-@dataclass(frozen=True)
-class ActionFidelity:
-    """One action's mean outcome, predicted and observed on the rows where it was logged."""
-
-    action: int
-    rows: int
-    predicted: float
-    observed: float
-    standard_error: float
-    """Of the gap, by user."""
 
 
 @dataclass(frozen=True)
@@ -102,26 +85,6 @@ class OutcomeFidelity:
 
 
 @dataclass(frozen=True)
-class RollOutFidelity:
-    """The model followed along logged actions for so many steps; depth 1 is the next state."""
-
-    depth: int
-    rows: int
-    state_error: float
-    """Mean squared error of the dynamic features."""
-    unchanged_error: float
-    """The same for "nothing changes"."""
-    predicted_reward: float
-    """Mean sum along the roll-out."""
-    observed_reward: float
-    reward_error: float
-    """Standard error of the gap."""
-    predicted_cost: float
-    observed_cost: float
-    cost_error: float
-
-
-@dataclass(frozen=True)
 class Fidelity:
     """The report and its verdict."""
 
@@ -151,8 +114,7 @@ def measure_fidelity(model: Predictor, examples: Examples, thresholds: FidelityT
     rewards, costs = (outcome[taken] for outcome in model.predict(np.ascontiguousarray(examples.states)))
     reward = _outcome(examples, rewards, examples.reward)
     cost = _outcome(examples, costs, examples.cost)
-    depths = range(1, examples.campaign_steps)
-    roll_outs = tuple(part for part in (_roll_out(model, examples, depth) for depth in depths) if part)
+    roll_outs = measure_roll_outs(model, examples)
     return Fidelity(
         users=examples.users,
         rows=len(examples),
@@ -174,70 +136,22 @@ def _outcome(examples: Examples, predicted: FloatArray, observed: FloatArray) ->
     binary = bool(((observed == 0) | (observed == 1)).all())
     chance = np.clip(predicted, 1e-6, 1 - 1e-6)
     log_loss = -float(np.where(observed == 1, np.log(chance), np.log1p(-chance)).mean()) if binary else None
-    actions = []
-    for action in range(examples.actions):
-        rows = examples.action == action
-        if rows.any():
-            actions.append(ActionFidelity(action, *_means(examples, predicted, observed, rows)))
+    everywhere = np.ones(len(predicted), dtype=bool)
     order = np.argsort(predicted, kind="stable")
     calibration = []
     for part in np.array_split(order, min(_BINS, len(order))):
         rows = np.zeros(len(predicted), dtype=bool)
         rows[part] = True
-        calibration.append(CalibrationBin(*_means(examples, predicted, observed, rows)))
-    _, mean, observed_mean, error = _means(examples, predicted, observed, np.ones(len(predicted), dtype=bool))
+        calibration.append(CalibrationBin(*mean_gap(examples, predicted, observed, rows)))
+    _, mean, observed_mean, error = mean_gap(examples, predicted, observed, everywhere)
     return OutcomeFidelity(
         predicted=mean,
         observed=observed_mean,
         standard_error=error,
         r_squared=1 - float((residual**2).mean()) / variance if variance > 0 else 0.0,
         log_loss=log_loss,
-        actions=tuple(actions),
+        actions=by_action(examples, predicted, observed, everywhere),
         calibration=tuple(calibration),
-    )
-
-
-def _means(
-    examples: Examples, predicted: FloatArray, observed: FloatArray, rows: NDArray[np.bool_]
-) -> tuple[int, float, float, float]:
-    """Rows, mean predicted, mean observed, and the standard error of their gap with users as the units."""
-    count = int(rows.sum())
-    by_user = np.add.reduceat(np.where(rows, observed - predicted, 0.0), examples.starts[:-1])
-    centred = by_user - by_user.mean()
-    error = float(np.sqrt((centred**2).sum())) / count
-    return count, float(predicted[rows].mean()), float(observed[rows].mean()), error
-
-
-def _roll_out(model: Predictor, examples: Examples, depth: int) -> RollOutFidelity | None:
-    """Follow the logged actions from every row with so many rows after it."""
-    steady = np.ones(max(len(examples) - depth, 0), dtype=bool)
-    for ahead in range(depth):
-        steady &= examples.continues[ahead : ahead + len(steady)]
-    first = np.flatnonzero(steady)
-    if not len(first):
-        return None
-    first = first[:: max(1, len(first) // _ROLL_OUT_ROWS)]
-    path = first[:, None] + np.arange(depth)
-    states = np.ascontiguousarray(examples.states[first])
-    followed, rewards, costs = model.roll_out(states, examples.action[path])
-    tail = slice(examples.layout.step + 1, None)
-    truth = examples.states[first + depth, tail].astype(np.float64)
-    width = max(truth.shape[1], 1)
-    gaps = [
-        (predicted.sum(axis=0), logged[path].sum(axis=1))
-        for predicted, logged in ((rewards, examples.reward), (costs, examples.cost))
-    ]
-    sums = [
-        (float(model_sum.mean()), float(log_sum.mean()), float((log_sum - model_sum).std() / np.sqrt(len(first))))
-        for model_sum, log_sum in gaps
-    ]
-    return RollOutFidelity(
-        depth,
-        len(first),
-        float(((followed[-1][:, tail] - truth) ** 2).sum(axis=1).mean()) / width,
-        float(((states[:, tail] - truth) ** 2).sum(axis=1).mean()) / width,
-        *sums[0],
-        *sums[1],
     )
 
 
@@ -286,10 +200,28 @@ def _roll_out_reasons(roll_outs: tuple[RollOutFidelity, ...], limits: FidelityTh
             ("reward", part.predicted_reward, part.observed_reward, part.reward_error),
             ("cost", part.predicted_cost, part.observed_cost, part.cost_error),
         )
+        reasons += _later_reasons(part, limits)
         reasons += [
             f"followed for {after}, the model predicts a {name} of {predicted:.4g} where {observed:.4g} was observed "
             f"(more than {limits.roll_out_gap:.0%} apart)"
             for name, predicted, observed, error in sums
             if abs(predicted - observed) > max(limits.roll_out_gap * abs(observed), limits.errors * error)
+        ]
+    return reasons
+
+
+def _later_reasons(part: RollOutFidelity, limits: FidelityThresholds) -> list[str]:
+    """Actions after which the model expects something else than what was observed."""
+    reasons = []
+    for name, actions in (("reward", part.later_reward), ("cost", part.later_cost)):
+        rows = sum(action.rows for action in actions)
+        scale = abs(sum(action.rows * action.observed for action in actions)) / max(rows, 1)
+        reasons += [
+            f"after action {action.action}, the model predicts a {name} of {action.predicted:.4g} in the following "
+            f"{part.depth} step(s) where {action.observed:.4g} was observed (more than {limits.later_gap:.0%} of "
+            "the mean apart)"
+            for action in actions
+            if abs(action.predicted - action.observed)
+            > max(limits.later_gap * scale, limits.errors * action.standard_error)
         ]
     return reasons

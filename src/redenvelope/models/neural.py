@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.errors import ModelError
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.events import event_chances
 from redenvelope.models.examples import require_states
 from redenvelope.models.outcome import OutcomeNetwork
 from redenvelope.models.targets import CostTarget, RewardTarget, new_target, target_as_dict
 from redenvelope.models.transition import TailScale, TransitionNetwork
+from redenvelope.models.weights import named_arrays, read_layout, restored
 
 __all__ = ["Architecture", "NeuralModel"]
 
@@ -135,30 +135,16 @@ class NeuralModel(eqx.Module):
             "reward_target": target_as_dict(self.reward_target),
             "cost_target": target_as_dict(self.cost_target),
         }
-        return config, {name: np.asarray(value) for name, value in _named_arrays(self._learned())}
+        learned = {"outcome": self.outcome, "transition": self.transition, "scale": self.scale}
+        return config, named_arrays(learned)
 
     @classmethod
     def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> NeuralModel:
         """The model that `state` wrote."""
         architecture = _read_architecture(config["architecture"])
-        skeleton = _skeleton(architecture)
-        names = [name for name, _ in _named_arrays(skeleton)]
-        if set(names) != set(arrays):
-            odd = min(set(names) ^ set(arrays))
-            raise ModelError(f"the weights do not fit the model: {odd!r} is missing or too much; save the plan anew")
-        for name, expected in _named_arrays(skeleton):
-            if arrays[name].shape != expected.shape:
-                raise ModelError(
-                    f"the weights do not fit the model: {name!r} has shape {arrays[name].shape}, "
-                    f"not {expected.shape}; save the plan anew"
-                )
-        leaves = [jnp.asarray(arrays[name]) for name in names]
-        outcome, transition, scale = jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
+        parts = restored(_skeleton(architecture), arrays)
         targets = (new_target(config["reward_target"]), new_target(config["cost_target"]))
-        return cls(outcome, transition, *targets, scale, architecture)
-
-    def _learned(self) -> tuple[OutcomeNetwork, TransitionNetwork, TailScale]:
-        return self.outcome, self.transition, self.scale
+        return cls(parts["outcome"], parts["transition"], *targets, parts["scale"], architecture)
 
 
 def _batches(rows: NDArray[Any]) -> list[NDArray[Any]]:
@@ -186,25 +172,13 @@ def _roll_out(model: NeuralModel, states: Any, actions: Any) -> tuple[jax.Array,
     return jax.lax.scan(follow, jnp.asarray(states), jnp.asarray(actions).T)[1]
 
 
-def _skeleton(architecture: Architecture) -> tuple[OutcomeNetwork, TransitionNetwork, TailScale]:
+def _skeleton(architecture: Architecture) -> dict[str, Any]:
     """Untrained parts of the right shapes."""
     numbers = jnp.asarray(np.zeros(architecture.layout.dynamic_numbers, np.float32))
     scores = np.zeros(architecture.actions)
-    networks = architecture.networks(0, scores, scores)
-    return networks["outcome"], networks["transition"], TailScale(numbers, numbers, numbers)
-
-
-def _named_arrays(tree: Any) -> list[tuple[str, Any]]:
-    names = ("outcome", "transition", "scale")
-    return [
-        (f"{names[path[0].idx]}{jax.tree_util.keystr(path[1:])}", leaf)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
-    ]
+    return architecture.networks(0, scores, scores) | {"scale": TailScale(numbers, numbers, numbers)}
 
 
 def _read_architecture(content: dict[str, Any]) -> Architecture:
-    layout = dict(content["layout"])
-    for name in ("static_categories", "dynamic_categories"):
-        layout[name] = tuple(layout[name])
     hidden = {name: tuple(content[name]) for name in ("outcome_hidden", "transition_hidden")}
-    return Architecture(**content | hidden | {"layout": StateLayout(**layout)})
+    return Architecture(**content | hidden | {"layout": read_layout(content["layout"])})

@@ -18,6 +18,7 @@ from redenvelope.evaluation.marginalised import by_features
 from redenvelope.evaluation.passes import Decide, evidence_of
 from redenvelope.log.log import Log
 from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.valuers import source_state
 
 __all__ = [
     "Certificate",
@@ -180,7 +181,7 @@ def certify(
 
 def policy_sha256(policy: DeployedPolicy) -> str:
     """A hash of everything that decides what the policy does."""
-    config, arrays = policy.model.state()
+    config, arrays = source_state(policy.source)
     digest = hashlib.sha256()
     plain = {"specification": policy.specification.as_dict(), "encoder": policy.encoder.as_dict(), "model": config}
     digest.update(json.dumps(plain, sort_keys=True).encode())

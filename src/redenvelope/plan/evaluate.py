@@ -39,8 +39,8 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float) -> dict[str, Any]:
 
 
 def _reaches_the_end(plan: Plan) -> bool:
-    """Whether the trees span the campaign; if not, their values leave out what comes after."""
-    return plan.policy.planner.depth >= plan.policy.specification.steps
+    """Whether values span the campaign; those of a shallow tree leave out what comes after."""
+    return plan.policy.valuer.depth >= plan.policy.specification.steps
 
 
 def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,15 @@ from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.dual.frontier import Frontier
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.estimate import evaluate
-from redenvelope.log.encoding import Encoder
 from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
-from redenvelope.models.examples import Examples
-from redenvelope.models.fidelity import Fidelity, measure_fidelity
-from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.plan.certificate import Certificate, certify, checking_estimator, evidence_in_batches
 from redenvelope.plan.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
+from redenvelope.plan.method import Lessons, Progress, learn_model, one_step_policy, unpriced_policy
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
-from redenvelope.plan.scouting import grid_of_duals, horizon_for, model_frontier, some_users, temperature_for
+from redenvelope.plan.scouting import grid_of_duals, model_frontier, some_users
 from redenvelope.plan.search import OffPolicyCurve, SearchResult, budget_for, off_policy_curve, search_price
 from redenvelope.plan.settings import SOLVERS, FitSettings
 from redenvelope.plan.summary import allocation_summary
@@ -33,21 +29,10 @@ from redenvelope.plan.summary import allocation_summary
 __all__ = ["Progress", "fit"]
 
 FloatArray = NDArray[np.float64]
-Progress = Callable[[str, str], None]
-"""Told (stage, key figure in words) when a stage begins (an empty figure) and when it is done."""
 
 _SEARCH_USERS = 10_000
 _LEAST_USERS = 50  # a certificate refuses fewer effective ones
 _BOILING = 1e6
-
-
-@dataclass(frozen=True, eq=False)
-class _Learned:
-    """What was learned from the training users."""
-
-    encoder: Encoder
-    neural: NeuralFit
-    fidelity: Fidelity
 
 
 def fit(
@@ -82,8 +67,8 @@ def fit(
     train, search, hold = split(log, settings.parts, settings.seed)
     tell("folds", f"{len(train.users):,} users train, {len(search.users):,} search, {len(hold.users):,} certify")
     _require_users(log, (search, hold))
-    learned = _learn(train, search, settings, tell)
-    policy = _policy(log, search, learned, settings, tell)
+    lessons = learn_model(train, search, settings, tell)
+    policy = unpriced_policy(search, lessons, settings, tell)
     tell("search", "")
     duals = grid_of_duals(policy, search)
     curve = _curve(policy, search, duals, settings.seed)
@@ -100,11 +85,11 @@ def fit(
     certificate = _with_outcome(certificate, result)
     tell("certificate", f"{certificate.status}: cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}")
     tell("comparison", "")
-    compared = _comparison(policy, search, hold, budget, settings)
+    compared = _comparison(policy, lessons, (search, hold), budget, settings)
     tell("comparison", _gain(compared))
     curve = result.curve
     frontier = _frontier_table(curve, model_frontier(policy, search, curve.duals), settings.confidence)
-    record = _record(audited, (train, search, hold), settings, learned, result, policy)
+    record = _record(audited, (train, search, hold), settings, lessons, result, policy)
     record["comparison"] = [row.as_dict() for row in compared]
     record["allocation"] = allocation_summary(policy, hold)
     return Plan(policy, log.catalogue, certificate, frontier, record)
@@ -125,38 +110,6 @@ def _require_users(log: Log, folds: tuple[Log, Log]) -> None:
             f"the log has {len(log.users)} users, which leaves {fewest} to search or to certify on; at least "
             f"{_LEAST_USERS} are needed in each, so about {enough} in all (a few thousand for a certificate)"
         )
-
-
-def _learn(train: Log, search: Log, settings: FitSettings, tell: Progress) -> _Learned:
-    tell("model", "")
-    encoder = Encoder.fit(train)
-    training = Examples.from_log(train, encoder)
-    neural = fit_neural(
-        training, settings.neural, settings.seed, lambda done, most: tell("model", f"epoch {done} of {most}")
-    )
-    structures = f"reward {neural.reward_structure.structure}, cost {neural.cost_structure.structure}"
-    tell("model", f"{neural.epochs} epochs; {structures}")
-    tell("fidelity", "")
-    fidelity = measure_fidelity(neural.model, Examples.from_log(search, encoder))
-    tell("fidelity", "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}")
-    return _Learned(encoder, neural, fidelity)
-
-
-def _policy(log: Log, search: Log, learned: _Learned, settings: FitSettings, tell: Progress) -> DeployedPolicy:
-    """The policy before its price is known."""
-    tell("policy", "")
-    method = settings.method
-    if method == "auto":
-        # A model that cannot be trusted with sequences is asked for one step at a time, where its errors do not add up.
-        method = "planned" if learned.fidelity.trusted and log.campaign_steps > 1 else "bandit"
-    horizon = 1 if method == "bandit" else settings.horizon or horizon_for(len(log.catalogue), log.campaign_steps)
-    specification = PolicySpecification(method, horizon, 0.0, log.campaign_steps, (0.0,), (1.0,))
-    policy = DeployedPolicy(specification, learned.neural.model, learned.encoder)
-    temperature = settings.temperature
-    if temperature is None:
-        temperature = temperature_for(policy, search)
-    tell("policy", f"{method}, {min(horizon, log.campaign_steps)} steps ahead, temperature {temperature:.3g}")
-    return replace(policy, specification=replace(specification, temperature=temperature))
 
 
 def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) -> OffPolicyCurve:
@@ -201,26 +154,21 @@ def _with_outcome(certificate: Certificate, result: SearchResult) -> Certificate
 
 
 def _comparison(
-    policy: DeployedPolicy, search: Log, hold: Log, budget: float, settings: FitSettings
+    policy: DeployedPolicy, lessons: Lessons, folds: tuple[Log, Log], budget: float, settings: FitSettings
 ) -> tuple[ComparedPolicy, ...]:
     """The plan, chance, and the bandit at the same budget, beside what was logged, on the certify fold."""
+    search, hold = folds
     added = {"logged": logged_by_user(hold)}
-    uniform = _uniform(policy)
-    added["uniform"] = added_by_user(uniform, hold, settings.seed)
-    if policy.specification.horizon > 1:
-        bandit = replace(policy, specification=replace(policy.specification, method="bandit", horizon=1))
+    # So warm that every action is equally likely.
+    added["uniform"] = added_by_user(one_step_policy(lessons, _BOILING), hold, settings.seed)
+    if policy.specification.method != "bandit":
+        bandit = one_step_policy(lessons, policy.specification.temperature)
         curve = _curve(bandit, search, grid_of_duals(bandit, search), settings.seed)
         result = _search(bandit, search, curve, budget, settings, None)
         bandit = replace(bandit, specification=_at_price(bandit.specification, result))
         added["bandit"] = added_by_user(bandit, hold, settings.seed)
     added["plan"] = added_by_user(policy, hold, settings.seed)
     return compare(added, settings.confidence)
-
-
-def _uniform(policy: DeployedPolicy) -> DeployedPolicy:
-    """A plan so warm that every action is equally likely."""
-    specification = replace(policy.specification, horizon=1, temperature=_BOILING, duals=(0.0,), shares=(1.0,))
-    return replace(policy, specification=specification)
 
 
 def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
@@ -238,7 +186,7 @@ def _record(
     audited: Audit,
     folds: tuple[Log, ...],
     settings: FitSettings,
-    learned: _Learned,
+    lessons: Lessons,
     result: SearchResult,
     policy: DeployedPolicy,
 ) -> dict[str, Any]:
@@ -248,9 +196,9 @@ def _record(
         "audit": audited.as_dict(),
         "folds": {name: {"users": len(fold.users), "rows": len(fold)} for name, fold in zip(names, folds, strict=True)},
         "settings": settings.as_dict(),
-        "model": learned.neural.as_dict(),
-        "fidelity": learned.fidelity.as_dict() | {"trusted": learned.fidelity.trusted},
-        "planner": {"notes": list(policy.planner.notes), "depth": policy.planner.depth},
+        "model": lessons.neural.as_dict(),
+        "fidelity": lessons.fidelity.as_dict() | {"trusted": lessons.fidelity.trusted},
+        "planner": {"notes": list(policy.valuer.notes), "depth": policy.valuer.depth},
         "search": {
             "status": solution.status.value,
             "message": solution.message,

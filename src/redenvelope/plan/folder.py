@@ -18,10 +18,10 @@ from redenvelope import __version__
 from redenvelope.errors import ModelError, PlanError, UsageError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue
-from redenvelope.models.neural import NeuralModel
 from redenvelope.plan.certificate import Certificate, policy_sha256
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
+from redenvelope.plan.valuers import source_from_state, source_state
 
 __all__ = ["FORMAT", "load_plan", "require_room", "save_plan"]
 
@@ -43,7 +43,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
     there is not touched, and refused.
     """
     require_room(folder)
-    config, arrays = plan.policy.model.state()
+    config, arrays = source_state(plan.policy.source)
     files = {
         "weights.safetensors": dump_weights({name: value.copy() for name, value in arrays.items()}),
         "frontier.parquet": _parquet(plan.frontier),
@@ -98,9 +98,9 @@ def load_plan(folder: Path) -> Plan:
         for name, digest in manifest["files"].items():
             if hashlib.sha256(_read(folder, name)).hexdigest() != digest:
                 raise PlanError(f"{folder}: {name} is damaged or was changed: its hash is not the manifest's")
-        model = NeuralModel.from_state(manifest["model"], load_weights(_read(folder, "weights.safetensors")))
+        source = source_from_state(manifest["model"], load_weights(_read(folder, "weights.safetensors")))
         policy = DeployedPolicy(
-            PolicySpecification.from_dict(manifest["policy"]), model, Encoder.from_dict(manifest["encoder"])
+            PolicySpecification.from_dict(manifest["policy"]), source, Encoder.from_dict(manifest["encoder"])
         )
         catalogue = ActionCatalogue(tuple(manifest["catalogue"]["labels"]), bool(manifest["catalogue"]["numeric"]))
         certificate = Certificate.from_dict(_read_json(folder, "certificate.json"))

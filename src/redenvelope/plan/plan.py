@@ -70,7 +70,7 @@ class Plan:
         drawn = mixture.draw(users["user"], seed)
         shares = mixture.probabilities_for(drawn, states, self.policy.steps_left(step))
         action = _draw(shares, users["user"], step, seed)
-        rewards, costs = self.policy.model.predict(states)
+        rewards, costs = self.policy.valuer.outcomes(states)
         rows = np.arange(len(action))
         labels = pl.Series("action", self.catalogue.labels).gather(action)
         decisions = pl.DataFrame(

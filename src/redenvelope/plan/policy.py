@@ -1,18 +1,19 @@
-"""What is deployed: a planner at one price, or at two, each user drawn to one of them once."""
+"""What is deployed: decisions at one price, or at two, each user drawn to one of them once."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from redenvelope.learning.values import LearnedValues
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
-from redenvelope.models.neural import NeuralModel
-from redenvelope.planning.planned import PlannedPolicy
+from redenvelope.plan.valuers import LearnedValuer, PlannedValuer, Source, Valuer
 from redenvelope.planning.tree import PlannedValues, TreePlanner
 from redenvelope.policies.mixture import MixturePolicy
 
@@ -21,7 +22,7 @@ __all__ = ["DeployedPolicy", "PolicySpecification"]
 
 @dataclass(frozen=True)
 class PolicySpecification:
-    """All that a policy is, besides the model's weights."""
+    """All that a policy is, besides the weights."""
 
     method: str
     horizon: int
@@ -45,23 +46,25 @@ class PolicySpecification:
 
 @dataclass(frozen=True, eq=False)
 class DeployedPolicy:
-    """A specification with its model and encoder: from features to probabilities."""
+    """A specification with what was learned, and the encoder: from features to probabilities."""
 
     specification: PolicySpecification
-    model: NeuralModel
+    source: Source
     encoder: Encoder
 
-    @property
-    def planner(self) -> TreePlanner:
-        """The tree planner behind the policy."""
+    @cached_property
+    def valuer(self) -> Valuer:
+        """What says how much every action is worth."""
+        if isinstance(self.source, LearnedValues):
+            return LearnedValuer(self.source)
         wanted = self.specification
-        return TreePlanner(self.model, wanted.horizon, wanted.temperature, wanted.steps)
+        planner = TreePlanner(self.source, wanted.horizon, wanted.temperature, wanted.steps)
+        return PlannedValuer(planner, self.source)
 
     @property
     def mixture(self) -> MixturePolicy:
         """The policy, as it is drawn for each user."""
-        planner = self.planner
-        components = tuple(PlannedPolicy(planner, dual) for dual in self.specification.duals)
+        components = tuple(self.valuer.policy(dual) for dual in self.specification.duals)
         return MixturePolicy(components, self.specification.shares)
 
     def steps_left(self, step: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -69,8 +72,8 @@ class DeployedPolicy:
         return np.asarray(self.encoder.first_step + self.specification.steps - step, dtype=np.int64)
 
     def values(self, log: Log, duals: NDArray[np.float64] | tuple[float, ...]) -> PlannedValues:
-        """What the planner says of logged rows at some duals, [rows, duals, actions]."""
-        return self.planner.plan(self.encoder.encode(log), self.steps_left(log.step), np.asarray(duals))
+        """What logged rows are worth at some duals, [rows, duals, actions]."""
+        return self.valuer.values(self.encoder.encode(log), self.steps_left(log.step), np.asarray(duals))
 
     def decide(self, log: Log) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]:
         """Probabilities and values to go at the policy's own duals, as estimators take them."""

@@ -12,7 +12,6 @@ from redenvelope.dual.price import PriceFunction
 from redenvelope.log.log import Log
 from redenvelope.log.split import user_fractions
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.temperature import suggest_temperature
 
 __all__ = ["grid_of_duals", "horizon_for", "model_frontier", "some_users", "temperature_for"]
@@ -41,15 +40,15 @@ def temperature_for(policy: DeployedPolicy, search: Log) -> float:
     curve = refined_frontier(_tree_price(policy, states, left), _FEW_DUALS)
     middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
     dual = middle if np.isfinite(middle) else float(curve.duals[np.isfinite(curve.duals)].max())
-    return suggest_temperature(policy.planner.plan(states, left, np.full(_FEW_DUALS, dual)).q[:, 0])
+    return suggest_temperature(policy.valuer.values(states, left, np.full(_FEW_DUALS, dual)).q[:, 0])
 
 
 def _tree_price(policy: DeployedPolicy, states: NDArray[np.float32], left: NDArray[np.int64]) -> PriceFunction:
     """Costs and rewards to the end of the trees at some states: where the duals of interest lie, cheaply."""
-    planner = policy.planner
+    valuer = policy.valuer
 
     def price(duals: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values = planner.plan(states, left, duals)
+        values = valuer.values(states, left, duals)
         costs = (values.probabilities * values.cost_to_go).sum(axis=2, dtype=np.float64)
         rewards = (values.probabilities * values.reward_to_go).sum(axis=2, dtype=np.float64)
         return costs.mean(axis=0), rewards.mean(axis=0)
@@ -70,9 +69,9 @@ def grid_of_duals(policy: DeployedPolicy, search: Log) -> FloatArray:
 
 
 def model_frontier(policy: DeployedPolicy, search: Log, duals: FloatArray) -> Frontier:
-    """What the model itself believes of the whole campaign: at a few of the duals [duals], straight in between."""
+    """What the policy's own values promise of the whole campaign: at a few of the duals [duals], straight between."""
     places = np.unique(np.linspace(0, len(duals) - 1, _FEW_DUALS).round().astype(int))
-    costs, rewards = ModelPrice(policy.planner, *_first_states(policy, some_users(search, _SCOUTS)))(duals[places])
+    costs, rewards = policy.valuer.believed(*_first_states(policy, some_users(search, _SCOUTS)), duals[places])
     everywhere = np.arange(len(duals))
     return Frontier(duals, np.interp(everywhere, places, costs), np.interp(everywhere, places, rewards))
 

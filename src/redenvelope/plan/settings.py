@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from redenvelope.dual.ascent import DualAscent
 from redenvelope.dual.bisection import Bisection
@@ -11,11 +11,12 @@ from redenvelope.dual.newton import Newton
 from redenvelope.dual.secant import Secant
 from redenvelope.dual.solve import DualSolver
 from redenvelope.errors import UsageError
+from redenvelope.learning.settings import LearningSettings
 from redenvelope.models.fit import NeuralSettings
 
 __all__ = ["SOLVERS", "FitSettings", "Method"]
 
-Method = Literal["auto", "planned", "bandit"]
+Method = Literal["auto", "planned", "learned", "bandit"]
 
 SOLVERS: dict[str, DualSolver] = {
     "newton": Newton(),
@@ -31,7 +32,8 @@ class FitSettings:
     """How to make a plan."""
 
     method: Method = "auto"
-    """Plan ahead, or one step at a time; auto plans ahead if the model can be trusted to."""
+    """Plan ahead with the model, learn without one, or one step at a time; auto plans if the model can be trusted
+    with sequences, and learns if not."""
     horizon: int | None = None
     """Steps to plan ahead; None takes as many as a tree of moderate size allows."""
     temperature: float | None = None
@@ -45,10 +47,11 @@ class FitSettings:
     parts: tuple[float, float, float] = (0.7, 0.15, 0.15)
     """Shares of users who train the models, find the price, and certify."""
     neural: NeuralSettings = field(default_factory=NeuralSettings)
+    learning: LearningSettings = field(default_factory=LearningSettings)
 
     def __post_init__(self) -> None:
-        if self.method not in ("auto", "planned", "bandit"):
-            raise UsageError(f"method must be auto, planned or bandit, not {self.method!r}")
+        if self.method not in get_args(Method):
+            raise UsageError(f"method must be auto, planned, learned or bandit, not {self.method!r}")
         if self.solver not in SOLVERS:
             raise UsageError(f"there is no solver {self.solver!r}; choose among {', '.join(SOLVERS)}")
         if self.horizon is not None and self.horizon < 1:

@@ -58,7 +58,7 @@ def mean_allocation(policy: DeployedPolicy, log: Log) -> Allocation:
         planned = policy.values(batch, policy.specification.duals).probabilities
         mixed = np.einsum("rda,d->ra", planned.astype(np.float64), shares)
         probabilities.append(mixed)
-        costs.append((mixed * policy.model.predict(policy.encoder.encode(batch))[1]).sum(axis=1))
+        costs.append((mixed * policy.valuer.outcomes(policy.encoder.encode(batch))[1]).sum(axis=1))
     return Allocation(np.concatenate(probabilities), np.concatenate(costs))
 
 

@@ -1,0 +1,120 @@
+"""A model followed along logged actions, on its own predicted states: do its errors add up, and does it know what
+an action leads to?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.models.examples import Examples
+from redenvelope.models.gaps import ActionFidelity, by_action, mean_gap
+
+__all__ = ["Followed", "RollOutFidelity", "measure_roll_outs"]
+
+FloatArray = NDArray[np.float64]
+
+_ROWS = 20_000
+
+
+class Followed(Protocol):
+    """A model that can be followed."""
+
+    def roll_out(
+        self, states: NDArray[np.float32], actions: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
+        """States [depth, n, width], rewards and costs [depth, n] along actions [n, depth]."""
+        ...
+
+
+@dataclass(frozen=True)
+class RollOutFidelity:
+    """The model followed along logged actions for so many steps; depth 1 is the next state."""
+
+    depth: int
+    rows: int
+    state_error: float
+    """Mean squared error of the dynamic features."""
+    unchanged_error: float
+    """The same for "nothing changes"."""
+    predicted_reward: float
+    """Mean sum along the roll-out, the decision in the state it ends in included."""
+    observed_reward: float
+    reward_error: float
+    """Standard error of the gap, by user."""
+    predicted_cost: float
+    observed_cost: float
+    cost_error: float
+    later_reward: tuple[ActionFidelity, ...]
+    """Sum of all steps but the first, by the action of the first: what the model knows of an action's effect."""
+    later_cost: tuple[ActionFidelity, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Path:
+    """The model followed from some rows, as deep as the campaign goes; beyond a user's last row it means nothing."""
+
+    first: NDArray[np.int64]
+    """Rows it starts from, [starts]."""
+    states: NDArray[np.float32]
+    """[depth, starts, width]"""
+    rewards: FloatArray
+    """[depth, starts]"""
+    costs: FloatArray
+    """[depth, starts]"""
+
+
+def measure_roll_outs(model: Followed, examples: Examples) -> tuple[RollOutFidelity, ...]:
+    """Follow the logged actions from every row that has rows after it, for one step, two steps, and so on."""
+    steady = examples.continues
+    first = np.flatnonzero(steady)
+    if not len(first):
+        return ()
+    first = first[:: max(1, len(first) // _ROWS)]
+    depths = examples.campaign_steps - 1
+    # One pass of full depth serves all depths; past the end of the log any action will do.
+    rows = np.minimum(first[:, None] + np.arange(depths + 1), len(examples) - 1)
+    followed = model.roll_out(np.ascontiguousarray(examples.states[first]), examples.action[rows])
+    path = _Path(first, *followed)
+    lasting = steady[first]
+    parts = []
+    for depth in range(1, depths + 1):
+        if depth > 1:
+            lasting = lasting & steady[np.minimum(first + depth - 1, len(examples) - 1)]
+        if not lasting.any():
+            break
+        parts.append(_at_depth(path, examples, depth, lasting))
+    return tuple(parts)
+
+
+def _at_depth(path: _Path, examples: Examples, depth: int, lasting: NDArray[np.bool_]) -> RollOutFidelity:
+    """Figures of the roll-outs that last [starts] for so many steps."""
+    first = path.first[lasting]
+    tail = slice(examples.layout.step + 1, None)
+    truth = examples.states[first + depth, tail].astype(np.float64)
+    width = max(truth.shape[1], 1)
+    sums: list[tuple[float, float, float]] = []
+    later: list[tuple[ActionFidelity, ...]] = []
+    marked = np.zeros(len(examples), dtype=bool)
+    marked[first] = True
+    for predicted, logged in ((path.rewards, examples.reward), (path.costs, examples.cost)):
+        model_sums, log_sums = np.zeros(len(examples)), np.zeros(len(examples))
+        own = predicted[0, lasting], logged[first]
+        model_sums[first] = predicted[: depth + 1, lasting].sum(axis=0)
+        log_sums[first] = logged[first[:, None] + np.arange(depth + 1)].sum(axis=1)
+        sums.append(mean_gap(examples, model_sums, log_sums, marked)[1:])
+        model_sums[first] -= own[0]
+        log_sums[first] -= own[1]
+        later.append(by_action(examples, model_sums, log_sums, marked))
+    return RollOutFidelity(
+        depth,
+        len(first),
+        float(((path.states[depth - 1, lasting][:, tail] - truth) ** 2).sum(axis=1).mean()) / width,
+        float(((examples.states[first, tail] - truth) ** 2).sum(axis=1).mean()) / width,
+        *sums[0],
+        *sums[1],
+        later[0],
+        later[1],
+    )

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
+from redenvelope.log.columns import ColumnMap
 from redenvelope.plan import allocate
 from redenvelope.plan.allocate import allocate_file
 from redenvelope.plan.plan import Plan
@@ -94,3 +95,26 @@ def test_ids_with_leading_zeros_stay_apart(plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_text("user,step,state\n00012,0,s0\n12,0,s0\n", encoding="utf-8")
     allocate_file(plan, tmp_path / "users.csv", tmp_path / "out.parquet", seed=0)
     assert pl.read_parquet(tmp_path / "out.parquet")["user"].to_list() == ["00012", "12"]
+
+
+def test_the_logs_own_column_names_are_remembered(plan: Plan, users: pl.DataFrame, tmp_path: Path) -> None:
+    named = plan.with_source("log.parquet", ColumnMap({"user": "customer", "step": "wave"}), "2024-05-01")
+    users.rename({"user": "customer", "step": "wave"}).write_parquet(tmp_path / "theirs.parquet")
+    users.write_parquet(tmp_path / "ours.parquet")
+    results = []
+    for name in ("theirs", "ours"):
+        allocate_file(named, tmp_path / f"{name}.parquet", tmp_path / f"{name}-out.parquet", seed=0)
+        results.append(pl.read_parquet(tmp_path / f"{name}-out.parquet"))
+    assert results[0].equals(results[1])
+    reloaded = Plan.load(named.save(tmp_path / "plan"))
+    assert reloaded.columns == named.columns
+    assert plan.columns == ColumnMap()
+
+
+def test_names_given_by_hand_win_and_must_be_there(plan: Plan, users: pl.DataFrame, tmp_path: Path) -> None:
+    users.rename({"user": "who"}).write_csv(tmp_path / "users.csv")
+    out = tmp_path / "out.parquet"
+    allocate_file(plan, tmp_path / "users.csv", out, 0, ColumnMap({"user": "who"}))
+    assert pl.read_parquet(out)["action"].equals(plan.allocate(users, 0)[0]["action"])
+    with pytest.raises(UsageError, match=r"no column 'customer'.*named for 'user'"):
+        allocate_file(plan, tmp_path / "users.csv", out, 0, ColumnMap({"user": "customer"}))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from redenvelope.errors import UsageError
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
 from redenvelope.plan.certificate import Certificate, certify, fold_sha256, policy_sha256
@@ -83,3 +84,28 @@ def test_evaluate_verifies_the_certificate_on_its_own_log_only(plan: Plan, log: 
     assert {"direct", "per_decision", "doubly_robust", "weighted_doubly_robust", "magic", "marginalised"} <= names
     half = log.select(np.arange(len(log.users)) % 2 == 0)
     assert evaluate_plan(plan, half, 0.95)["certificate"]["verified"] is None
+
+
+def test_a_log_may_lack_an_action_but_not_hold_another(plan: Plan, log: Log) -> None:
+    kept = log.select(np.bincount(log.user_of_row, weights=log.action == 3, minlength=len(log.users)) == 0)
+    assert 3 not in kept.action
+    lacking = replace(kept, catalogue=replace(kept.catalogue, labels=kept.catalogue.labels[:3]))
+    content = evaluate_plan(plan, lacking, 0.95)
+    assert content["users"] == len(lacking.users)
+    odd = replace(log, catalogue=replace(log.catalogue, labels=(*log.catalogue.labels[:3], "zeppelin")))
+    with pytest.raises(UsageError, match="'zeppelin', which the plan does not know"):
+        evaluate_plan(plan, odd, 0.95)
+
+
+def test_a_plan_that_earns_less_than_before_says_so(plan: Plan, log: Log) -> None:
+    thrifty = replace(plan.policy, specification=replace(plan.policy.specification, duals=(np.inf,), shares=(1.0,)))
+    certificate = certify(thrifty, split(log)[2], 100.0, 0.95, seed=0)
+    assert any("earns less than what was logged" in reason for reason in certificate.reasons)
+    assert not any("earns less" in reason or "earn less" in reason for reason in plan.certificate.reasons)
+
+
+def test_thin_overlap_names_the_options_that_would_help(plan: Plan, log: Log) -> None:
+    few = log.select(np.arange(len(log.users)) < 60)
+    reasons = certify(plan.policy, few, 100.0, 0.95, seed=0).reasons
+    (thin,) = (reason for reason in reasons if "overlap is thin" in reason)
+    assert f"--temperature {plan.policy.specification.temperature:.3g} --horizon 2" in thin

@@ -48,5 +48,5 @@ def main() -> None:
         print(f"redenvelope: {error}", file=sys.stderr)
         sys.exit(REFUSED)
     except KeyboardInterrupt:
-        print("redenvelope: interrupted", file=sys.stderr)
+        print("redenvelope: interrupted; what was not finished was not written", file=sys.stderr)
         sys.exit(130)

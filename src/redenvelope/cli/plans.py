@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from redenvelope.cli.interrupts import heed_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
     CampaignOption,
@@ -69,13 +71,22 @@ def fit(
     )
     wanted = _budget_a_user(budget, budget_total, audience)
     require_room(out)
+    heed_interrupts()
     with StageView(enabled=not as_json) as view:
-        view.tell("log", "")
+
+        def tell(stage: str, figure: str) -> None:
+            stop_if_interrupted()
+            view.tell(stage, figure)
+
+        tell("log", "")
         mapping = column_map(log, columns, ignore, campaign)
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
-        view.tell("log", repr(rows))
-        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=view.tell)
-        plan.save(out, {"report.html": render_report(plan).encode()})
+        tell("log", repr(rows))
+        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=tell)
+        plan = plan.with_source(Path(log).name, mapping, datetime.now(UTC).date().isoformat())
+        page = render_report(plan).encode()
+        stop_if_interrupted()
+        plan.save(out, {"report.html": page})
     if as_json:
         print_json(
             {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": plan.record["comparison"]}
@@ -91,15 +102,21 @@ def allocate(
     users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with user, step and the features.")],
     out: Annotated[Path, typer.Option(help="Where to write the decisions (.parquet or .csv).")],
     seed: SeedOption = 0,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Your names of user and step; without, those of the plan's log.", metavar="ROLE=NAME,…"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Decide what each user gets at this step, with the probability it was drawn with."""
+    from redenvelope.log.columns import ColumnMap
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
     status = opened.certificate.status
-    summary = allocate_file(opened, users, out, seed)
+    named = None if columns is None else ColumnMap.parse(columns)
+    summary = allocate_file(opened, users, out, seed, named)
     if status != "certified":
         typer.echo(f"warning: this plan's certificate was refused: {opened.certificate.reasons[0]}", err=True)
     if as_json:
@@ -121,12 +138,16 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate what a plan earns and costs on a log, by every estimator, with intervals."""
+    from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
     from redenvelope.plan.evaluate import evaluate_plan
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
-    rows = read_log(log, column_map(log, columns, ignore, campaign), estimate_propensity=estimate_propensity)
+    mapping = column_map(log, columns, ignore, campaign)
+    # What was not said again is as it was when the plan was made.
+    mapping = mapping if mapping != ColumnMap() else opened.columns
+    rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence)
     if as_json:
         print_json(content)

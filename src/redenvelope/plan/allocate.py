@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from redenvelope.errors import UsageError
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.delimited import read_delimited
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.numbers import PLAIN_INTEGER
@@ -46,8 +47,11 @@ class AllocationSummary:
         }
 
 
-def allocate_file(plan: Plan, users: Path, out: Path, seed: int) -> AllocationSummary:
-    """Decide for every row of a table; memory does not grow with its length."""
+def allocate_file(plan: Plan, users: Path, out: Path, seed: int, columns: ColumnMap | None = None) -> AllocationSummary:
+    """Decide for every row of a table; memory does not grow with its length.
+
+    `columns` names the table's own columns for user and step; without, they may have the names of the log.
+    """
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: decisions are written as .parquet or .csv; choose one of the two endings")
     rows, cost, reward = 0, 0.0, 0.0
@@ -56,7 +60,7 @@ def allocate_file(plan: Plan, users: Path, out: Path, seed: int) -> AllocationSu
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-            for number, part in enumerate(_parts(users)):
+            for number, part in enumerate(_parts(users, plan.columns, columns)):
                 decisions, findings = plan.allocate(part, seed)
                 for finding in findings:
                     found.setdefault((finding.rule, finding.column), finding)
@@ -74,8 +78,8 @@ def allocate_file(plan: Plan, users: Path, out: Path, seed: int) -> AllocationSu
     return AllocationSummary(rows, cost / rows, reward / rows, dict(sorted(counts.items())), tuple(found.values()))
 
 
-def _parts(users: Path) -> Iterator[pl.DataFrame]:
-    """The table, so many rows at a time."""
+def _parts(users: Path, remembered: ColumnMap, asked: ColumnMap | None) -> Iterator[pl.DataFrame]:
+    """The table, so many rows at a time, with the names that decisions need."""
     if not users.is_file():
         raise UsageError(f"{users}: no such file")
     if users.suffix.lower() in (".parquet", ".pq"):
@@ -83,7 +87,7 @@ def _parts(users: Path) -> Iterator[pl.DataFrame]:
             table = pl.scan_parquet(users)
             rows = int(table.select(pl.len()).collect().item())
             for first in range(0, rows, _ROWS_AT_ONCE):
-                yield table.slice(first, _ROWS_AT_ONCE).collect()
+                yield _renamed(table.slice(first, _ROWS_AT_ONCE).collect(), remembered, asked)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise UsageError(f"{users}: the file is damaged ({str(error).splitlines()[0]})") from None
         return
@@ -91,9 +95,26 @@ def _parts(users: Path) -> Iterator[pl.DataFrame]:
     frame = read_delimited(users, findings)
     if frame is None:
         raise UsageError(f"{users}: cannot be read: {findings.sorted()[0].message}")
-    typed = frame.drop(ROW).with_columns(_typed(frame["user"])) if "user" in frame.columns else frame.drop(ROW)
+    named = _renamed(frame.drop(ROW), remembered, asked)
+    typed = named.with_columns(_typed(named["user"])) if "user" in named.columns else named
     for first in range(0, len(typed), _ROWS_AT_ONCE):
         yield typed.slice(first, _ROWS_AT_ONCE)
+
+
+def _renamed(part: pl.DataFrame, remembered: ColumnMap, asked: ColumnMap | None) -> pl.DataFrame:
+    """The table with the names that decisions need; names that were asked for must be there."""
+    renames = {}
+    for role in ("user", "step"):
+        name = (asked or remembered).name_of(role)
+        if asked is not None and name not in part.columns:
+            raise UsageError(
+                f"there is no column {name!r} in the table of users, which was named for {role!r}; "
+                f"the columns are {', '.join(part.columns)}"
+            )
+        if name != role and name in part.columns and (asked is not None or role not in part.columns):
+            renames[name] = role
+    kept = [column for column in part.columns if column not in renames.values()]
+    return part.select(kept).rename(renames)
 
 
 def _typed(users: pl.Series) -> pl.Series:

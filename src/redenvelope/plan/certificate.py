@@ -27,6 +27,7 @@ __all__ = [
     "checking_estimator",
     "evidence_in_batches",
     "fold_sha256",
+    "logged_means",
     "policy_sha256",
 ]
 
@@ -158,8 +159,10 @@ def certify(
     }
     if target_reward is not None:
         budget = figures["cost"].upper
-    reasons = _reasons(evaluation, shares, figures["cost"], budget, confidence, len(log.users))
+    reasons = [*_doubts(evaluation, policy), *_over(figures["cost"], budget, confidence, len(log.users))]
     reasons += _missed(figures["reward"], target_reward, confidence)
+    logged = logged_means(log)
+    reasons += _no_gain(figures, logged)
     refused = any(weight is Weight.REFUSAL for weight, _ in reasons)
     return Certificate(
         status="refused" if refused else "certified",
@@ -170,7 +173,7 @@ def certify(
         confidence=confidence,
         cost=figures["cost"],
         reward=figures["reward"],
-        logged={"cost": float(log.cost.sum() / len(log.users)), "reward": float(log.reward.sum() / len(log.users))},
+        logged=logged,
         diagnostics=_diagnostics(evaluation),
         users=len(log.users),
         policy_sha256=policy_sha256(policy),
@@ -207,26 +210,51 @@ def _figure(influence: FloatArray, confidence: float, estimator: str) -> Figure:
     return Figure(mean, mean - reach, mean + reach, error, estimator)
 
 
-def _reasons(
-    evaluation: Evaluation, shares: FloatArray, cost: Figure, budget: float, confidence: float, users: int
-) -> list[tuple[Weight, str]]:
+def logged_means(log: Log) -> dict[str, float]:
+    """Cost and reward a user, as logged."""
+    return {"cost": float(log.cost.sum() / len(log.users)), "reward": float(log.reward.sum() / len(log.users))}
+
+
+def _doubts(evaluation: Evaluation, policy: DeployedPolicy) -> list[tuple[Weight, str]]:
+    """What speaks against the estimate of any component that users follow, each once."""
+    wanted = policy.specification
     found: dict[str, tuple[Weight, str]] = {}
-    for dual in np.flatnonzero(shares > 0):
+    for dual in np.flatnonzero(np.asarray(wanted.shares) > 0):
         for reason in evaluation.reasons("cost", int(dual)):
-            found.setdefault(reason.rule, (reason.weight, reason.message))
-    if not cost.upper <= budget:
-        needed = (cost.upper - cost.estimate) / max(budget - cost.estimate, 1e-12)
-        help_text = (
-            f"about {int(np.ceil(users * needed**2)):,} users in the certify fold would do, or a lower target"
-            if cost.estimate < budget
-            else "aim lower: leave the safety margin on, or ask for a smaller budget"
-        )
-        text = (
-            f"the upper bound of the cost, {cost.upper:.4g} a user at {confidence:.0%} confidence, "
-            f"is above the budget of {budget:.4g}; {help_text}"
-        )
-        found["bound_above_budget"] = (Weight.REFUSAL, text)
+            message = reason.message
+            if reason.rule == "thin_overlap":
+                message += f"; now: --temperature {wanted.temperature:.3g} --horizon {wanted.horizon}"
+            found.setdefault(reason.rule, (reason.weight, message))
     return list(found.values())
+
+
+def _over(cost: Figure, budget: float, confidence: float, users: int) -> list[tuple[Weight, str]]:
+    if cost.upper <= budget:
+        return []
+    needed = (cost.upper - cost.estimate) / max(budget - cost.estimate, 1e-12)
+    help_text = (
+        f"about {int(np.ceil(users * needed**2)):,} users in the certify fold would do, or a lower target"
+        if cost.estimate < budget
+        else "aim lower: leave the safety margin on, or ask for a smaller budget"
+    )
+    text = (
+        f"the upper bound of the cost, {cost.upper:.4g} a user at {confidence:.0%} confidence, "
+        f"is above the budget of {budget:.4g}; {help_text}"
+    )
+    return [(Weight.REFUSAL, text)]
+
+
+def _no_gain(figures: dict[str, Figure], logged: dict[str, float]) -> list[tuple[Weight, str]]:
+    """A plan within its budget may still earn less than what was done before: nobody should have to find that out."""
+    reward, cost = figures["reward"], figures["cost"]
+    if reward.estimate >= logged["reward"]:
+        return []
+    sure = "earns less than" if reward.upper < logged["reward"] else "may earn less than"
+    text = (
+        f"the plan {sure} what was logged on the same users: {reward.estimate:.4g} against {logged['reward']:.4g} a "
+        f"user, for a cost of {cost.estimate:.4g} against {logged['cost']:.4g}"
+    )
+    return [(Weight.WARNING, text)]
 
 
 def _diagnostics(evaluation: Evaluation) -> dict[str, Any]:

@@ -20,9 +20,12 @@ _BELIEVE_THE_BASELINE = frozenset({"direct", "more_robust"})
 
 def evaluate_plan(plan: Plan, log: Log, confidence: float) -> dict[str, Any]:
     """Estimates of reward and cost by every estimator; and the certificate verified, if this is the log it is of."""
-    if log.catalogue.labels != plan.catalogue.labels and set(log.catalogue.labels) != set(plan.catalogue.labels):
-        missing = sorted(set(log.catalogue.labels) ^ set(plan.catalogue.labels))
-        raise UsageError(f"the log and the plan do not know the same actions: {missing[0]!r} is in only one of them")
+    unknown = sorted(set(log.catalogue.labels) - set(plan.catalogue.labels))
+    if unknown:
+        raise UsageError(
+            f"the log holds the action {unknown[0]!r}, which the plan does not know (it knows "
+            f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
+        )
     log = plan.recoded(log)
     evidence = evidence_in_batches(log, plan.policy.decide)
     marginalised = checking_estimator(plan.policy, log, plan.record["settings"]["seed"])

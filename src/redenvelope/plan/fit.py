@@ -96,10 +96,13 @@ def fit(
 
 
 def _refuse_errors(audited: Audit) -> None:
-    """A log that the audit refuses is refused here too, with every reason."""
+    """A log that the audit refuses is refused here too, with every reason; a wrong budget is not the log's fault."""
     errors = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
+    faults = [finding for finding in errors if not finding.rule.startswith("budget_")]
+    if faults:
+        raise LogError(faults)
     if errors:
-        raise LogError(errors)
+        raise UsageError(f"{errors[0].message}; {errors[0].remedy}")
 
 
 def _require_users(log: Log, folds: tuple[Log, Log]) -> None:

@@ -69,7 +69,8 @@ def unpriced_policy(search: Log, lessons: Lessons, settings: FitSettings, tell: 
     temperature = settings.temperature
     if temperature is None:
         temperature = temperature_for(policy, search)
-    tell("policy", f"{method}, {_ahead(horizon)}, temperature {temperature:.3g}")
+    clipped = f" (the campaign has no more than {steps})" if (settings.horizon or 0) > steps else ""
+    tell("policy", f"{method}, {_ahead(horizon)}{clipped}, temperature {temperature:.3g}")
     return replace(policy, specification=replace(policy.specification, temperature=temperature))
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError, UsageError
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.log.split import user_fractions
@@ -92,6 +93,17 @@ class Plan:
         places = {label: place for place, label in enumerate(self.catalogue.labels)}
         lookup = np.array([places[label] for label in log.catalogue.labels], dtype=np.int32)
         return replace(log, action=lookup[log.action], catalogue=self.catalogue)
+
+    def with_source(self, log: str, columns: ColumnMap, date: str) -> Plan:
+        """The plan, remembering the log it was made from: its name, its columns' own names, and the day."""
+        source = {"log": log, "date": date, "columns": dict(columns.names), "ignored": sorted(columns.ignored)}
+        return replace(self, record=self.record | {"source": source})
+
+    @property
+    def columns(self) -> ColumnMap:
+        """The names that the log's columns had, as far as they are known: other tables of theirs have them too."""
+        source = self.record.get("source") or {}
+        return ColumnMap(source.get("columns") or {}, frozenset(source.get("ignored") or ()))
 
     def save(self, folder: str | Path, extra: dict[str, bytes] | None = None) -> Path:
         """Write the plan to a folder, with `extra` files beside it (a report); see `redenvelope.plan.folder`."""

@@ -37,6 +37,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/redenvelope demo --out demo
 
 test: lint
+	@sh tests/install_browser.sh
 	@echo "running the test suite"
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 

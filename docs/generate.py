@@ -1,21 +1,27 @@
-"""Write the reference pages that come from the code: the rules of a log, and the commands.
+"""Write the reference pages that come from the code: rules of a log, commands, Python names, tests of the errata.
 
-Run `python docs/generate.py` after changing either; a test fails while the pages are behind the code.
+Run `python docs/generate.py` after changing any of them; a test fails while the pages are behind the code.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer.main
 
+import redenvelope
 from redenvelope.cli import app
 from redenvelope.log.columns import ROLES
 from redenvelope.log.rules import RULES
 
-REFERENCE = Path(__file__).parent / "reference"
+DOCS = Path(__file__).parent
+REFERENCE = DOCS / "reference"
+SOURCE = Path(redenvelope.__file__).parent
+_LONG = 100
 
 
 def rules_page() -> str:
@@ -39,7 +45,7 @@ def rules_page() -> str:
 
 def commands_page() -> str:
     """Every command with its arguments and options, read from the program itself."""
-    lines = ["# Commands", ""]
+    lines = ["# Commands", "", "`redenvelope --version` prints the version, `redenvelope COMMAND --help` this.", ""]
     group: Any = typer.main.get_command(app)
     for name, command in group.commands.items():
         words = " ".join(_word(parameter) for parameter in command.params if parameter.param_type_name == "argument")
@@ -55,6 +61,95 @@ def commands_page() -> str:
             lines.append(f"| `{shown.replace('|', chr(92) + '|')}` | {parameter.help or ''} | {_default(parameter)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def names_page() -> str:
+    """Every public name with its signature, fields and methods, in the order of the pipeline, read from the source."""
+    lines = ["# Python", "", "Everything here is imported from `redenvelope`, in the order of the pipeline.", ""]
+    room = None
+    for name, home in redenvelope._HOMES.items():
+        stage = home.partition(".")[0]
+        if stage != room:
+            room = stage
+            said = (import_module(f"redenvelope.{stage}").__doc__ or "").strip().splitlines()[0]
+            lines += [f"## {said.partition(':')[0].capitalize() if ':' in said else stage.capitalize()}", "", said, ""]
+        node = _definition(SOURCE / f"{home.replace('.', '/')}.py", name)
+        lines += [f"### {name}", ""]
+        lines += _class(node) if isinstance(node, ast.ClassDef) else _function(node)
+    return "\n".join(lines)
+
+
+def errata_tests_page() -> str:
+    """The source of every test that the page of errata names."""
+    lines = ["# Tests of the errata", "", "What the [errata](../errata.md) rest on, as it is run.", ""]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / "errata.md").read_text(encoding="utf-8"))
+    for file, name in dict.fromkeys(named):
+        path = DOCS.parent / file
+        node = _definition(path, name)
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        source = path.read_text(encoding="utf-8").splitlines()[first - 1 : node.end_lineno]
+        lines += [f"## {name}", "", f"`{file}`", "", "```text", *source, "```", ""]
+    return "\n".join(lines)
+
+
+def _definition(path: Path, name: str) -> ast.ClassDef | ast.FunctionDef:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return node
+    raise LookupError(f"{path} does not define {name}")
+
+
+def _function(node: ast.FunctionDef) -> list[str]:
+    return ["```text", _signature(node), "```", "", ast.get_docstring(node) or "", ""]
+
+
+def _signature(node: ast.FunctionDef) -> str:
+    """The call as it is written, one argument a line where it is long."""
+    arguments = [
+        re.sub(r"^(\w+: [^=]+)=", r"\1 = ", part)
+        for part in ast.unparse(node.args).split(", ")
+        if part not in ("self", "cls")
+    ]
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    whole = f"{node.name}({', '.join(arguments)}){returns}"
+    if len(whole) <= _LONG:
+        return whole
+    # Commas inside of brackets belong to a type, not between arguments.
+    parts = re.split(r", (?![^\[(]*[\])])", ", ".join(arguments))
+    return "\n".join([f"{node.name}(", *(f"    {part}," for part in parts), f"){returns}"])
+
+
+def _class(node: ast.ClassDef) -> list[str]:
+    """A class: what it is, its fields with their meaning, and its methods."""
+    lines = [ast.get_docstring(node) or "", ""]
+    fields = [
+        (part.target.id, ast.unparse(part.annotation), part.value, _said(node.body, place))
+        for place, part in enumerate(node.body)
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.target.id[0] != "_"
+    ]
+    if fields:
+        lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
+        for name, kind, value, said in fields:
+            default = f"`{ast.unparse(value)}`" if value is not None else ""
+            cells = (f"`{name}`", f"`{kind}`", default, said)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    for method in node.body:
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+            kinds = {ast.unparse(decorator) for decorator in method.decorator_list}
+            shown = f"{node.name}.{_signature(method)}"
+            if kinds & {"property", "cached_property"}:
+                shown = f"{node.name}.{method.name} -> {ast.unparse(method.returns)}" if method.returns else shown
+            lines += ["```text", shown, "```", "", ast.get_docstring(method) or "", ""]
+    return lines
+
+
+def _said(body: list[ast.stmt], place: int) -> str:
+    """The string that stands below a field."""
+    below = body[place + 1] if place + 1 < len(body) else None
+    if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+        return " ".join(below.value.value.split())
+    return ""
 
 
 def _word(parameter: Any) -> str:
@@ -73,7 +168,12 @@ def _cell(sentence: str) -> str:
     return re.sub(r"\{(\w+)[^}]*\}", r"⟨\1⟩", sentence).replace("|", "\\|")
 
 
-PAGES = {"log.md": rules_page, "commands.md": commands_page}
+PAGES = {
+    "log.md": rules_page,
+    "commands.md": commands_page,
+    "api.md": names_page,
+    "errata-tests.md": errata_tests_page,
+}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""One thread a worker, set before any library reads it; hypothesis repeatable."""
+"""One thread a worker, set before any library reads it; hypothesis repeatable; skipped browser tests said aloud."""
 
 import os
 
@@ -6,7 +6,20 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
-from hypothesis import settings  # noqa: E402 - the variables above must be set first
+import pytest  # noqa: E402 - the variables above must be set first
+from hypothesis import settings  # noqa: E402
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+BROWSER_SKIPPED = "browser tests of the report were skipped"
+"""How the reason of a skipped browser test begins."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say aloud that the report was not looked at in a browser: a quiet skip looks like a pass."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    reasons = {place[2].removeprefix("Skipped: ") for place in skipped if isinstance(place, tuple)}
+    for reason in sorted(reason for reason in reasons if reason.startswith(BROWSER_SKIPPED)):
+        terminalreporter.section("NOT TESTED", red=True, bold=True)
+        terminalreporter.line(reason, red=True, bold=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import redenvelope
+
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
@@ -20,7 +22,7 @@ def _generator():  # type: ignore[no-untyped-def]
     return module
 
 
-@pytest.mark.parametrize("name", ["log.md", "commands.md"])
+@pytest.mark.parametrize("name", ["log.md", "commands.md", "api.md", "errata-tests.md"])
 def test_reference_pages_are_current(name: str) -> None:
     written = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert written == _generator().PAGES[name](), "run: python docs/generate.py"
@@ -39,6 +41,28 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     if blocks:
         subprocess.run([sys.executable, "-c", "\n".join(blocks)], check=True, cwd=tmp_path, timeout=900)
+
+
+def test_every_public_name_has_its_entry() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^### (\w+)$", page, flags=re.MULTILINE)) == sorted(redenvelope.__all__)
+
+
+def test_every_page_can_be_found_in_the_menu() -> None:
+    menu = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert menu == {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+
+
+def test_every_anchor_exists() -> None:
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            text = (page.parent / target).read_text(encoding="utf-8") if target else page.read_text(encoding="utf-8")
+            assert anchor in {_anchor(title) for title in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)}, anchor
+
+
+def _anchor(title: str) -> str:
+    """The anchor that a heading gets."""
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower())).strip("-")
 
 
 def test_every_test_that_the_documentation_names_exists() -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -26,8 +27,27 @@ def test_the_audit_of_a_random_logger_in_sentences() -> None:
     assert "Assignment looks random" in text
     assert "Dearer is not always better: 'a2'" in text
     assert "Carry-over between steps is strong" in text
-    assert "Trajectory weights die after 3 steps" in text
     assert {finding.rule for finding in result.findings} == {"reward_not_monotone", "overlap_thin"}
+
+
+@pytest.mark.parametrize(
+    ("users", "sentences"),
+    [
+        # One of three actions: a third of the users at each step alone, a 27th of them after all three.
+        (700, ["die after 0 steps", "and needs 50: a log of about ", " users would do."]),
+        (2_000, ["die after 1 step:", "% who certify, and needs 50: plans near the logged behaviour"]),
+        (12_000, ["Overlap is good: one fixed action keeps ", " effective users of 12,000 by the last step, about "]),
+    ],
+)
+def test_overlap_is_judged_on_those_who_certify(users: int, sentences: list[str]) -> None:
+    result = audit_log(log_of(campaign(RISING, COSTS, steps=3), users=users))
+    (verdict,) = (text for text in verdicts(result) if "effective" in text)
+    for sentence in sentences:
+        assert sentence in verdict
+    if users == 700:
+        # 50 effective ones among 15 % of a third are 1,000 users.
+        (needed,) = re.findall(r"about ([\d,]+) users would do", verdict)
+        assert int(needed.replace(",", "")) == pytest.approx(1_000, rel=0.2)
 
 
 def test_the_audit_of_a_choosy_logger_in_sentences() -> None:

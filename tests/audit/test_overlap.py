@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.audit.overlap import calibration, effective_size, overlap_by_step, steps_alive
+from redenvelope.audit.overlap import LEAST_EFFECTIVE_USERS, calibration, effective_size, overlap_by_step, steps_alive
+from redenvelope.evaluation import diagnostics
 from tests.audit.campaigns import SKEWED_3, campaign, log_of
 
 REWARDS = [[0.0, 0.5, 1.0], [1.0, 1.5, 2.0]]
@@ -34,9 +35,19 @@ def test_matching_users_are_counted_by_hand() -> None:
 
 
 def test_weights_die_where_too_few_users_are_left() -> None:
-    log = log_of(campaign(REWARDS, COSTS), users=3_000)
-    # 1,000, 333, 111 and 37 users match after 1, 2, 3 and 4 steps; 50 are needed.
-    assert steps_alive(overlap_by_step(log, 2)) == 3
+    overlaps = overlap_by_step(log_of(campaign(REWARDS, COSTS), users=3_000), 2)
+    # 1,000, 333, 111 and 37 users match after 1, 2, 3 and 4 steps; 50 are needed of those who certify.
+    assert [steps_alive(overlaps, share) for share in (1.0, 0.3, 0.1)] == [3, 2, 1]
+
+
+def test_a_step_weighed_alone_keeps_its_share_of_users() -> None:
+    # A third of the users got the action at each step, all with the same weight: 1,000 effective ones at every step.
+    for overlap in overlap_by_step(log_of(campaign(REWARDS, COSTS), users=3_000), 2):
+        assert abs(overlap.alone - 1_000) < 4 * np.sqrt(3_000 * (1 / 3) * (2 / 3))
+
+
+def test_as_many_are_needed_as_a_certificate_asks_for() -> None:
+    assert LEAST_EFFECTIVE_USERS == diagnostics._LEAST_EFFECTIVE_USERS
 
 
 def test_right_propensities_add_up_and_wrong_ones_are_seen() -> None:

@@ -99,6 +99,7 @@ def inspect(case: Case, folder: Path) -> Inspection:
     written = []
     for name, content in case.files(good_log()).items():
         path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else parquet(content))
         written.append(path)
     source = written[0] if len(written) == 1 else folder

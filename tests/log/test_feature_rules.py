@@ -89,6 +89,19 @@ CASES = [
         remedy="--ignore age",
     ),
     Case(
+        "feature_number_as_text",
+        "warning",
+        lambda log: {
+            "log.csv": csv(put(log.with_columns(pl.format("{}%", "visits").alias("visits")), "visits", {1: ""}))
+        },
+        column="visits",
+        rows=(2, 3, 4, 5, 6),
+        count=ROWS - 1,
+        examples=tuple(f"{visits}%" for visits in good_log()["visits"][1:6]),
+        remedy="25% is 0.25",
+        says="not read as numbers",
+    ),
+    Case(
         "feature_constant",
         "warning",
         lambda log: {"log.csv": csv(log.with_columns(age=pl.lit(30)))},

@@ -16,6 +16,7 @@ from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.read import inspect_log, log_from_frame, read_log
 from redenvelope.log.rules import RULES
+from redenvelope.log.sources import SourceFile
 
 from .files import ROWS, csv, good_log, lines, put
 from .test_feature_rules import CASES as FEATURE_CASES
@@ -47,7 +48,7 @@ def test_every_rule_is_used_and_no_other() -> None:
     used = {
         node.value
         for file in folder.rglob("*.py")
-        if file.name != "rules.py"
+        if file.name not in ("rules.py", "file_rules.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -120,7 +121,7 @@ def test_a_finding_reads_as_a_sentence_and_as_data() -> None:
     findings.add("cost_negative", file="log.csv", column="cost", count=2, rows=[3, 4], examples=[-1.0, -2.5])
     (finding,) = findings.sorted()
     assert str(finding) == (
-        "error: cost_negative [log.csv, column cost, rows 3, 4]: 2 costs are negative (e.g. -1.0, -2.5) "
+        "error: cost_negative [log.csv, column cost, lines 4, 5]: 2 costs are negative (e.g. -1.0, -2.5) "
         "→ log refunds as reward, or as a cost of 0"
     )
     assert Finding(**finding.as_dict()) == finding
@@ -129,15 +130,15 @@ def test_a_finding_reads_as_a_sentence_and_as_data() -> None:
 
 def test_a_file_that_vanishes_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("gone.csv", "gone.parquet"):
-        monkeypatch.setattr(read, "files_of", lambda _, name=name: [tmp_path / name])
+        monkeypatch.setattr(read, "files_of", lambda _, name=name: [SourceFile(tmp_path / name, name)])
         (finding,) = inspect_log(tmp_path / name).findings
         assert (finding.rule, finding.severity, finding.file) == ("file_unreadable", "error", name)
         assert "check the path" in finding.remedy
 
 
 def test_a_folder_or_a_glob_is_one_log(tmp_path: Path) -> None:
-    (tmp_path / "day=1").mkdir()
-    good_log()[:200].write_parquet(tmp_path / "day=1" / "part.parquet")
+    (tmp_path / "first").mkdir()
+    good_log()[:200].write_parquet(tmp_path / "first" / "part.parquet")
     good_log()[200:].write_parquet(tmp_path / "rest.parquet")
     (tmp_path / "_SUCCESS").write_text("")
     (tmp_path / ".part.parquet").write_bytes(b"half written")
@@ -146,6 +147,27 @@ def test_a_folder_or_a_glob_is_one_log(tmp_path: Path) -> None:
         log = read_log(source)
         assert log.findings == ()
         assert log.cost.tolist() == good_log()["cost"].to_list()
+
+
+def test_places_are_named_as_people_count_them(tmp_path: Path) -> None:
+    # The header is line 1 of a text file, so the second row is line 3 there, and row 2 in parquet.
+    (tmp_path / "monday").mkdir()
+    spoilt = put(good_log(), "cost", {2: -1.0})
+    spoilt.write_csv(tmp_path / "monday" / "part.csv")
+    spoilt.write_parquet(tmp_path / "part.parquet")
+    for source, where in (
+        (tmp_path / "monday" / "part.csv", "[part.csv, column cost, line 3]"),
+        (tmp_path / "monday", "[part.csv, column cost, line 3]"),
+        (tmp_path / "part.parquet", "[part.parquet, column cost, row 2]"),
+        (f"{tmp_path}/*.parquet", "[part.parquet, column cost, row 2]"),
+    ):
+        (finding,) = inspect_log(source).findings
+        assert where in str(finding)
+        assert finding.rows == (2,)
+    (tmp_path / "part.parquet").unlink()
+    for source in (tmp_path, f"{tmp_path}/**/*.csv"):
+        good_log().write_csv(tmp_path / "good.csv")
+        assert "[monday/part.csv, column cost, line 3]" in str(inspect_log(source).findings[0])
 
 
 @pytest.mark.parametrize("source", ["nowhere.csv", "*.csv", "empty"])

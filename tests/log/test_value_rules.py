@@ -30,11 +30,17 @@ def value_case(rule: str, column: str, values: dict[int, object], examples: tupl
     )
 
 
+CURRENCIES = {1: "€1,200.50", 4: "$5", 5: "12 EUR", 6: "-1.200,50 kr", 8: "CHF 3"}
+SEPARATED = {1: "1,200", 4: "1 200,5", 5: "1.200.300", 6: "-1'000.25", 8: "1,5"}
+
 OUTCOMES = [
     case
     for column in ("propensity", "reward", "cost")
     for case in (
         value_case("not_a_number", column, {3: "much", 9: "1.2.3"}, ("much", "1.2.3"), "write plain numbers"),
+        value_case("value_percentage", column, {3: "25%", 9: "12,5 %"}, ("25%", "12,5 %"), "25% is 0.25"),
+        value_case("value_currency", column, CURRENCIES, tuple(CURRENCIES.values()), "€1,200.50 is 1200.50"),
+        value_case("value_separators", column, SEPARATED, tuple(SEPARATED.values()), "nothing else: 1,200.50"),
         value_case("value_null", column, {3: None}, ("missing",), FILL),
         value_case("value_nan", column, {3: NAN, 4: NAN}, ("NaN", "NaN"), FILL),
         value_case("value_infinite", column, {2: INFINITE, 8: -INFINITE}, ("inf", "-inf"), "divided by zero"),
@@ -61,9 +67,22 @@ ACTIONS = [
         lambda log: {"log.csv": csv(put(log, "action", dict.fromkeys(range(1, 50), 9)))},
         file=None,
         column="action",
-        count=49,
-        remedy="merge it with a neighbour",
-        says="'9' has 49 rows",
+        count=1,
+        examples=("'9' (49)",),
+        remedy="merge each with a neighbour",
+        says="1 of 4 actions have fewer than 50 rows",
+    ),
+    Case(
+        "action_rare",
+        "warning",
+        lambda log: {"log.csv": csv(log.with_columns(action=pl.int_range(ROWS) // 3))},
+        file=None,
+        column="action",
+        count=120,
+        examples=tuple(f"'{label}' (3)" for label in range(5)),
+        remedy="log them more often",
+        says="120 of 120 actions",
+        name="many",
     ),
     Case(
         "action_label_form",
@@ -175,7 +194,7 @@ PROPENSITIES = [
         count=1,
         remedy="log the probabilities",
         estimate_propensity=True,
-        besides=("action_rare",) * 3 + ("few_users", "feature_constant", "feature_constant"),
+        besides=("action_rare", "few_users", "feature_constant", "feature_constant"),
     ),
 ]
 
@@ -229,6 +248,26 @@ CASES = [*OUTCOMES, *ACTIONS, *PROPENSITIES, *REWARD_AND_COST]
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_every_fault_of_a_value_is_named(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)
+
+
+def test_looks_are_told_apart_from_each_other_and_from_words(tmp_path: Path) -> None:
+    put(good_log(), "cost", {1: "5%", 2: "$5", 3: "1,200", 4: "five", 5: "5 apples"}).write_csv(tmp_path / "log.csv")
+    found = {finding.rule: (finding.rows, finding.examples) for finding in inspect_log(tmp_path / "log.csv").findings}
+    assert found == {
+        "value_percentage": ((1,), ("5%",)),
+        "value_currency": ((2,), ("$5",)),
+        "value_separators": ((3,), ("1,200",)),
+        "not_a_number": ((4, 5), ("five", "5 apples")),
+    }
+
+
+def test_a_comma_before_three_digits_is_not_guessed_at(tmp_path: Path) -> None:
+    # In a file of semicolons 1,5 can only be a decimal; whether 1,200 is 1200 or 1.2 only its writer knows.
+    for written, rules in (("1,200", {"value_separators"}), ("1,5", {"decimal_comma"}), ("0,200", {"decimal_comma"})):
+        costs = pl.when(pl.col("action") > 0).then(pl.lit(written)).otherwise(pl.lit("0")).alias("cost")
+        (tmp_path / "log.csv").write_bytes(csv(good_log().with_columns(costs), ";"))
+        found = {finding.rule for finding in inspect_log(tmp_path / "log.csv").findings}
+        assert found - {"delimiter"} == rules
 
 
 @pytest.mark.parametrize("dtype", [pl.Date, pl.Datetime("ms", "UTC"), pl.Time, pl.Duration])

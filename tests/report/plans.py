@@ -14,7 +14,10 @@ from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import PolicySpecification
 
 HOSTILE = "<script>alert(1)</script>"
-LABELS = ("nothing", HOSTILE, "\"quoted\" & 'dear'")
+CHARTS = 11
+"""In a whole report, the frontier's two drawings counted as one."""
+LONG = "\"quoted\" & 'dear' and far too long for a legend"
+LABELS = ("nothing", HOSTILE, LONG)
 
 
 def certificate(**changes: Any) -> Certificate:
@@ -130,12 +133,15 @@ def record() -> dict[str, Any]:
             "reversals": [],
             "overlap": [
                 {"step": step, "users": 120, "uniform": 100.0 / step, "greedy": 60.0 / step**2, "matching": 40}
+                | {"alone": 60.0 / step}
                 for step in (1, 2)
             ],
             "steps_alive": 1,
             "findings": [
                 {"rule": "x", "severity": "warning", "message": f"column {HOSTILE} is odd", "remedy": "look"}
-                | {"column": HOSTILE, "count": 1, "rows": [], "examples": [HOSTILE]}
+                | {"column": HOSTILE, "count": 1, "rows": [], "examples": [HOSTILE]},
+                {"rule": "y", "severity": "warning", "message": "two values are odd", "remedy": "look"}
+                | {"file": "log.csv", "column": "city", "count": 2, "rows": [3, 9], "examples": ["a", "b"]},
             ],
         },
     }

@@ -10,7 +10,14 @@ import numpy as np
 from redenvelope.audit.assignment import AssignmentEvidence, assignment_evidence
 from redenvelope.audit.carry_over import CarryOver, carry_over
 from redenvelope.audit.effects import ActionEffect, Mean, Reversal, action_effects, reversals
-from redenvelope.audit.overlap import Calibration, StepOverlap, calibration, overlap_by_step, steps_alive
+from redenvelope.audit.overlap import (
+    LEAST_EFFECTIVE_USERS,
+    Calibration,
+    StepOverlap,
+    calibration,
+    overlap_by_step,
+    steps_alive,
+)
 from redenvelope.errors import UsageError
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import Log
@@ -20,6 +27,7 @@ __all__ = ["Audit", "Fold", "audit_log"]
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "search", "certify")
+_CERTIFY_SHARE = 0.15  # of the users, unless a fit is told otherwise
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,11 @@ class Audit:
     folds: tuple[Fold, ...]
     findings: tuple[Finding, ...]
 
+    @property
+    def certify_share(self) -> float:
+        """Share of the users who certify: overlap is judged on them, because a certificate is."""
+        return _certify_share(self.folds)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the sentences of `verdicts`."""
         from redenvelope.audit.verdicts import verdicts
@@ -76,7 +89,7 @@ def audit_log(log: Log, budget: float | None = None) -> Audit:
     """Look at a log; with a budget, also whether the budget makes sense for it."""
     effects = action_effects(log)
     greedy = int(np.nanargmax([effect.reward.estimate for effect in effects]))
-    overlap = overlap_by_step(log, greedy)
+    overlap, folds = overlap_by_step(log, greedy), _folds(log)
     steps = float(log.lengths.mean())
     costs = [effect.cost.estimate * steps for effect in effects]
     quantiles = np.quantile(log.propensity, _QUANTILES)
@@ -96,11 +109,11 @@ def audit_log(log: Log, budget: float | None = None) -> Audit:
         calibration=calibration(log),
         assignment=assignment_evidence(log),
         overlap=overlap,
-        steps_alive=steps_alive(overlap),
+        steps_alive=steps_alive(overlap, _certify_share(folds)),
         carry_over=tuple(effect for effect in carried if effect is not None),
         cheapest_cost=min(costs),
         dearest_cost=max(costs),
-        folds=_folds(log),
+        folds=folds,
         findings=(),
     )
     return _with_findings(result, log, budget)
@@ -117,6 +130,11 @@ def _folds(log: Log) -> tuple[Fold, ...]:
     except UsageError:  # too few users for three folds: the log's own finding says so
         return ()
     return tuple(Fold(name, len(part.users), len(part)) for name, part in zip(_FOLD_NAMES, parts, strict=True))
+
+
+def _certify_share(folds: tuple[Fold, ...]) -> float:
+    users = sum(fold.users for fold in folds)
+    return folds[-1].users / users if users and folds[-1].users else _CERTIFY_SHARE
 
 
 def _with_findings(result: Audit, log: Log, budget: float | None) -> Audit:
@@ -150,6 +168,8 @@ def _with_findings(result: Audit, log: Log, budget: float | None) -> Audit:
             users=dead.users,
             effective=dead.greedy,
             at_step=dead.step,
+            needed=LEAST_EFFECTIVE_USERS,
+            share=f"{result.certify_share:.0%}",
         )
     if budget is not None:
         if budget < result.cheapest_cost:

@@ -9,10 +9,20 @@ from numpy.typing import NDArray
 
 from redenvelope.log.log import Log
 
-__all__ = ["Calibration", "StepOverlap", "calibration", "effective_size", "overlap_by_step", "steps_alive"]
+__all__ = [
+    "LEAST_EFFECTIVE_USERS",
+    "Calibration",
+    "StepOverlap",
+    "calibration",
+    "effective_size",
+    "overlap_by_step",
+    "steps_alive",
+]
+
+LEAST_EFFECTIVE_USERS = 50
+"""A certificate refuses fewer: an average over them has no error worth quoting."""
 
 _MOST_STEPS = 20
-_ALIVE_USERS, _ALIVE_SHARE = 50, 0.005  # an average over fewer effective users has no error worth quoting
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,10 @@ class StepOverlap:
     uniform: float
     """Effective number of users for the uniform policy."""
     greedy: float
-    """Effective number of users for giving always the action with the highest mean reward."""
+    """Effective number of users for giving always the action with the highest mean reward, all steps so far weighed."""
+    alone: float
+    """The same with this step weighed alone, users who have left by their last one: the most a certificate can have,
+    which weighs states and not histories."""
     matching: int
     """Users whose logged actions are all that action."""
 
@@ -67,26 +80,28 @@ def calibration(log: Log) -> tuple[Calibration, ...]:
 def overlap_by_step(log: Log, greedy_action: int) -> tuple[StepOverlap, ...]:
     """Effective number of users by step, for the uniform policy and for one fixed action."""
     users = len(log.users)
-    uniform, greedy = np.ones(users), np.ones(users)
+    uniform, greedy, alone = np.ones(users), np.ones(users), np.ones(users)
     overlaps = []
     for position in range(min(int(log.lengths.max()), _MOST_STEPS)):
         present = np.flatnonzero(log.lengths > position)
         rows = log.starts[present] + position
         uniform[present] /= len(log.catalogue) * log.propensity[rows]
-        greedy[present] *= (log.action[rows] == greedy_action) / log.propensity[rows]
+        alone[present] = (log.action[rows] == greedy_action) / log.propensity[rows]
+        greedy[present] *= alone[present]
         overlaps.append(
             StepOverlap(
                 step=position + 1,
                 users=len(present),
                 uniform=effective_size(uniform[present]),
                 greedy=effective_size(greedy[present]),
+                alone=effective_size(alone),
                 matching=int(np.count_nonzero(greedy[present])),
             )
         )
     return tuple(overlaps)
 
 
-def steps_alive(overlaps: tuple[StepOverlap, ...]) -> int:
-    """For how many steps a fixed action still has enough effective users."""
-    needed = max(_ALIVE_USERS, _ALIVE_SHARE * overlaps[0].users)
+def steps_alive(overlaps: tuple[StepOverlap, ...], certify_share: float) -> int:
+    """For how many steps a fixed action still has enough effective users among those who certify."""
+    needed = LEAST_EFFECTIVE_USERS / certify_share
     return next((place for place, overlap in enumerate(overlaps) if overlap.greedy < needed), len(overlaps))

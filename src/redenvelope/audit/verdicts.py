@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from redenvelope.audit.audit import Audit
+from redenvelope.audit.overlap import LEAST_EFFECTIVE_USERS
 
 __all__ = ["verdicts"]
 
@@ -65,14 +67,31 @@ def _carry_over(audit: Audit) -> str:
 
 
 def _overlap(audit: Audit) -> str:
-    alive = audit.steps_alive
+    """Judged on the users who certify: whole histories for a fixed action are the worst case, single steps the best."""
+    alive, last, share = audit.steps_alive, audit.overlap[-1], audit.certify_share
+    left = f"one fixed action keeps {last.greedy:,.0f} effective users of {last.users:,} by the last step"
     if alive == len(audit.overlap):
-        return f"Overlap is good: after all {alive} step(s) enough users still speak for a fixed action."
-    dead = audit.overlap[alive]
-    return (
-        f"Trajectory weights die after {alive} step{'s' if alive != 1 else ''}: only {dead.matching} of {dead.users} "
-        f"users got the same action {dead.step} times, so long plans far from the logged behaviour cannot be checked."
+        return (
+            f"Overlap is good: {left}, about {share * last.greedy:,.0f} of them among the {share:.0%} who certify, "
+            f"where a certificate needs {LEAST_EFFECTIVE_USERS}."
+        )
+    narrowest = min(audit.overlap, key=lambda overlap: overlap.alone)
+    at_most = share * narrowest.alone
+    dies = f"Trajectory weights die after {alive} step{'s' if alive != 1 else ''}: {left}."
+    certificate = (
+        f"A certificate weighs step by step, which leaves at most about {at_most:,.0f} effective users among the "
+        f"{share:.0%} who certify, and needs {LEAST_EFFECTIVE_USERS}"
     )
+    if at_most >= LEAST_EFFECTIVE_USERS:
+        return f"{dies} {certificate}: plans near the logged behaviour can be checked, long ones far from it cannot."
+    needed = audit.users * LEAST_EFFECTIVE_USERS / at_most if at_most else inf
+    enough = f"a log of about {_rounded(needed)} users" if needed < inf else "a log with that action at every step"
+    return f"{dies} {certificate}: {enough} would do."
+
+
+def _rounded(users: float) -> str:
+    """Two digits: an extrapolation has no more."""
+    return f"{float(f'{users:.1e}'):,.0f}"
 
 
 def _budget(audit: Audit) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +46,7 @@ def demo(
     """Simulate a campaign, make a plan from its log, and show what the plan is really worth."""
     from rich.console import Console
 
+    from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
     from redenvelope.plan.fit import fit
     from redenvelope.plan.settings import FitSettings
@@ -61,6 +63,7 @@ def demo(
     console.print(f"[bold]2. fit[/] the best plan for {budget:g} a user  (redenvelope fit {path} --budget {budget:g})")
     with StageView(enabled=True) as view:
         plan = fit(read_log(path), budget=budget, settings=FitSettings(seed=seed), progress=view.tell)
+        plan = plan.with_source(path.name, ColumnMap(), datetime.now(UTC).date().isoformat())
         plan.save(out / "plan", {"report.html": render_report(plan).encode()})
     show_plan(plan, out / "plan")
     console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")

@@ -27,9 +27,9 @@ def check_actions(labels: pl.Series, findings: Findings) -> None:
     if len(counts) > _MOST_ACTIONS:
         findings.add("action_too_many", column="action", count=len(counts), limit=_MOST_ACTIONS)
         return
-    for label, count in counts.iter_rows():
-        if count < _RARE_ACTION_ROWS:
-            findings.add("action_rare", column="action", count=count, label=label)
+    rare = [f"{label!r} ({rows})" for label, rows in counts.iter_rows() if rows < _RARE_ACTION_ROWS]
+    if rare:
+        findings.add("action_rare", column="action", count=len(rare), actions=len(counts), examples=rare)
 
 
 def check_propensity(table: Table, propensity: pl.Series, labels: pl.Series | None, findings: Findings) -> None:

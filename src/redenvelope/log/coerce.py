@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from redenvelope.log.findings import Findings
-from redenvelope.log.numbers import PLAIN_INTEGER, to_numbers
+from redenvelope.log.numbers import LOOKS, PLAIN_INTEGER, to_numbers
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
 
 __all__ = ["coerce_action", "coerce_outcome", "coerce_step", "coerce_user"]
@@ -69,10 +69,22 @@ def coerce_outcome(table: Table, role: str, findings: Findings) -> pl.Series | N
         table.report(findings, "not_a_number", role, values.is_not_null())
         return None
     numbers = to_numbers(values).rename(role)
-    table.report(findings, "not_a_number", role, numbers.is_null() & values.is_not_null())
+    _report_no_numbers(table, role, numbers.is_null() & values.is_not_null(), findings)
     table.report(findings, "value_nan", role, numbers.is_nan().fill_null(False))
     table.report(findings, "value_infinite", role, numbers.is_infinite().fill_null(False))
     return numbers
+
+
+def _report_no_numbers(table: Table, role: str, broken: pl.Series, findings: Findings) -> None:
+    """Report values that are no numbers, by what they look like: each look has a remedy of its own."""
+    if not broken.any():
+        return
+    text = table.frame[role].cast(pl.String)
+    for rule, look in LOOKS.items():
+        looks_so = broken & text.str.contains(look).fill_null(False)
+        table.report(findings, rule, role, looks_so)
+        broken &= ~looks_so
+    table.report(findings, "not_a_number", role, broken)
 
 
 def coerce_action(table: Table, findings: Findings) -> tuple[pl.Series, bool] | None:

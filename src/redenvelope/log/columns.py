@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from redenvelope.errors import UsageError
 
-__all__ = ["ROLES", "ColumnMap"]
+__all__ = ["ROLES", "ColumnMap", "nearest_name"]
 
 ROLES: dict[str, str] = {
     "user": "who: one id a person, text or integer",
@@ -20,6 +21,13 @@ ROLES: dict[str, str] = {
     "cost": "what it cost: a number, never negative",
 }
 """The columns of a log; every other column is a feature."""
+
+
+def nearest_name(name: str, present: Iterable[str]) -> str | None:
+    """The name that was probably meant, capitals aside; None when none is near."""
+    folded = {candidate.casefold(): candidate for candidate in present}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
+    return folded[near[0]] if near else None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from redenvelope.log.findings import EXAMPLES, Findings
-from redenvelope.log.numbers import is_number
+from redenvelope.log.numbers import THOUSANDS, is_number
 from redenvelope.log.tables import ROW
 
 __all__ = ["read_delimited"]
@@ -23,75 +23,79 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _LARGEST_FIELD = 10_000_000
 
 
-def read_delimited(path: Path, findings: Findings) -> pl.DataFrame | None:
-    """Every value as text, an empty field as null; None when the file cannot be used at all."""
-    content = _content(path, findings)
+def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFrame | None:
+    """Every value as text, an empty field as null; None when the file cannot be used at all.
+
+    `name` is what findings call the file, its own name unless told.
+    """
+    file = name or path.name
+    content = _content(path, file, findings)
     if content is None:
         return None
     header_end = content.find(b"\n")
     header_line = content if header_end < 0 else content[:header_end]
     delimiter = _delimiter(header_line.decode("utf-8"))
     if delimiter != ",":
-        findings.add("delimiter", file=path.name, delimiter=_DELIMITERS[delimiter])
+        findings.add("delimiter", file=file, delimiter=_DELIMITERS[delimiter])
     try:
         header = next(csv.reader([header_line.decode("utf-8")], delimiter=delimiter), [])
     except csv.Error as error:  # a name longer than any name is: this is no table
-        findings.add("file_truncated", file=path.name, reason=error)
+        findings.add("file_truncated", file=file, reason=error)
         return None
-    names = _column_names(header, path, findings)
+    names = _column_names(header, file, findings)
     # A quote quotes only at the start of a field; in 5" it is a character like any other.
     quoted = re.search(f'(^|[\n{delimiter}])"'.encode(), content) is not None
     count_rows = _count_quoted_rows if quoted else _count_rows
-    if names is None or (rows := count_rows(content, len(header), delimiter, path, findings)) is None:
+    if names is None or (rows := count_rows(content, len(header), delimiter, file, findings)) is None:
         return None
     frame = _parse(content, names, delimiter, quoted, rows)
     if frame is None:
-        findings.add("csv_unclosed_quote", file=path.name)
+        findings.add("csv_unclosed_quote", file=file)
         return None
     unnamed = [name for name in frame.columns if name.startswith("\0") and name != ROW]
     if unnamed:
-        findings.add("column_unnamed", file=path.name, count=len(unnamed))
+        findings.add("column_unnamed", file=file, count=len(unnamed))
         frame = frame.drop(unnamed)
     if delimiter != ",":
-        frame = _with_decimal_points(frame, path, findings)
+        frame = _with_decimal_points(frame, file, findings)
     frame = frame.filter(~pl.all_horizontal(pl.exclude(ROW).is_null()))
     if frame.is_empty():
-        findings.add("file_no_rows", file=path.name)
+        findings.add("file_no_rows", file=file)
         return None
     return frame
 
 
-def _content(path: Path, findings: Findings) -> bytes | None:
+def _content(path: Path, file: str, findings: Findings) -> bytes | None:
     """The text of the file as UTF-8 with plain line ends, or None with a finding."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        findings.add("file_unreadable", file=path.name, reason=error.strerror or error)
+        findings.add("file_unreadable", file=file, reason=error.strerror or error)
         return None
     if content[:2] == b"\x1f\x8b" or path.name.lower().endswith(".gz"):
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            findings.add("file_truncated", file=path.name, reason=error)
+            findings.add("file_truncated", file=file, reason=error)
             return None
     if content.startswith(_BYTE_ORDER_MARK):
-        findings.add("byte_order_mark", file=path.name)
+        findings.add("byte_order_mark", file=file)
         content = content[len(_BYTE_ORDER_MARK) :]
     if not content.strip():
-        findings.add("file_empty", file=path.name)
+        findings.add("file_empty", file=file)
         return None
     undecodable = _undecodable(content)
     if undecodable >= 0:
         row = content.count(b"\n", 0, undecodable)
         findings.add(
             "file_undecodable",
-            file=path.name,
+            file=file,
             rows=[row] if row else [],
             examples=[content[undecodable : undecodable + 10]],
         )
         return None
     if b"\r" in content:
-        findings.add("carriage_returns", file=path.name)
+        findings.add("carriage_returns", file=file)
         content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return content.strip(b"\n")
 
@@ -110,15 +114,15 @@ def _delimiter(header: str) -> str:
     return max(_DELIMITERS, key=header.count)
 
 
-def _column_names(header: list[str], path: Path, findings: Findings) -> list[str] | None:
+def _column_names(header: list[str], file: str, findings: Findings) -> list[str] | None:
     names = [name.strip() for name in header]
     twice = sorted({name for name in names if name and names.count(name) > 1})
     for name in twice:
-        findings.add("column_duplicated", file=path.name, column=name, count=names.count(name))
+        findings.add("column_duplicated", file=file, column=name, count=names.count(name))
     return None if twice else names
 
 
-def _count_rows(content: bytes, width: int, delimiter: str, path: Path, findings: Findings) -> int | None:
+def _count_rows(content: bytes, width: int, delimiter: str, file: str, findings: Findings) -> int | None:
     """Rows below the header; None if any has not the header's fields: parsers fill them silently, so we count."""
     bytes_ = np.frombuffer(content, dtype=np.uint8)
     ends = np.append(np.flatnonzero(bytes_ == ord("\n")), len(bytes_))
@@ -127,12 +131,12 @@ def _count_rows(content: bytes, width: int, delimiter: str, path: Path, findings
     blank = np.diff(ends, prepend=-1) == 1
     bad = np.flatnonzero((fields != width) & ~blank)
     if len(bad):
-        _report_ragged(bad.tolist(), width, path, findings)
+        _report_ragged(bad.tolist(), width, file, findings)
         return None
     return len(ends) - 1
 
 
-def _count_quoted_rows(content: bytes, width: int, delimiter: str, path: Path, findings: Findings) -> int | None:
+def _count_quoted_rows(content: bytes, width: int, delimiter: str, file: str, findings: Findings) -> int | None:
     """The same where quoted fields may hold delimiters and line ends: only a real parser can count."""
     limit = csv.field_size_limit(_LARGEST_FIELD)
     reader = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter, strict=True)
@@ -143,18 +147,18 @@ def _count_quoted_rows(content: bytes, width: int, delimiter: str, path: Path, f
             if len(fields) != width and fields:
                 bad.append(row)
     except csv.Error:
-        findings.add("csv_unclosed_quote", file=path.name, rows=[row + 1])
+        findings.add("csv_unclosed_quote", file=file, rows=[row + 1])
         return None
     finally:
         csv.field_size_limit(limit)
     if bad:
-        _report_ragged(bad, width, path, findings)
+        _report_ragged(bad, width, file, findings)
         return None
     return row
 
 
-def _report_ragged(bad: list[int], width: int, path: Path, findings: Findings) -> None:
-    findings.add("csv_ragged_row", file=path.name, count=len(bad), rows=bad[:EXAMPLES], width=width)
+def _report_ragged(bad: list[int], width: int, file: str, findings: Findings) -> None:
+    findings.add("csv_ragged_row", file=file, count=len(bad), rows=bad[:EXAMPLES], width=width)
 
 
 def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows: int) -> pl.DataFrame | None:
@@ -180,15 +184,16 @@ def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows:
     return frame.with_columns(pl.when(text != "").then(text).name.keep()).with_row_index(ROW, offset=before)
 
 
-def _with_decimal_points(frame: pl.DataFrame, path: Path, findings: Findings) -> pl.DataFrame:
+def _with_decimal_points(frame: pl.DataFrame, file: str, findings: Findings) -> pl.DataFrame:
     """Where commas do not separate fields they may separate decimals, as spreadsheets write in much of Europe."""
     for name in (name for name in frame.columns if name != ROW):
         values = frame[name]
         with_comma = values.str.contains(r"^[+-]?\d+,\d+$")
-        if not with_comma.any():
+        # 1,200 alone may be 1200 or 1.2, and nobody but its writer knows which: left as text, it is asked about.
+        if not with_comma.any() or values.filter(with_comma).str.contains(THOUSANDS).all():
             continue
         pointed = values.str.replace(",", ".", literal=True)
         if is_number(pointed).all():
-            findings.add("decimal_comma", file=path.name, column=name, count=int(with_comma.sum()))
+            findings.add("decimal_comma", file=file, column=name, count=int(with_comma.sum()))
             frame = frame.with_columns(pointed)
     return frame

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from redenvelope.log.findings import Findings
-from redenvelope.log.numbers import days, is_number, to_numbers
+from redenvelope.log.numbers import days, is_number, looks_dressed, to_numbers
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
 
 __all__ = ["coerce_feature", "report_leaks"]
@@ -80,6 +80,9 @@ def _means_number(table: Table, name: str, text: pl.Series, findings: Findings) 
         return False
     distinct = filled.unique()
     numbers = is_number(distinct)
+    if looks_dressed(head).mean() > _MIXED_SHARE:  # type: ignore[operator]
+        table.report(findings, "feature_number_as_text", name, looks_dressed(text))
+        return False
     if not to_numbers(distinct).is_not_null().any() or distinct.str.contains(r"^0\d").any():
         return False  # codes such as 00123 are labels
     if numbers.all():

@@ -9,10 +9,14 @@ from typing import Any
 
 from redenvelope.log.rules import RULES
 
-__all__ = ["EXAMPLES", "Finding", "Findings", "Severity", "merge"]
+__all__ = ["EXAMPLES", "IN_MEMORY", "Finding", "Findings", "Severity", "merge", "place"]
 
 EXAMPLES = 5
 """How many examples a finding shows."""
+
+
+IN_MEMORY = "table"
+"""What a table is called that never was a file."""
 
 
 class Severity(StrEnum):
@@ -44,21 +48,24 @@ class Finding:
     """The first values concerned."""
 
     def __str__(self) -> str:
-        place = ", ".join(
-            part
-            for part in (
-                self.file,
-                f"column {self.column}" if self.column else None,
-                f"row{'s' if len(self.rows) > 1 else ''} {', '.join(map(str, self.rows))}" if self.rows else None,
-            )
-            if part
-        )
+        where = place(self.file, self.column, self.rows)
         shown = f" (e.g. {', '.join(self.examples)})" if self.examples else ""
-        return f"{self.severity}: {self.rule}{f' [{place}]' if place else ''}: {self.message}{shown} → {self.remedy}"
+        return f"{self.severity}: {self.rule}{f' [{where}]' if where else ''}: {self.message}{shown} → {self.remedy}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self) | {"severity": str(self.severity)}
+
+
+def place(file: str | None, column: str | None, rows: Sequence[int]) -> str:
+    """Where a finding is, for people: lines of a text file as a spreadsheet numbers them, rows of any other table."""
+    parts = [part for part in (file, f"column {column}" if column else None) if part]
+    if rows:
+        # The header is line 1 of a text file; a parquet file and a table in memory have no such line.
+        in_text = file is not None and file != IN_MEMORY and not file.lower().endswith((".parquet", ".pq"))
+        shown = ", ".join(str(row + 1 if in_text else row) for row in rows)
+        parts.append(f"{'line' if in_text else 'row'}{'s' if len(rows) > 1 else ''} {shown}")
+    return ", ".join(parts)
 
 
 class Findings:

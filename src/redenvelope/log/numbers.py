@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["PLAIN_INTEGER", "days", "is_number", "to_numbers"]
+__all__ = ["LOOKS", "PLAIN_INTEGER", "THOUSANDS", "days", "is_number", "looks_dressed", "to_numbers"]
 
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"
 """Text that an integer is written as: "007" and "+7" are not, so they stay text."""
+
+THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
+"""Text such as 1,200 whose comma may stand before thousands or before decimals."""
+
+_FIGURES = r"\d[\d.,'’\s]*"
+_CURRENCY = (
+    r"(\p{Sc}|EUR|USD|GBP|CHF|JPY|CNY|RMB|INR|KRW|BRL|CAD|AUD|MXN|SEK|NOK|DKK|PLN|CZK|HUF|RUB|TRY|ZAR|kr\.?|zł|Kč|Ft)"
+)
+LOOKS = {
+    "value_percentage": rf"^[+-]?\s*{_FIGURES}%$",
+    "value_currency": rf"^[+-]?\s*{_CURRENCY}\s*[+-]?{_FIGURES}$|^[+-]?\s*{_FIGURES}{_CURRENCY}$",
+    "value_separators": r"^[+-]?\d{1,3}([ ,.'’\u{a0}\u{202f}]\d{3})+([.,]\d+)?$|^[+-]?\d+,\d+$",
+}
+"""Rule -> the form of text that means a number to a person, and none here: it could be read in two ways."""
 
 _MISSING = ("NA", "N/A", "n/a", "#N/A", "null", "NULL", "-")
 _TRUTH = {"true": "1", "false": "0"}
@@ -26,6 +40,11 @@ def is_number(values: pl.Series) -> pl.Series:
     """Which values are numbers, or stand for a missing one."""
     missing = values.is_null() | values.is_in(list(_MISSING)) if values.dtype == pl.String else values.is_null()
     return to_numbers(values).is_not_null() | missing
+
+
+def looks_dressed(text: pl.Series) -> pl.Series:
+    """Which texts are numbers in the dress of a spreadsheet: 25%, €1,200.50, 1 200,50."""
+    return text.str.contains("|".join(f"({look})" for look in LOOKS.values())).fill_null(False)
 
 
 def days(values: pl.Series) -> pl.Series:

@@ -16,9 +16,9 @@ from redenvelope.log.columnar import read_parquet
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.delimited import read_delimited
 from redenvelope.log.features import coerce_feature, report_leaks
-from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.findings import IN_MEMORY, Finding, Findings
 from redenvelope.log.log import Log
-from redenvelope.log.sources import files_of
+from redenvelope.log.sources import files_of, partition_columns
 from redenvelope.log.tables import FILE, ROW, Table, joined, report_not_there
 
 __all__ = ["Inspection", "inspect_log", "log_from_frame", "read_log"]
@@ -45,10 +45,10 @@ def log_from_frame(frame: pl.DataFrame, columns: ColumnMap | None = None, *, est
     """The log of a table already in memory, held to the same rules as a file."""
     findings = Findings()
     if frame.is_empty():
-        findings.add("file_no_rows", file="table")
+        findings.add("file_no_rows", file=IN_MEMORY)
         return _log_or_raise(Inspection(None, findings.sorted()))
     numbered = frame.with_row_index(ROW, offset=1)
-    return _log_or_raise(_inspect([(Path("table"), numbered)], columns, estimate_propensity, findings))
+    return _log_or_raise(_inspect([(IN_MEMORY, numbered)], columns, estimate_propensity, findings))
 
 
 def inspect_log(
@@ -57,14 +57,21 @@ def inspect_log(
     """Read a log and report what is wrong with it, without raising for the log's own mistakes."""
     findings = Findings()
     mapping = columns or ColumnMap()
+    files = files_of(source)
     frames = []
-    for path in files_of(source):
-        is_parquet = path.suffix.lower() in (".parquet", ".pq")
-        frame = read_parquet(path, mapping.ignored, findings) if is_parquet else read_delimited(path, findings)
+    for file in files:
+        ignored = mapping.ignored - file.partition.keys()
+        if file.is_parquet:
+            frame = read_parquet(file.path, file.name, ignored, findings)
+        else:
+            frame = read_delimited(file.path, findings, file.name)
         if frame is not None:
-            frames.append((path, frame))
-            if not is_parquet:
-                report_not_there(frame.columns, mapping.ignored, path.name, findings)
+            frames.append((file.name, file.with_partition(frame)))
+            if not file.is_parquet:
+                report_not_there(frame.columns, ignored, file.name, findings)
+    for name, count in partition_columns(files).items():
+        if name not in mapping.ignored:
+            findings.add("column_from_folders", column=name, count=count)
     return _inspect(frames, mapping, estimate_propensity, findings)
 
 
@@ -75,7 +82,7 @@ def _log_or_raise(inspection: Inspection) -> Log:
 
 
 def _inspect(
-    frames: list[tuple[Path, pl.DataFrame]],
+    frames: list[tuple[str, pl.DataFrame]],
     columns: ColumnMap | None,
     estimate_propensity: bool,
     findings: Findings,

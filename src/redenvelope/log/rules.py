@@ -5,84 +5,11 @@ The sentences are filled with the place and the figures where the rule is broken
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from redenvelope.log.file_rules import FILE_RULES
+from redenvelope.log.rule import Rule
 
 __all__ = ["RULES", "Rule"]
 
-
-class Rule(NamedTuple):
-    """A rule's class, its sentence, and its remedy."""
-
-    severity: Literal["error", "warning", "repaired"]
-    message: str
-    remedy: str
-
-
-_FILE_RULES = {
-    "file_unreadable": Rule("error", "the file cannot be read: {reason}", "check the path and its permissions"),
-    "file_empty": Rule("error", "the file is empty", "export it again, or leave it out"),
-    "file_no_rows": Rule("error", "the file has a header but no rows", "export it again, or leave it out"),
-    "file_truncated": Rule(
-        "error",
-        "the file is cut off or damaged: {reason}",
-        "copy or export it again; do not repair it by hand",
-    ),
-    "file_undecodable": Rule(
-        "error",
-        "the file holds bytes that are not UTF-8 text",
-        "export it as UTF-8 (CSV UTF-8 in a spreadsheet)",
-    ),
-    "csv_ragged_row": Rule(
-        "error",
-        "{count} row(s) do not have the {width} fields of the header",
-        "quote the values that hold the delimiter, or export as parquet",
-    ),
-    "csv_unclosed_quote": Rule(
-        "error", "a quoted value is never closed", "close the quote near the row named, or export as parquet"
-    ),
-    "column_missing": Rule(
-        "error",
-        "there is no column for {column!r} ({meaning}); the columns are {present}",
-        "name it with --columns {column}=YOUR_COLUMN",
-    ),
-    "column_duplicated": Rule("error", "two columns have this name", "rename or remove one of them"),
-    "column_shadowed": Rule(
-        "error",
-        "the table has a column {column!r} besides {mapped!r}, which is mapped to that role",
-        "leave the other one out with --ignore {column}",
-    ),
-    "column_not_there": Rule(
-        "error",
-        "there is no column {column!r} to leave out; the columns are {present}",
-        "check the spelling of --ignore: the column you meant would be used as a feature",
-    ),
-    "column_unnamed": Rule("repaired", "a column has no name; it was left out", "name it if it is a feature"),
-    "column_nested": Rule(
-        "error",
-        "the column holds lists or records ({type}), not single values",
-        "flatten it, or leave it out with --ignore {column}",
-    ),
-    "type_clash": Rule(
-        "error",
-        "the column is {type} in this file but {other_type} in {other_file}",
-        "write all files with the same types",
-    ),
-    "columns_differ": Rule(
-        "error",
-        "the file lacks this column, which {other_file} has",
-        "write all files with the same columns, or leave it out with --ignore {column}",
-    ),
-    "byte_order_mark": Rule("repaired", "a byte order mark was skipped", "nothing to do"),
-    "carriage_returns": Rule("repaired", "lines end in CRLF; read as line ends", "nothing to do"),
-    "delimiter": Rule("repaired", "fields are separated by {delimiter}, not by a comma", "nothing to do"),
-    "decimal_comma": Rule("repaired", "{count} number(s) are written with a decimal comma", "nothing to do"),
-    "integer_widths": Rule(
-        "repaired", "files store this number with different widths; read as the widest", "nothing to do"
-    ),
-    "column_order": Rule(
-        "repaired", "columns stand in another order than in {other_file}; matched by name", "nothing to do"
-    ),
-}
 
 _ROW_RULES = {
     "user_null": Rule("error", "{count} row(s) have no user", "remove the rows, or repair the export of the id"),
@@ -122,6 +49,21 @@ _ROW_RULES = {
 
 _VALUE_RULES = {
     "not_a_number": Rule("error", "{count} value(s) are not numbers", "write plain numbers, or remove the rows"),
+    "value_percentage": Rule(
+        "error",
+        "{count} value(s) look like percentages",
+        "divide them by 100 and leave the sign out: 25% is 0.25",
+    ),
+    "value_currency": Rule(
+        "error",
+        "{count} value(s) look like amounts with a currency sign",
+        "write plain numbers in one currency: €1,200.50 is 1200.50",
+    ),
+    "value_separators": Rule(
+        "error",
+        "{count} value(s) look like numbers with thousands separators or a decimal comma",
+        "write plain numbers with a decimal point and nothing else: 1,200.50 and 1 200,50 are 1200.50",
+    ),
     "value_null": Rule("error", "{count} row(s) have no {column}", "fill the value in, or remove the rows"),
     "value_nan": Rule("error", "{count} value(s) are NaN", "fill the value in, or remove the rows"),
     "value_infinite": Rule("error", "{count} value(s) are infinite", "repair the export that divided by zero"),
@@ -137,8 +79,8 @@ _VALUE_RULES = {
     ),
     "action_rare": Rule(
         "warning",
-        "action {label!r} has {count} rows, fewer than 50: what it earns is hardly known",
-        "log it more often, or merge it with a neighbour",
+        "{count} of {actions} actions have fewer than 50 rows each: what they earn is hardly known",
+        "log them more often, or merge each with a neighbour",
     ),
     "action_label_form": Rule(
         "repaired",
@@ -153,7 +95,7 @@ _VALUE_RULES = {
     "propensity_missing": Rule(
         "error",
         "there is no column for 'propensity' ({meaning}); the columns are {present}",
-        "name it with --columns propensity=YOUR_COLUMN, or have it estimated with --estimate-propensity",
+        "name it with --columns propensity={nearest}, or have it estimated with --estimate-propensity",
     ),
     "propensity_not_positive": Rule(
         "error",
@@ -226,6 +168,11 @@ _FEATURE_RULES = {
         "{count} value(s) are text in a column of numbers: it is neither a category nor a number",
         "repair the values, or leave the column out with --ignore {column}",
     ),
+    "feature_number_as_text": Rule(
+        "warning",
+        "{count} value(s) look like percentages, amounts or numbers with separators; they were not read as numbers",
+        "write plain numbers if they are meant (25% is 0.25, €1,200.50 is 1200.50)",
+    ),
     "feature_constant": Rule("warning", "every value is {value}; left out", "nothing to do"),
     "feature_like_id": Rule(
         "warning",
@@ -272,7 +219,7 @@ _ESTIMATION_RULES = {
     "overlap_thin": Rule(
         "warning",
         "trajectory weights die after {steps} step(s): of {users} users, {effective:.0f} effective ones are left "
-        "for a fixed action by step {at_step}",
+        "for a fixed action by step {at_step}, and {needed} are needed among the {share} who certify",
         "plan for few steps ahead, prefer plans near the logged behaviour, or log more users",
     ),
 }
@@ -293,5 +240,5 @@ _SERVING_RULES = {
     ),
 }
 
-RULES: dict[str, Rule] = _FILE_RULES | _ROW_RULES | _VALUE_RULES | _FEATURE_RULES | _ESTIMATION_RULES | _SERVING_RULES
+RULES: dict[str, Rule] = FILE_RULES | _ROW_RULES | _VALUE_RULES | _FEATURE_RULES | _ESTIMATION_RULES | _SERVING_RULES
 """Every rule by its name."""

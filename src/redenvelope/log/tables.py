@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
-from redenvelope.log.columns import ROLES, ColumnMap
+from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
 from redenvelope.log.findings import EXAMPLES, Findings
 
 __all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there"]
@@ -63,12 +62,12 @@ def kind_of(dtype: pl.DataType) -> str:
 
 
 def joined(
-    frames: list[tuple[Path, pl.DataFrame]], columns: ColumnMap, required: frozenset[str], findings: Findings
+    frames: list[tuple[str, pl.DataFrame]], columns: ColumnMap, required: frozenset[str], findings: Findings
 ) -> Table:
     """One table of all files; columns that clash or lack are reported, and left out so that reading goes on."""
-    names = tuple(path.name for path, _ in frames)
+    names = tuple(name for name, _ in frames)
     _report_roles(*frames[0], columns, required, findings)
-    prepared = [_named(path, frame, columns, findings) for path, frame in frames]
+    prepared = [_named(file, frame, columns, findings) for file, frame in frames]
     first = prepared[0]
     usable = [name for name in first.columns if _agrees(name, prepared, names, findings)]
     for file, frame in zip(names[1:], prepared[1:], strict=True):
@@ -89,7 +88,8 @@ def report_not_there(names: list[str], ignored: frozenset[str], file: str, findi
     """Report columns to be ignored that a table does not have: a slip would leave the one that was meant in use."""
     present = [name for name in names if name != ROW]
     for name in sorted(ignored - set(present)):
-        findings.add("column_not_there", file=file, column=name, present=_shown(present))
+        nearest = nearest_name(name, present) or "YOUR_COLUMN"
+        findings.add("column_not_there", file=file, column=name, present=_shown(present), nearest=nearest)
 
 
 def _shown(names: list[str]) -> str:
@@ -97,21 +97,30 @@ def _shown(names: list[str]) -> str:
 
 
 def _report_roles(
-    path: Path, frame: pl.DataFrame, columns: ColumnMap, required: frozenset[str], findings: Findings
+    file: str, frame: pl.DataFrame, columns: ColumnMap, required: frozenset[str], findings: Findings
 ) -> None:
     """Report the roles a table lacks, and columns that would be taken for a role mapped elsewhere."""
     present = [name for name in frame.columns if name != ROW and name not in columns.ignored]
     sources = {columns.name_of(role) for role in ROLES}
+    free = [name for name in present if name not in sources]
     for role, meaning in ROLES.items():
         source = columns.name_of(role)
-        if role in present and role not in sources:
-            findings.add("column_shadowed", file=path.name, column=role, mapped=source)
         if source not in present and role in required:
-            rule = "propensity_missing" if role == "propensity" else "column_missing"
-            findings.add(rule, file=path.name, column=role, meaning=meaning, present=_shown(present))
+            plain_rule = "propensity_missing" if role == "propensity" else "column_missing"
+            findings.add(
+                plain_rule if source == role else "column_named_missing",
+                file=file,
+                column=role,
+                mapped=source,
+                meaning=meaning,
+                present=_shown(present),
+                nearest=nearest_name(source, free) or nearest_name(role, free) or "YOUR_COLUMN",
+            )
+        elif role in present and role not in sources:
+            findings.add("column_shadowed", file=file, column=role, mapped=source)
 
 
-def _named(path: Path, frame: pl.DataFrame, columns: ColumnMap, findings: Findings) -> pl.DataFrame:
+def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Findings) -> pl.DataFrame:
     """The frame with roles under their own names, less the ignored and the nested columns."""
     roles = {columns.name_of(role): role for role in ROLES}
     dropped = columns.ignored | (set(ROLES) - set(roles))  # what would be taken for a role mapped elsewhere
@@ -119,7 +128,7 @@ def _named(path: Path, frame: pl.DataFrame, columns: ColumnMap, findings: Findin
     frame = frame.rename({name: role for name, role in roles.items() if name in frame.columns})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
-        findings.add("column_nested", file=path.name, column=name, type=frame.schema[name])
+        findings.add("column_nested", file=file, column=name, type=frame.schema[name])
     frame = frame.drop(nested)
     return frame.with_columns(plain(frame[name]) for name in frame.columns if name != ROW)
 

@@ -202,7 +202,7 @@ def _told(solution: DualSolution, aimed: float) -> DualSolution:
     if solution.status is not DualStatus.CONVERGED:
         return solution
     message = (
-        f"The plan aims at {aimed:.6g} of {solution.budget:.6g} a user, below the budget by what the uncertainty of "
+        f"The plan aims at {aimed:.4g} of {solution.budget:.4g} a user, below the budget by what the uncertainty of "
         f"the estimates asks for; one more unit of budget would earn about {solution.dual:.4g} more."
     )
     return replace(solution, message=message)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
-from redenvelope.report.drawing import HALF, SECOND, action_colours, draw, finite, values
+from redenvelope.report.drawing import HALF, SECOND, action_colours, draw, finite, short_labels, values
 from redenvelope.report.markup import Chart, number
 
 __all__ = ["cost_by_step_chart", "feature_chart", "step_chart"]
@@ -75,14 +76,25 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
     """Stacked bars, one a group."""
     import altair as alt
 
+    shown = short_labels(labels)
     rows = [
-        {"group": group, "action": label, "place": place, "share": share, "note": f"{group}: {label} {share:.1%}"}
+        {
+            "group": group,
+            "action": label,
+            "place": place,
+            "share": share,
+            "note": f"{group}: {label} {share:.1%}",
+        }
         for group, shares in groups
         for place, (label, share) in enumerate(zip(labels, shares, strict=False))
     ]
     if not rows:
         return None
     scale = alt.Scale(domain=list(labels), range=action_colours(len(labels)))
+    columns = _columns(shown)
+    # Only what is shown is cut: pointing at the legend tells its values in full.
+    cut = json.dumps(dict(zip(labels, shown, strict=True)))
+    legend = alt.Legend(columns=columns, symbolType="square", labelExpr=f"{cut}[datum.value]")
     drawn = (
         alt.Chart(values(rows))
         .mark_bar(stroke="var(--paper)", strokeWidth=0.75)
@@ -95,10 +107,16 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
                 scale=alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(format="%", tickCount=5),
             ),
-            color=alt.Color("action:N", scale=scale, legend=alt.Legend(columns=6, symbolType="square")),
+            color=alt.Color("action:N", scale=scale, legend=legend),
             order=alt.Order("place:Q"),
             description="note:N",
         )
     )
-    legend = 18 * (1 + (len(labels) - 1) // 6)
-    return draw(drawn, HALF, 66 + legend + 30 * len(groups))
+    rows_of_legend = -(-len(shown) // columns)
+    return draw(drawn, HALF, 66 + 18 * rows_of_legend + 30 * len(groups))
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """How many labels of a legend stand side by side."""
+    widest = 36 + 7 * max(map(len, labels), default=1)
+    return max(1, min(6, (HALF - 20) // widest))

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from redenvelope.report.drawing import ACCENT, HALF, SECOND, draw, finite, layered, round_marks, values
+from redenvelope.report.drawing import (
+    ACCENT,
+    GOLD,
+    HALF,
+    INK,
+    SECOND,
+    draw,
+    finite,
+    layered,
+    round_marks,
+    short_labels,
+    values,
+)
 from redenvelope.report.markup import Chart, number
 
 __all__ = ["action_chart", "overlap_chart"]
@@ -14,9 +26,10 @@ def action_chart(audit: dict[str, Any]) -> Chart | None:
     """Reward against cost of each action, with intervals."""
     import altair as alt
 
-    rows = []
-    for effect in audit.get("actions", ()):
-        row = {"action": effect["label"]}
+    rows: list[dict[str, Any]] = []
+    effects = audit.get("actions", ())
+    for effect, shown in zip(effects, short_labels([effect["label"] for effect in effects], 14), strict=True):
+        row: dict[str, Any] = {"action": shown}
         for target in ("reward", "cost"):
             row |= {f"{target}_{part}": effect[target].get(part) for part in ("estimate", "lower", "upper")}
         if finite(row, *(name for name in row if name != "action")):
@@ -26,6 +39,18 @@ def action_chart(audit: dict[str, Any]) -> Chart | None:
             rows.append(row)
     if not rows:
         return None
+    middle = (min(row["cost_estimate"] for row in rows) + max(row["cost_estimate"] for row in rows)) / 2
+    sides = [
+        alt.Chart(values([row for row in rows if (row["cost_estimate"] > middle) is right])).mark_text(
+            align="right" if right else "left",
+            dx=-8 if right else 8,
+            dy=-9 if right else 9,
+            color=INK,
+            fontSize=12,
+            aria=False,
+        )
+        for right in (False, True)  # labels stand inwards, so that none leaves the drawing
+    ]
     cost = alt.X("cost_estimate:Q", title="mean cost a decision")
     reward = alt.Y("reward_estimate:Q", title="mean reward a decision", scale=alt.Scale(zero=False))
     chart = alt.Chart(values(rows))
@@ -37,9 +62,7 @@ def action_chart(audit: dict[str, Any]) -> Chart | None:
             x=alt.X("cost_lower:Q", title="mean cost a decision"), x2="cost_upper:Q", y=reward
         ),
         chart.mark_point(color=SECOND, filled=True, size=60, opacity=1).encode(x=cost, y=reward, description="note:N"),
-        chart.mark_text(align="left", dx=7, dy=9, color="var(--ink)", fontSize=12, limit=110, aria=False).encode(
-            x=cost, y=reward, text="action:N"
-        ),
+        *(side.encode(x=cost, y=reward, text="action:N") for side in sides),
     )
     pairs = len(audit.get("reversals", ()))
     caption = (
@@ -55,7 +78,7 @@ def overlap_chart(audit: dict[str, Any]) -> Chart | None:
     """Effective number of users after so many steps."""
     import altair as alt
 
-    kinds = {"uniform": "uniform policy", "greedy": "best fixed action"}
+    kinds = {"uniform": "uniform policy", "alone": "fixed, step alone", "greedy": "fixed, all steps"}
     rows = [
         {
             "step": entry["step"],
@@ -75,20 +98,23 @@ def overlap_chart(audit: dict[str, Any]) -> Chart | None:
     users = alt.Y(
         "users:Q", title="effective users", scale=alt.Scale(type="log"), axis=alt.Axis(format=",~r", values=marks)
     )
-    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(kinds.values()), range=[SECOND, ACCENT]))
+    legend = alt.Legend(columns=2)
+    colour = alt.Color(
+        "kind:N", legend=legend, scale=alt.Scale(domain=list(kinds.values()), range=[SECOND, GOLD, ACCENT])
+    )
     chart = alt.Chart(values(rows))
     drawn = layered(
         chart.mark_line(strokeWidth=2, aria=False).encode(x=step, y=users, color=colour),
         chart.mark_point(filled=True, size=50, opacity=1).encode(x=step, y=users, color=colour, description="note:N"),
     )
     alive, steps = audit.get("steps_alive"), len(audit["overlap"])
-    caption = "Each step leaves fewer users who speak for another policy (logarithmic)"
+    caption = "Weighing all steps leaves ever fewer users who speak for another policy (logarithmic)"
     if isinstance(alive, int):
         caption += (
-            f"; after {alive} of {steps} steps too few are left for a fixed action."
+            f"; after {alive} of {steps} steps too few to certify a fixed action. A certificate weighs step by step."
             if alive < steps
-            else f"; after all {steps} there are still enough."
+            else f"; after all {steps} there are still enough to certify."
         )
     else:
         caption += "."
-    return Chart("Overlap by step", caption, draw(drawn, HALF, 260))
+    return Chart("Overlap by step", caption, draw(drawn, HALF, 280))

@@ -9,7 +9,7 @@ from rich.table import Table
 from redenvelope.audit.audit import Audit
 from redenvelope.audit.effects import Mean
 from redenvelope.audit.verdicts import verdicts
-from redenvelope.log.findings import Finding, Severity
+from redenvelope.log.findings import Finding, Severity, place
 
 __all__ = ["show_audit", "show_findings"]
 
@@ -21,13 +21,13 @@ def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
     for finding in findings:
         colour = _COLOURS[finding.severity]
         console.print(f"[bold {colour}]{finding.severity}[/] {finding.rule}: {escape(finding.message)}")
-        where = [part for part in (finding.file, finding.column and f"column {finding.column}") if part]
-        if finding.rows:
-            where.append(f"row {', '.join(map(str, finding.rows))}{', …' if finding.count > len(finding.rows) else ''}")
+        where = place(finding.file, finding.column, finding.rows)
         if where:
-            console.print(f"    where: {escape(', '.join(where))}")
+            more = ", …" if finding.rows and finding.count > len(finding.rows) else ""
+            console.print(f"    where: {escape(where)}{more}")
         if finding.examples:
-            console.print(f"    such as: {escape(', '.join(finding.examples))}")
+            more = ", …" if finding.count > len(finding.examples) else ""
+            console.print(f"    such as: {escape(', '.join(finding.examples))}{more}")
         if finding.severity is not Severity.REPAIRED:
             console.print(f"    what to do: {escape(finding.remedy)}")
 
@@ -74,10 +74,18 @@ def _action_table(audit: Audit) -> Table:
 
 def _overlap_table(audit: Audit) -> Table:
     table = Table(title="Overlap: users left to speak for a policy after so many steps", title_justify="left")
-    for name in ("steps", "users", "effective, uniform policy", "effective, best fixed action", "matching"):
+    heads = (
+        "steps",
+        "users",
+        "effective, uniform policy",
+        "effective, best fixed action",
+        "that step alone",
+        "matching",
+    )
+    for name in heads:
         table.add_column(name, justify="right")
     for overlap in audit.overlap:
-        row = (overlap.users, overlap.uniform, overlap.greedy, overlap.matching)
+        row = (overlap.users, overlap.uniform, overlap.greedy, overlap.alone, overlap.matching)
         table.add_row(str(overlap.step), *(f"{value:,.0f}" for value in row))
     return table
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "finite",
     "layered",
     "round_marks",
+    "short_labels",
     "values",
 ]
 
@@ -40,7 +42,7 @@ FULL, HALF, PHONE = 760, 372, 358
 _PADDING = {"left": 10, "right": 14, "top": 2, "bottom": 2}
 
 # From pale to deep, each visible on white and on near-black.
-_RAMP = ((246, 214, 160), (240, 160, 92), (222, 84, 62), (176, 32, 72), (110, 26, 92))
+_RAMP = ((246, 214, 160), (240, 160, 92), (222, 84, 62), (176, 32, 72), (136, 44, 124))
 
 
 def action_colours(count: int) -> list[str]:
@@ -67,6 +69,37 @@ def round_marks(least: float, most: float) -> list[float]:
         if len(inside) <= 6:
             break
     return inside
+
+
+def short_labels(labels: Sequence[str], most: int = 18) -> list[str]:
+    """Labels cut to so many characters, each still its own: at the end, or to where they differ, or numbered."""
+    long = [label for label in labels if len(label) > most]
+    head = _shared(long)
+    tail = _shared([label[head:][::-1] for label in long])
+    ends = [label if len(label) <= most else label[: most - 1] + "…" for label in labels]
+    cores = [label if len(label) <= most else _core(label, head, tail, most) for label in labels]
+    numbered = [f"{label[: most - 5]}… #{place}" for place, label in enumerate(labels, start=1)]
+    return [
+        next((way[place] for way in (ends, cores) if way.count(way[place]) == 1), numbered[place])
+        for place in range(len(labels))
+    ]
+
+
+def _shared(labels: Sequence[str]) -> int:
+    """Length of the whole words that all of several labels begin with."""
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
+    beginning = "".join(letters[0] for letters in alike) if len(labels) > 1 else ""
+    return beginning.rfind(" ") + 1
+
+
+def _core(label: str, head: int, tail: int, most: int) -> str:
+    """What is a label's own, after as many whole words of the shared beginning as fit."""
+    own = label[head : len(label) - tail]
+    start = max(head - max(most - 2 - len(own), 0), 0)
+    before = label[start:head]
+    if start and label[start - 1] != " ":  # begins inside of a word
+        before = before.partition(" ")[2]
+    return f"…{before}{own}"[: most - 1] + ("…" if tail or len(own) > most - 2 else "")
 
 
 def finite(row: Mapping[str, Any], *names: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from redenvelope.log.findings import place
 from redenvelope.plan.plan import Plan
 from redenvelope.report.allocation_charts import cost_by_step_chart, feature_chart, step_chart
 from redenvelope.report.audit_charts import action_chart, overlap_chart
@@ -120,8 +121,9 @@ def _findings(audit: dict[str, Any]) -> str:
     for finding in findings:
         examples = ", ".join(finding.get("examples") or ())
         message = f"{finding.get('message')} (such as {examples})" if examples else finding.get("message")
-        rows.append((finding.get("severity"), message, finding.get("column") or "–", finding.get("remedy")))
-    heads = ("severity", "finding", "column", "what to do")
+        where = place(finding.get("file"), finding.get("column"), finding.get("rows") or ())
+        rows.append((finding.get("severity"), message, where or "–", finding.get("remedy")))
+    heads = ("severity", "finding", "where", "what to do")
     return table("Findings", heads, rows, len(heads)) or "<p>The audit has no findings.</p>"
 
 
@@ -151,9 +153,12 @@ def _overlap(audit: dict[str, Any]) -> str:
     rows = [
         (
             number(entry.get("step")),
-            *(number(round(entry[name])) for name in ("users", "uniform", "greedy", "matching")),
+            *(number(round(entry[name])) for name in ("users", "uniform", "greedy")),
+            number(round(entry["alone"])) if "alone" in entry else "–",
+            number(round(entry["matching"])),
         )
         for entry in audit.get("overlap") or ()
     ]
-    heads = ("steps", "users", "effective, uniform policy", "effective, best fixed action", "users who match it")
+    effective = ("effective, uniform policy", "effective, best fixed action", "that step alone")
+    heads = ("steps", "users", *effective, "users who match it")
     return table("Overlap: users left to speak for a policy after so many steps", heads, rows)

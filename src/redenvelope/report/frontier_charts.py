@@ -68,8 +68,9 @@ def frontier_chart(
     chart = _frontier_layers(rows, certificate, policy_points(certificate, comparison))
     caption = (
         "Every point of the line is a plan at one price, as estimated on the search users, with its interval as the "
-        "band: where the line flattens, more money buys little. The diamond is this plan, with its own bounds from the "
-        "certify users; the dotted line is the budget, and the dashed one what the model alone would promise."
+        "band: where the line flattens, more money buys little. The diamond is this plan, with its own bounds at "
+        f"{certificate.confidence:.0%} confidence from the certify users; the "
+        "dotted line is the budget, and the dashed one what the model alone would promise."
     )
     return Chart("The frontier", caption, draw(chart, FULL, 380), draw(chart, PHONE, 320))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-__all__ = ["Chart", "figure", "items", "number", "section", "signed", "table", "text"]
+__all__ = ["Chart", "compared", "figure", "interval", "items", "number", "section", "signed", "table", "text"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,16 @@ def signed(value: Any, digits: int = 3) -> str:
     """A difference with its sign; what only rounding made is none."""
     shown = number(0.0 if isinstance(value, float) and abs(value) < 1e-9 else value, digits)
     return f"+{shown}" if shown[0].isdigit() and shown != "0" else shown
+
+
+def interval(row: Mapping[str, Any], name: str) -> str:
+    """The two ends of a figure of a row, which stand beside it as name_lower and name_upper."""
+    return f"{number(row.get(f'{name}_lower'), 3)} to {number(row.get(f'{name}_upper'), 3)}"
+
+
+def compared(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The policies that a plan's record compares it with, and the plan itself."""
+    return [row for row in record.get("comparison") or () if isinstance(row, dict)]
 
 
 def section(name: str, title: str, *parts: str) -> str:

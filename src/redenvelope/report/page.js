@@ -5,7 +5,7 @@
     const mark = event.target.closest('.drawing [role="graphics-symbol"][aria-label]');
     note.hidden = !mark || mark.getAttribute("aria-roledescription") === "axis";
     if (note.hidden) return;
-    note.textContent = mark.getAttribute("aria-label");
+    note.textContent = mark.getAttribute("aria-label").replace(/^Symbol legend .*? values?: /, "");
     const { width, height } = note.getBoundingClientRect();
     const left = Math.min(Math.max(8, event.clientX - width / 2), window.innerWidth - width - 8);
     const above = event.clientY - height - 14;

@@ -8,9 +8,10 @@ from importlib.resources import files
 
 from redenvelope import __version__
 from redenvelope.plan.plan import Plan
+from redenvelope.report.certificate_section import certificate_section
 from redenvelope.report.evidence_sections import allocation_section, log_section, model_section
 from redenvelope.report.markup import number, text
-from redenvelope.report.plan_sections import certificate_section, frontier_section, making_section, search_section
+from redenvelope.report.plan_sections import frontier_section, making_section, search_section
 
 __all__ = ["render_report"]
 
@@ -44,7 +45,7 @@ def render_report(plan: Plan) -> str:
 </head>
 <body>
 <header class="page">
-<p>redenvelope report</p>
+<p>{text(_origin(plan))}</p>
 <h1>{text(title)}</h1>
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
@@ -60,6 +61,12 @@ def render_report(plan: Plan) -> str:
 </body>
 </html>
 """
+
+
+def _origin(plan: Plan) -> str:
+    """What the page is, of which log, and of when, as far as the record knows."""
+    source = plan.record.get("source") or {}
+    return " · ".join(str(part) for part in ("redenvelope report", source.get("log"), source.get("date")) if part)
 
 
 def _policy(script: str) -> str:

@@ -1,130 +1,42 @@
-"""The sections about the plan: its certificate, what a budget buys, how the price was found, how it was made."""
+"""The sections about the plan: what a budget buys, how the price was found, how it was made."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from redenvelope.dual.frontier import Frontier
-from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
-from redenvelope.report.drawing import finite
 from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, search_chart
-from redenvelope.report.markup import figure, items, number, section, signed, table, text
+from redenvelope.report.markup import compared, figure, interval, items, number, section, signed, table
 
-__all__ = [
-    "certificate_section",
-    "frontier_section",
-    "gain_sentence",
-    "making_section",
-    "price_sentence",
-    "search_section",
-]
+__all__ = ["frontier_section", "making_section", "search_section"]
 
 _OTHER_BUDGETS = (0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 
-def certificate_section(plan: Plan) -> str:
-    """The verdict in words, and the figures that matter."""
-    certificate = plan.certificate
-    certified = certificate.status == "certified"
-    others = certificate.reasons if certified else certificate.reasons[1:]
-    heading = "To know besides:" if certified else "Also:"
-    notes = f"<p>{heading}</p>{items(others)}" if others else ""
-    status, _, rest = certificate.sentence().partition(":")
-    verdict = (
-        f'<div class="verdict {"certified" if certified else "refused"}"><p class="sentence">'
-        f'<strong class="status"><span aria-hidden="true">{"✓" if certified else "✕"} </span>{text(status)}:</strong>'
-        f"{text(rest)}</p>{notes}<p>{text(price_sentence(certificate))}</p></div>"
-    )
-    promise = (
-        "The certificate speaks of the mean over users like those in the log. One campaign can still spend more or "
-        "less by chance; a hard cap on the total needs a ledger."
-    )
-    gain = gain_sentence(_comparison(plan))
-    return section(
-        "certificate",
-        "The certificate",
-        verdict,
-        _figures(certificate),
-        f"<p>{text(gain)}</p>" if gain else "",
-        f"<p>{text(promise)}</p>",
-    )
-
-
-def _comparison(plan: Plan) -> list[dict[str, Any]]:
-    return [row for row in plan.record.get("comparison") or () if isinstance(row, dict)]
-
-
-def gain_sentence(comparison: list[dict[str, Any]]) -> str:
-    """The plan beside what was logged, user by user; empty if they were not compared."""
-    names = [f"{target}_difference{end}" for target in ("reward", "cost") for end in ("", "_lower", "_upper")]
-    row = next((row for row in comparison if row.get("policy") == "plan" and finite(row, *names)), None)
-    if row is None:
-        return ""
-    reward, cost = row["reward_difference"], row["cost_difference"]
-    return (
-        f"Beside what was logged for the same users, the plan earns {number(abs(reward), 3)} "
-        f"{'more' if reward >= 0 else 'less'} a user ({_interval(row, 'reward_difference')}) and costs "
-        f"{number(abs(cost), 3)} {'more' if cost >= 0 else 'less'} ({_interval(row, 'cost_difference')})."
-    )
-
-
-def price_sentence(certificate: Certificate) -> str:
-    """What the price of a unit of cost means."""
-    dual = certificate.dual
-    if math.isinf(dual):
-        return "The price λ is infinite: the plan saves whatever can be saved, and no reward could justify more."
-    if dual == 0:
-        return "The price λ is 0: the budget does not bind, and one more unit of it buys no more reward."
-    return f"The price λ is {number(dual)}: one more unit of budget a user buys about {number(dual)} more reward."
-
-
-def _figures(certificate: Certificate) -> str:
-    cost, reward, logged = certificate.cost, certificate.reward, certificate.logged
-    level = f"{certificate.confidence:.0%}"
-    entries = (
-        ("Cost a user", number(cost.estimate), f"at most {number(cost.upper)} with {level} confidence"),
-        ("Budget a user", number(certificate.budget), _share(cost.estimate, certificate.budget)),
-        ("Reward a user", number(reward.estimate), f"at least {number(reward.lower)} with {level} confidence"),
-        (
-            "As logged, on the same users",
-            number(logged.get("reward")),
-            f"reward a user, at a cost of {number(logged.get('cost'))}",
-        ),
-    )
-    inside = "".join(
-        f'<div><dt>{text(name)}</dt><dd>{text(value)}</dd><dd class="note">{text(note)}</dd></div>'
-        for name, value, note in entries
-    )
-    return f'<dl class="figures">{inside}</dl>'
-
-
-def _share(cost: float, budget: float) -> str:
-    return f"the estimate uses {cost / budget:.0%} of it" if budget > 0 else "nothing may be spent"
-
-
 def frontier_section(plan: Plan) -> str:
     """What a budget buys."""
-    comparison, certificate = _comparison(plan), plan.certificate
+    comparison, certificate = compared(plan.record), plan.certificate
+    level = f"{certificate.confidence:.0%} interval"
     pair = figure(by_price_chart(plan.frontier, "cost", certificate))
     pair += figure(by_price_chart(plan.frontier, "reward", certificate))
     return section(
         "frontier",
         "What a budget buys",
         figure(frontier_chart(plan.frontier, certificate, comparison)),
-        _policies(comparison),
+        _policies(comparison, level),
         _other_budgets(plan),
         f'<div class="pair">{pair}</div>' if pair else "",
-        _frontier_table(plan),
+        _frontier_table(plan, level),
     )
 
 
-def _policies(comparison: list[dict[str, Any]]) -> str:
-    heads = ("policy", "cost", "reward", "reward beside logged", "interval")
+def _policies(comparison: list[dict[str, Any]], level: str) -> str:
+    heads = ("policy", "cost", "reward", "reward beside logged", level)
     rows = [
         (
             row.get("policy"),
@@ -133,7 +45,7 @@ def _policies(comparison: list[dict[str, Any]]) -> str:
             *(
                 ("–", "–")
                 if row.get("policy") == "logged"
-                else (signed(row.get("reward_difference")), _interval(row, "reward_difference"))
+                else (signed(row.get("reward_difference")), interval(row, "reward_difference"))
             ),
         )
         for row in comparison
@@ -174,26 +86,22 @@ def _reward_at(curve: Frontier | None, budget: float) -> float | None:
     return curve.reward_at(budget) if curve is not None and budget >= curve.least_budget else None
 
 
-def _frontier_table(plan: Plan) -> str:
+def _frontier_table(plan: Plan, level: str) -> str:
     rows = [
         (
             number(row["dual"]),
             number(row["cost"]),
-            _interval(row, "cost"),
+            interval(row, "cost"),
             number(row["reward"]),
-            _interval(row, "reward"),
+            interval(row, "reward"),
             number(row.get("model_cost")),
             number(row.get("model_reward")),
         )
         for row in plan.frontier.sort("dual").to_dicts()
     ]
-    heads = ("price λ", "cost", "interval", "reward", "interval", "model’s cost", "model’s reward")
+    heads = ("price λ", "cost", level, "reward", level, "model’s cost", "model’s reward")
     inside = table("The frontier, point by point, a user", heads, rows, words=0)
     return f"<details><summary>The figures behind these charts</summary>{inside}</details>" if inside else ""
-
-
-def _interval(row: dict[str, Any], name: str) -> str:
-    return f"{number(row.get(f'{name}_lower'), 3)} to {number(row.get(f'{name}_upper'), 3)}"
 
 
 def search_section(plan: Plan) -> str:
@@ -207,8 +115,8 @@ def search_section(plan: Plan) -> str:
     target = search.get("target")
     if isinstance(target, float) and target < budget * (1 - 1e-6):
         sentences.append(
-            f"To be safe the search aimed at an estimated cost of {number(target)}: the costs it compares with the "
-            f"budget of {number(budget)} have the uncertainty added."
+            f"The costs below have the uncertainty added, so that {number(budget)} holds with confidence: the "
+            f"price found spends {number(target)} as estimated without it."
         )
     mended = search.get("made_monotone_by")
     if isinstance(mended, float) and mended > 0:
@@ -225,15 +133,18 @@ def search_section(plan: Plan) -> str:
 
 
 def making_section(plan: Plan) -> str:
-    """Method, folds and settings."""
+    """Where it came from, method, folds and settings."""
     wanted = plan.policy.specification
     rows: list[tuple[str, object]] = [
+        *_source(plan),
         ("method", wanted.method),
         ("steps planned ahead", f"{min(wanted.horizon, wanted.steps)} of {wanted.steps}"),
         ("temperature", number(wanted.temperature, 3)),
         ("price λ", ", ".join(number(dual) for dual in wanted.duals)),
         ("share of users at each price", ", ".join(f"{share:.1%}" for share in wanted.shares)),
         ("estimator of the certificate", plan.certificate.cost.estimator),
+        ("standard error of the cost", number(plan.certificate.cost.standard_error, 3)),
+        ("standard error of the reward", number(plan.certificate.reward.standard_error, 3)),
     ]
     for name, fold in (plan.record.get("folds") or {}).items():
         rows.append((f"users who {name}", f"{number(fold.get('users'))} ({number(fold.get('rows'))} rows)"))
@@ -243,6 +154,20 @@ def making_section(plan: Plan) -> str:
     shown = [(name.replace("_", " "), value) for name, value in rows]
     notes = items((plan.record.get("planner") or {}).get("notes") or ())
     return section("making", "How it was made", notes, table("Settings and diagnostics", ("what", "value"), shown, 2))
+
+
+def _source(plan: Plan) -> Iterator[tuple[str, object]]:
+    """The log's name, the day, and what its columns are called, where the record knows them."""
+    source = plan.record.get("source") or {}
+    if source.get("log"):
+        yield "log", source["log"]
+    if source.get("date"):
+        yield "made on", source["date"]
+    if "columns" in source:
+        renamed = ", ".join(f"{role} = {name}" for role, name in (source["columns"] or {}).items() if role != name)
+        yield "columns of the log", renamed or "named as here"
+    if source.get("ignored"):
+        yield "columns left out", ", ".join(map(str, source["ignored"]))
 
 
 def _plain(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,8 @@ from redenvelope.plan.plan import Plan
 
 __all__ = ["StageView", "show_comparison", "show_evaluation", "show_frontier", "show_plan"]
 
+_GOING_ON = re.compile(r"\d+ of \d+( \w+)?$")
+
 
 class StageView:
     """A line a stage: a spinner while it runs, then its seconds and its key figure. Silent where nobody looks."""
@@ -30,8 +33,8 @@ class StageView:
         self._starts: dict[str, float] = {}
 
     def tell(self, stage: str, figure: str) -> None:
-        """A stage begins (an empty figure), goes on (epochs), or is done."""
-        going_on = figure.startswith("epoch ")
+        """A stage begins (an empty figure), goes on (3 of 30), or is done."""
+        going_on = _GOING_ON.search(figure) is not None
         if stage not in self._tasks:
             self._tasks[stage] = self._progress.add_task(f"[bold]{stage}[/]", total=1)
             self._starts[stage] = time.perf_counter()
@@ -61,7 +64,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
     colour = "green" if certificate.status == "certified" else "red"
     console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
-    for reason in certificate.reasons:
+    # The sentence of a refusal holds its first reason.
+    for reason in certificate.reasons if certificate.status == "certified" else certificate.reasons[1:]:
         console.print(f"  • {escape(reason)}", soft_wrap=True)
     console.print(
         f"Price of cost λ = {certificate.dual:.4g}: from the cost it aims at, "
@@ -74,7 +78,9 @@ def show_plan(plan: Plan, folder: Path) -> None:
 
 def show_comparison(console: Console, rows: list[dict[str, Any]]) -> None:
     """The plan beside logged behaviour, chance and the bandit."""
-    table = Table(title="On the certify fold, means a user; differences are paired with the logged behaviour")
+    table = Table(
+        title="On the certify fold: means a user ± standard error; differences with intervals, paired by user"
+    )
     table.title_justify = "left"
     for name in ("policy", "cost", "reward", "cost against logged", "reward against logged"):
         table.add_column(name, justify="left" if name == "policy" else "right")

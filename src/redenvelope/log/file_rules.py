@@ -1,0 +1,83 @@
+"""The rules for files and their columns, before any value means something."""
+
+from __future__ import annotations
+
+from redenvelope.log.rule import Rule
+
+__all__ = ["FILE_RULES"]
+
+FILE_RULES = {
+    "file_unreadable": Rule("error", "the file cannot be read: {reason}", "check the path and its permissions"),
+    "file_empty": Rule("error", "the file is empty", "export it again, or leave it out"),
+    "file_no_rows": Rule("error", "the file has a header but no rows", "export it again, or leave it out"),
+    "file_truncated": Rule(
+        "error",
+        "the file is cut off or damaged: {reason}",
+        "copy or export it again; do not repair it by hand",
+    ),
+    "file_undecodable": Rule(
+        "error",
+        "the file holds bytes that are not UTF-8 text",
+        "export it as UTF-8 (CSV UTF-8 in a spreadsheet)",
+    ),
+    "csv_ragged_row": Rule(
+        "error",
+        "{count} row(s) do not have the {width} fields of the header",
+        "quote the values that hold the delimiter, or export as parquet",
+    ),
+    "csv_unclosed_quote": Rule(
+        "error", "a quoted value is never closed", "close the quote near the line named, or export as parquet"
+    ),
+    "column_missing": Rule(
+        "error",
+        "there is no column for {column!r} ({meaning}); the columns are {present}",
+        "name it with --columns {column}={nearest}",
+    ),
+    "column_named_missing": Rule(
+        "error",
+        "there is no column {mapped!r}, which was named for {column!r} ({meaning}); the columns are {present}",
+        "check its spelling and capitals: --columns {column}={nearest}",
+    ),
+    "column_duplicated": Rule("error", "two columns have this name", "rename or remove one of them"),
+    "column_shadowed": Rule(
+        "error",
+        "the table has a column {column!r} besides {mapped!r}, which is mapped to that role",
+        "leave the other one out with --ignore {column}",
+    ),
+    "column_not_there": Rule(
+        "error",
+        "there is no column {column!r} to leave out; the columns are {present}",
+        "check its spelling and capitals: --ignore {nearest}; the column you meant would be used as a feature",
+    ),
+    "column_unnamed": Rule("repaired", "a column has no name; it was left out", "name it if it is a feature"),
+    "column_from_folders": Rule(
+        "repaired",
+        "{count} file(s) lie in folders named {column}=…, which was read as a column",
+        "nothing to do, or --ignore {column}",
+    ),
+    "column_nested": Rule(
+        "error",
+        "the column holds lists or records ({type}), not single values",
+        "flatten it, or leave it out with --ignore {column}",
+    ),
+    "type_clash": Rule(
+        "error",
+        "the column is {type} in this file but {other_type} in {other_file}",
+        "write all files with the same types",
+    ),
+    "columns_differ": Rule(
+        "error",
+        "the file lacks this column, which {other_file} has",
+        "write all files with the same columns, or leave it out with --ignore {column}",
+    ),
+    "byte_order_mark": Rule("repaired", "a byte order mark was skipped", "nothing to do"),
+    "carriage_returns": Rule("repaired", "lines end in CRLF; read as line ends", "nothing to do"),
+    "delimiter": Rule("repaired", "fields are separated by {delimiter}, not by a comma", "nothing to do"),
+    "decimal_comma": Rule("repaired", "{count} number(s) are written with a decimal comma", "nothing to do"),
+    "integer_widths": Rule(
+        "repaired", "files store this number with different widths; read as the widest", "nothing to do"
+    ),
+    "column_order": Rule(
+        "repaired", "columns stand in another order than in {other_file}; matched by name", "nothing to do"
+    ),
+}

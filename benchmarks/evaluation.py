@@ -1,10 +1,13 @@
 """Off-policy estimates against obp and SCOPE-RL, on the same arrays, each side in a process of its own.
 
 One step: obp's joint call of IPW, SNIPW, DM and DR. Sequences: each of SCOPE-RL's estimators; an estimate with an
-interval, theirs by the bootstrap: 100 replicates where marked and for obp (the default of both peers' joint calls),
-else 10,000 (the default of SCOPE-RL's own estimators); our 1,000 replicates against their 100; and 64 duals against
-one. Sides alternate, each with one thread, and the least processor time of `--repeats` counts, because other work on
-the machine can only add to it. Memory is what a side's peak grows by after the arrays are loaded.
+interval, theirs by the bootstrap with as many replicates as is the default of the call (both peers have two: one of
+their joint call, one of an estimator's own), which is read from their signatures and shown; our 1,000 replicates
+against their 100. Sides alternate, each with one thread, and the least processor time of `--repeats` counts, because
+other work on the machine can only add to it. Memory is what a side's peak grows by after the arrays are loaded.
+
+At the end 64 duals against one: decisions given, and with planning included (a tree planner on a neural model,
+evidence, and an estimate with its interval), in turns, as processor time too.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def write_arrays(folder: Path, rows: int, steps: int) -> None:
 
 
 def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
-    from redenvelope.evaluation.estimate import evaluate
+    from redenvelope.evaluation.estimate import Evaluation, evaluate
     from redenvelope.evaluation.evidence import Evidence, gather
     from redenvelope.evaluation.intervals import Bootstrap
 
@@ -75,14 +78,10 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
             action_values={"reward": arrays["action_values"][part]} if with_baseline else None,
         )
 
-    def single(name: str) -> Callable[[], float]:
+    def single(name: str) -> Evaluation:
         """One estimate; the direct method looks at first states alone."""
-
-        def estimate() -> Any:
-            found = evidence(name in ("dm", "dr", "sndr"), steps if name == "dm" else 1)
-            return evaluate(found, SEQUENTIAL[name])
-
-        return estimate
+        found = evidence(name in ("dm", "dr", "sndr"), steps if name == "dm" else 1)
+        return evaluate(found, SEQUENTIAL[name])
 
     before = peak_bytes()
     if kind == "one_step":
@@ -92,13 +91,13 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
         return result
     result = {"values": {}, "seconds": {}, "interval_seconds": {}}
     for name in SEQUENTIAL:
-        found, result["seconds"][name] = timed(single(name), repeats)
-        result["values"][name] = float(found.value[0, 0])
-        _, result["interval_seconds"][name] = timed(lambda: single(name)().bounds(), repeats)  # noqa: B023
+        # Only numbers are kept of an answer, as of the peers': an evaluation holds on to its evidence.
+        result["values"][name], result["seconds"][name] = timed(lambda: float(single(name).value[0, 0]), repeats)  # noqa: B023
+        _, result["interval_seconds"][name] = timed(lambda: single(name).bounds(), repeats)  # noqa: B023
     result["bytes"] = peak_bytes() - before
     _, result["joint_interval_seconds"] = timed(lambda: joint_bounds(evidence, SEQUENTIAL), repeats)
     _, result["bootstrap_seconds"] = timed(
-        lambda: single("dr")().bounds(0.95, "both", Bootstrap(1000)),
+        lambda: single("dr").bounds(0.95, "both", Bootstrap(1000)),
         repeats,
     )
     return result
@@ -106,22 +105,17 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
 
 def joint_values(evidence: Callable[[bool], Any], names: dict[str, str]) -> dict[str, float]:
     """All estimates of one gathering."""
-    from redenvelope.evaluation.diagnostics import diagnose
-    from redenvelope.evaluation.estimate import evaluate
+    from redenvelope.evaluation.together import evaluate_together
 
-    found = evidence(True)
-    diagnostics = diagnose(found)
-    return {name: float(evaluate(found, ours, 1.0, diagnostics).value[0, 0]) for name, ours in names.items()}
+    found = evaluate_together(evidence(True), list(names.values()))
+    return {name: float(found[ours].value[0, 0]) for name, ours in names.items()}
 
 
 def joint_bounds(evidence: Callable[[bool], Any], names: dict[str, str]) -> list[Any]:
     """All estimates of one gathering, with intervals."""
-    from redenvelope.evaluation.diagnostics import diagnose
-    from redenvelope.evaluation.estimate import evaluate
+    from redenvelope.evaluation.together import evaluate_together
 
-    found = evidence(True)
-    diagnostics = diagnose(found)
-    return [evaluate(found, ours, 1.0, diagnostics).bounds() for ours in names.values()]
+    return [found.bounds() for found in evaluate_together(evidence(True), list(names.values())).values()]
 
 
 def ask(command: list[Any]) -> dict[str, Any]:
@@ -157,7 +151,7 @@ def race(kind: str, rows: int, steps: int, repeats: int, inner: int) -> tuple[di
 
 
 def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
-    """Seconds of a doubly robust pass over reward and cost at one dual and at many, decisions given."""
+    """Processor seconds of a doubly robust pass over reward and cost at one dual and at many, decisions given."""
     from redenvelope.evaluation.estimate import evaluate
     from redenvelope.evaluation.evidence import gather
 
@@ -174,11 +168,71 @@ def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
 
     def once(count: int) -> float:
         part = np.ascontiguousarray(shares[:, :count]), np.ascontiguousarray(values[:, :count])
-        start = time.perf_counter()
+        start = time.process_time()
         evaluate(gather(**columns, probabilities=part[0], action_values={"reward": part[1], "cost": part[1]}))
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     return min(once(1) for _ in range(repeats)), min(once(duals) for _ in range(repeats))
+
+
+def planner_of(log: Any, encoder: Any, steps: int) -> Any:
+    """A planner on a model of the default size, hardly trained: what it says does not change how long it takes."""
+    from redenvelope.models.examples import Examples
+    from redenvelope.models.fit import NeuralSettings, fit_neural
+    from redenvelope.models.training import TrainingSettings
+    from redenvelope.planning.tree import TreePlanner
+
+    training = TrainingSettings(steps=10, epochs_least=1, epochs_most=1)
+    brief = NeuralSettings(reward_structure="dose", cost_structure="dose", training=training)
+    model = fit_neural(Examples.from_log(log, encoder), brief, 0).model
+    return TreePlanner(model, horizon=3, temperature=0.05, steps=steps)
+
+
+def planned_duals(users: int, duals: int, repeats: int) -> dict[str, tuple[float, float]]:
+    """Processor seconds of planning, evidence and an estimate with interval, at one dual and at many, by estimator."""
+    from redenvelope.evaluation.estimate import evaluate, marginalised_by
+    from redenvelope.evaluation.evidence import merge_evidence
+    from redenvelope.evaluation.marginalised import by_features
+    from redenvelope.evaluation.passes import evidence_of
+    from redenvelope.log.encoding import Encoder
+    from redenvelope.log.read import log_from_frame
+    from redenvelope.planning.continuation import Continuation
+    from redenvelope.simulate.envelopes import EnvelopeCampaign
+
+    campaign = EnvelopeCampaign()
+    log = log_from_frame(campaign.log(users, 1))
+    encoder = Encoder.fit(log)
+    planner = planner_of(log, encoder, campaign.steps)
+    first = log.starts[:-1][:1_000]
+    starting = encoder.encode_table(log.features.rows(first), log.step[first])
+
+    def once(prices: np.ndarray, estimator: Any, complete: bool) -> float:
+        start = time.process_time()
+        continuation = Continuation.fit(planner, starting, campaign.steps, prices) if complete else None
+
+        def decide(batch: Any) -> tuple[Any, dict[str, Any]]:
+            states, left = encoder.encode(batch), campaign.steps - batch.step
+            values = planner.plan(states, left, prices)
+            if continuation is not None:
+                values = continuation.extend(values, states, left)
+            return values.probabilities, {"reward": values.reward_to_go, "cost": values.cost_to_go}
+
+        evidence = merge_evidence([evidence_of(batch, decide, log) for batch in log.batches(2_048)])
+        evaluate(evidence, estimator).bounds()
+        return time.process_time() - start
+
+    grid = np.linspace(0, 1.5, duals)
+    kinds = {
+        "doubly robust": ("doubly_robust", False),
+        "doubly robust, complete baseline": ("doubly_robust", True),
+        "marginalised, complete baseline": (marginalised_by(by_features(encoder.encode(log))), True),
+    }
+    results = {}
+    for name, kind in kinds.items():
+        # The first round compiles.
+        times = [(once(grid[duals // 2 :][:1], *kind), once(grid, *kind)) for _ in range(repeats + 1)]
+        results[name] = (min(one for one, _ in times[1:]), min(many for _, many in times[1:]))
+    return results
 
 
 def show(name: str, ours: float, theirs: float, bar: float) -> None:
@@ -187,32 +241,26 @@ def show(name: str, ours: float, theirs: float, bar: float) -> None:
     print(f"{name:<44} {theirs * 1e3:>10.1f} {ours * 1e3:>10.1f} {ratio:>8.1f} {bar:>6.1f} {verdict}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--users", type=int, default=100_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the size, once")
-    parser.add_argument("--side", choices=["one_step", "sequential"], help=argparse.SUPPRESS)
-    parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.side:
-        print(json.dumps(our_side(arguments.side, arguments.path, arguments.repeats)))
-        return
-    scale, repeats = (10, 1) if arguments.quick else (1, arguments.repeats)
-    ours, theirs = race("one_step", arguments.rows // scale, 1, repeats, 5)
+def race_peers(rows: int, users: int, repeats: int) -> None:
+    """Print every race against a peer."""
+    ours, theirs = race("one_step", rows, 1, repeats, 5)
     apart = max(abs(ours["values"][name] - theirs["values"][name]) for name in ONE_STEP)
     print(f"{'':<44} {'peer ms':>10} {'ours ms':>10} {'ratio':>8} {'bar':>6}")
     show("obp joint: IPW, SNIPW, DM, DR", ours["seconds"], theirs["seconds"], 8)
-    show("obp joint with intervals", ours["interval_seconds"], theirs["interval_seconds"], 40)
+    replicates = theirs["replicates"]["joint"]
+    show(
+        f"obp joint with intervals (default, {replicates:,})", ours["interval_seconds"], theirs["interval_seconds"], 40
+    )
     print(f"  memory MB: obp {theirs['bytes'] / 1e6:.0f}, ours {ours['bytes'] / 1e6:.0f}; furthest apart {apart:.1e}")
-    ours, theirs = race("sequential", arguments.users // scale * STEPS, STEPS, repeats, 5)
+    ours, theirs = race("sequential", users * STEPS, STEPS, repeats, 5)
     apart = max(abs(ours["values"][name] - theirs["values"][name]) for name in SEQUENTIAL)
     for name in SEQUENTIAL:
         show(f"SCOPE-RL {name}", ours["seconds"][name], theirs["seconds"][name], 4)
-    show("SCOPE-RL dr with interval", ours["interval_seconds"]["dr"], theirs["default_interval_seconds"], 40)
+    own, replicates = theirs["replicates"]["own"], theirs["replicates"]["joint"]
+    default = theirs["default_interval_seconds"]
+    show(f"SCOPE-RL dr with interval (default, {own:,})", ours["interval_seconds"]["dr"], default, 40)
     joint = sum(theirs["interval_seconds"].values())
-    show("SCOPE-RL all seven with intervals (100)", ours["joint_interval_seconds"], joint, 40)
+    show(f"SCOPE-RL all 7 with intervals (default, {replicates:,})", ours["joint_interval_seconds"], joint, 40)
     for name in SEQUENTIAL:
         show(
             f"SCOPE-RL {name} with interval (100)", ours["interval_seconds"][name], theirs["interval_seconds"][name], 0
@@ -221,8 +269,29 @@ def main() -> None:
     print(
         f"  memory MB: SCOPE-RL {theirs['bytes'] / 1e6:.0f}, ours {ours['bytes'] / 1e6:.0f}; furthest apart {apart:.1e}"
     )
-    one, many = many_duals(2_000 if arguments.quick else 20_000, 64, repeats)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--users", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size, once")
+    parser.add_argument("--duals", action="store_true", help="only 64 duals against one, without peers")
+    parser.add_argument("--side", choices=["one_step", "sequential"], help=argparse.SUPPRESS)
+    parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side:
+        print(json.dumps(our_side(arguments.side, arguments.path, arguments.repeats)))
+        return
+    scale, repeats = (10, 1) if arguments.quick else (1, arguments.repeats)
+    if not arguments.duals:
+        race_peers(arguments.rows // scale, arguments.users // scale, repeats)
+    one, many = many_duals(20_000 // scale, 64, repeats)
     print(f"64 duals take {many / one:.1f} times as long as one, decisions given: {many * 1e3:.0f}, {one * 1e3:.0f} ms")
+    for name, (one, many) in planned_duals(10_000 // scale, 64, repeats).items():
+        verdict = "" if many <= 5 * one else "SHORT"
+        print(f"64 duals planned, {name}: {many / one:.1f} times as long as one: {many:.2f}, {one:.2f} s {verdict}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 speed     updates of a network a second at batch 256, two hidden layers of 256, 20 features, 10 actions
 prices    time of a whole dual search by bisection: one training for all prices, or one for each price
-two-step  true reward against planning in a counted model, at equal true cost
+two-step  true reward against planning in a counted model, at equal true cost; whether cost falls with the dual
 envelopes share of the optimum's gain at equal true cost, beside planning and the bandit
 """
 
@@ -13,42 +13,29 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-import venv
 from dataclasses import replace
 from pathlib import Path
 
-import jax
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from peers.environment import peer_python
 from quality import Stage, interval
 from quality import answers as planned_answers
 from quality import learn as read_campaign
-from redenvelope.dual.bisection import Bisection
-from redenvelope.dual.solution import DualSolution
-from redenvelope.dual.solve import solve_dual
-from redenvelope.finite.evaluate import evaluate
-from redenvelope.finite.induction import backward_induction
-from redenvelope.learning.learned import LearnedPolicy, LearnedPrice, RetrainedPrice
+from redenvelope.learning.learned import RetrainedPrice
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.log.encoding import Encoder
 from redenvelope.log.layout import StateLayout
-from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
 from redenvelope.models.fit import fit_neural
-from redenvelope.models.tabular import fit_tabular
-from redenvelope.policies.policy import Policy
 from redenvelope.simulate.envelopes import EnvelopeCampaign
-from redenvelope.simulate.two_step import two_step
+from sections.prices import run_prices
+from sections.two_step import run_two_step
 
 BATCH, UNITS, FEATURES, ACTIONS, STEPS = 256, 256, 20, 10, 2
-LEAST_SPEED, LEAST_SAVING, LEAST_SHARE, MOST_LOSS = 3.0, 8.0, 0.80, 0.02
-TWO_STEP_USERS, TWO_STEP_BUDGET = 20_000, 2.9295
-PEER_PACKAGES = ("torch==2.13.0", "d3rlpy")  # torch first, so that the peer finds it and fetches no other build
+LEAST_SPEED, LEAST_SHARE = 3.0, 0.80
 FOLDER = Path(__file__).parent
 
 
@@ -60,19 +47,6 @@ def start_again_on_one_core() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     os.execv(sys.executable, [sys.executable, *sys.argv])
-
-
-def peer_python(given: str | None) -> str:
-    """The Python of an environment with d3rlpy, made on first use."""
-    if given:
-        return given
-    home = Path(tempfile.gettempdir()) / "redenvelope-peers" / "d3rlpy"
-    python = home / "bin" / "python"
-    if not python.exists():
-        venv.create(home, with_pip=True)
-        for package in PEER_PACKAGES:
-            subprocess.run([python, "-m", "pip", "install", "-q", package], check=True)
-    return str(python)
 
 
 def random_examples(users: int) -> Examples:
@@ -108,12 +82,12 @@ def run_speed(options: argparse.Namespace) -> bool:
         immediate=replace(plain.immediate, batch_rows=BATCH, epochs_least=1, epochs_most=1),
     )
     learner = SoftQ.prepare(random_examples(20_000), settings)
-    rows, _ = learner.folds.sizes(np.arange(0, 20_000 * STEPS, STEPS))
+    training, _ = learner.folds.split(np.arange(0, 20_000 * STEPS, STEPS), "the first step")
     epochs = learner.learn([0.5]).report.epochs[0]  # compiles as well
-    updates = settings.folds * epochs * (rows // BATCH)
+    updates = settings.folds * epochs * (len(training) // BATCH)
     ours, theirs = [], []
     arguments = [str(number) for number in (options.peer_steps, BATCH, UNITS, FEATURES, ACTIONS, 20_000, STEPS)]
-    command = [peer_python(options.peer), str(FOLDER / "peers" / "d3rlpy_steps.py"), *arguments]
+    command = [options.peer or str(peer_python()), str(FOLDER / "peers" / "d3rlpy_steps.py"), *arguments]
     for _ in range(options.rounds):
         start = time.process_time()
         learner.learn([0.5])
@@ -127,102 +101,6 @@ def run_speed(options: argparse.Namespace) -> bool:
         flush=True,
     )
     return ratio >= LEAST_SPEED
-
-
-def search(price: LearnedPrice | RetrainedPrice, budget: float) -> DualSolution:
-    return solve_dual(price, budget, Bisection())
-
-
-def run_prices(options: argparse.Namespace) -> bool:
-    """Everything counts, compilation too: from the log's rows to the price of the budget."""
-    campaign = EnvelopeCampaign(population=options.population)
-    _, examples = read_campaign(campaign, options.users, seed=0)
-    first = examples.states[examples.starts[:-1]]
-    budget = 0.5 * float(np.add.reduceat(examples.cost, examples.starts[:-1]).mean())
-    seconds = {}
-    for name in ("all", "each"):
-        jax.clear_caches()
-        start = time.process_time()
-        learner = SoftQ.prepare(examples)
-        if name == "all":
-            price: LearnedPrice | RetrainedPrice = LearnedPrice(learner.learn_all(), first)
-        else:
-            price = RetrainedPrice(learner, first)
-        found = search(price, budget)
-        seconds[name] = time.process_time() - start
-        print(
-            f"prices: {name:<5}{seconds[name]:8.1f} s, {found.passes} passes, dual {found.dual:.4f}, "
-            f"reward by its own account {found.reward:.4f}",
-            flush=True,
-        )
-    # What the search would take with nothing shared between prices: every one learned from its first row.
-    start = time.process_time()
-    SoftQ.prepare(examples).learn([0.1])
-    cold = (found.passes + 1) * (time.process_time() - start)
-    saving = seconds["each"] / seconds["all"]
-    print(
-        f"prices: once for all is {saving:.1f} times faster than each price from its neighbour (bar: {LEAST_SAVING}), "
-        f"and {cold / seconds['all']:.0f} times faster than each price from nothing",
-        flush=True,
-    )
-    return saving >= LEAST_SAVING
-
-
-def mixed(solution: DualSolution) -> list[tuple[float, float]]:
-    """The duals of a solution's plans and the share of users of each."""
-    mixture = solution.mixture
-    if mixture is None:
-        return [(solution.dual, 1.0)]
-    return [(mixture.low_dual, mixture.low_share), (mixture.high_dual, 1 - mixture.low_share)]
-
-
-def run_two_step(options: argparse.Namespace) -> bool:
-    campaign = two_step()
-    problem = campaign.problem
-    worst = 0.0
-    losses: dict[str, list[float]] = {"all": [], "near": [], "each": []}
-    for seed in range(options.seeds):
-        log = log_from_frame(campaign.log(TWO_STEP_USERS, seed))
-        encoder = Encoder.fit(log)
-        examples = Examples.from_log(log, encoder)
-        first = examples.states[log.starts[:-1]]
-        model = fit_tabular(examples)
-        duals = np.append(np.linspace(0.0, 3.0, 301), np.inf)
-        plans = backward_induction(model.problem, duals)
-
-        def answer(policy: Policy, frame: pl.DataFrame, encoder: Encoder = encoder) -> NDArray[np.float64]:
-            return policy.probabilities(encoder.encode_frame(frame)[0], 2 - frame["step"].to_numpy())
-
-        truths = []
-        for place in range(len(duals)):
-            table = np.full((2, problem.states, problem.actions), 1 / problem.actions)
-            for step, met in enumerate(([0], range(1, problem.states))):
-                frame = pl.DataFrame({"step": [step] * len(met), "state": [f"s{row}" for row in met]})
-                table[step, list(met)] = plans.probabilities[place, step, model.index(encoder.encode_frame(frame)[0])]
-            truths.append(evaluate(problem, table))
-        planned = np.array(truths)[np.argsort([truth.cost for truth in truths])]
-        learner = SoftQ.prepare(examples, seed=seed)
-        for name in losses:
-            price: LearnedPrice | RetrainedPrice = RetrainedPrice(learner, first)
-            if name != "each":
-                price = LearnedPrice(learner.learn_all(), first)
-            if name == "near":
-                price = LearnedPrice(learner.learn_near(price.values, search(price, TWO_STEP_BUDGET).dual), first)
-            cost = reward = 0.0
-            for dual, share in mixed(search(price, TWO_STEP_BUDGET)):
-                policy = price.policy(dual) if isinstance(price, RetrainedPrice) else LearnedPolicy(price.values, dual)
-                truth = campaign.value(lambda frame, policy=policy: answer(policy, frame))
-                cost, reward = cost + share * truth.cost, reward + share * truth.reward
-            loss = 1 - reward / float(np.interp(cost, planned[:, 0], planned[:, 1]))
-            losses[name].append(loss)
-            print(
-                f"two-step: seed {seed} {name:<5} true cost {cost:.4f}, reward {reward:.4f}, loss {loss:.2%}",
-                flush=True,
-            )
-    for name, found in losses.items():
-        worst = max(worst, float(np.mean(found)))
-        print(f"two-step: once for {name}: {interval(found)} less than planning at equal true cost (bar: {MOST_LOSS})")
-    return worst <= MOST_LOSS
 
 
 def run_envelopes(options: argparse.Namespace) -> bool:
@@ -269,7 +147,9 @@ def main() -> None:
     parser.add_argument("--no-planned", dest="planned", action="store_false", help="envelopes: leave planning out")
     parser.add_argument("--rounds", type=int, default=3, help="turns of the race")
     parser.add_argument("--peer-steps", type=int, default=500)
-    parser.add_argument("--peer", help="Python of an environment that has d3rlpy; made if not given")
+    parser.add_argument(
+        "--peer", help="Python of an environment that has d3rlpy; made as peers/environment.py does if not given"
+    )
     options = parser.parse_args()
     if options.quick:
         options.users, options.seeds, options.envelope_seeds, options.rounds = 5_000, 1, 1, 1

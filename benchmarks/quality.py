@@ -3,7 +3,8 @@
 On the envelopes campaign the truth is known exactly. Every learned policy is followed exactly along a ladder
 of duals; the two rungs around a budget, mixed once per user, land on it, so that policies are compared at the
 same true cost. The share is (reward − cheapest) / (optimum − cheapest). On the two-step problem the
-plan is followed at the dual where it costs the budget.
+plan is followed at the dual where it costs the budget. `--side-by-side` prints reward against budget, with a
+model and without.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ class Stage:
     """A campaign with its exact optimum at each budget, and every row a policy may ever be asked for."""
 
     campaign: EnvelopeCampaign
+    budget_shares: tuple[float, ...] = BUDGET_SHARES
 
     @cached_property
     def budgets(self) -> NDArray[np.float64]:
         """Mean cost a user may have, [budgets]."""
-        return np.array(BUDGET_SHARES) * self.campaign.uniform().cost
+        return np.array(self.budget_shares) * self.campaign.uniform().cost
 
     @cached_property
     def optima(self) -> list:
@@ -244,6 +246,7 @@ def main() -> None:
     parser.add_argument("--population", type=int, default=300, help="users on whom the truth is taken")
     parser.add_argument("--steps", type=int, help="training steps, instead of the default")
     parser.add_argument("--two-step", type=int, default=0, metavar="SEEDS", help="the two-step problem as well")
+    parser.add_argument("--side-by-side", action="store_true", help="instead: reward by budget, also without a model")
     parser.add_argument("--json", action="store_true", help="one line of JSON a result")
     parser.add_argument("--quick", action="store_true", help="one seed of 5,000 users")
     options = parser.parse_args()
@@ -260,6 +263,10 @@ def main() -> None:
         )
     if not options.sizes:
         return
+    if options.side_by_side:
+        from sections.side_by_side import run_side_by_side  # it needs this module
+
+        sys.exit(run_side_by_side(options))
     parameters = EnvelopeParameters() if options.campaign is None else random_parameters(options.campaign)
     stage = Stage(EnvelopeCampaign(parameters=parameters, population=options.population))
     results = []

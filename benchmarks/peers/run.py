@@ -10,6 +10,7 @@ steps.txt, the number of steps of every user. Prints JSON.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import resource
 import time
@@ -40,6 +41,11 @@ def peak_bytes() -> int:
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def default_replicates(call: Callable[..., Any]) -> int:
+    """How often a call resamples if it is not told."""
+    return int(inspect.signature(call).parameters["n_bootstrap_samples"].default)
 
 
 def one_step(arrays: dict[str, np.ndarray], repeats: int, intervals: bool) -> dict[str, Any]:
@@ -74,13 +80,17 @@ def one_step(arrays: dict[str, np.ndarray], repeats: int, intervals: bool) -> di
     values, seconds = timed(lambda: joint.estimate_policy_values(**inputs), repeats)
     result = {"values": {name: float(value) for name, value in values.items()}, "seconds": seconds}
     result["bytes"] = peak_bytes() - before
+    result["replicates"] = {
+        "joint": default_replicates(joint.estimate_intervals),
+        "own": default_replicates(DoublyRobust().estimate_interval),
+    }
     if intervals:
         _, result["interval_seconds"] = timed(lambda: joint.estimate_intervals(random_state=0, **inputs), 1)
     return result
 
 
 def sequential(arrays: dict[str, np.ndarray], steps: int, repeats: int, intervals: bool) -> dict[str, Any]:
-    from scope_rl.ope import discrete
+    from scope_rl.ope import OffPolicyEvaluation, discrete
 
     names = {
         "dm": discrete.DirectMethod,
@@ -106,11 +116,13 @@ def sequential(arrays: dict[str, np.ndarray], steps: int, repeats: int, interval
         value, result["seconds"][name] = timed(lambda: estimator.estimate_policy_value(**inputs), repeats)  # noqa: B023
         result["values"][name] = float(value)
     result["bytes"] = peak_bytes() - before
+    replicates = default_replicates(OffPolicyEvaluation.estimate_intervals)
+    result["replicates"] = {"joint": replicates, "own": default_replicates(discrete.DoublyRobust().estimate_interval)}
     if intervals:
         for name, kind in names.items():
             estimator = kind()
             _, result["interval_seconds"][name] = timed(
-                lambda: estimator.estimate_interval(random_state=0, n_bootstrap_samples=100, **inputs),  # noqa: B023
+                lambda: estimator.estimate_interval(random_state=0, n_bootstrap_samples=replicates, **inputs),  # noqa: B023
                 1,
             )
         usual = discrete.DoublyRobust()

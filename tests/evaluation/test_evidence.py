@@ -66,6 +66,22 @@ def test_single_precision_probabilities_are_normalised() -> None:
     np.testing.assert_allclose(rough.ratio, exact.ratio, rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_tables_need_not_lie_close_in_memory(kind: type) -> None:
+    """Every third row of larger tables, actions first, and one baseline for all duals: the same as copies of them."""
+    generator = np.random.default_rng(2)
+    shares = generator.dirichlet(np.ones(3), size=(18, 2)).astype(kind)[::3]
+    values = generator.random((3, 2, 6)).T
+    once = generator.random((18, 3))[::3]
+    loose = gather(**arrays(probabilities=shares, action_values={"reward": values}))
+    close = gather(**arrays(probabilities=shares.copy(), action_values={"reward": np.ascontiguousarray(values)}))
+    for name in ("ratio", "values", "action_values"):
+        np.testing.assert_array_equal(getattr(loose, name), getattr(close, name))
+    shared = gather(**arrays(probabilities=shares, action_values={"reward": once}))
+    expected = np.einsum("nda,na->nd", shares.astype(float), once)
+    np.testing.assert_allclose(shared.baseline()[0][0], expected, rtol=1e-6 if kind is np.float32 else 1e-14)
+
+
 def test_mass_on_actions_never_logged() -> None:
     content = arrays(action=np.array([0, 1, 0, 1, 0, 1]))
     found = gather(**content)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError
+from redenvelope.models import fit as fit_module
 from redenvelope.models.examples import Examples
 from redenvelope.models.fit import NeuralFit, NeuralSettings, fit_neural
 from redenvelope.models.neural import NeuralModel
@@ -95,6 +96,21 @@ def test_a_memory_map_in_chunks_teaches_the_same(draw: Draw, small: NeuralSettin
     whole, _ = fit_neural(examples, small, seed=4).model.predict(examples.states)
     # Another order of rows, the same truth: as far apart as two seeds would be.
     assert np.abs(rewards - whole).mean() < 0.03
+
+
+def test_a_structure_learns_on_trial_what_it_learns_alone(draw: Draw, small: NeuralSettings) -> None:
+    examples = draw(600, 3)
+    task = fit_module._new_task(examples, small, seed=4)
+    architecture = fit_neural(examples, small, seed=4).model.architecture
+    alone = replace(architecture, members=1, reward_structure="low_rank", cost_structure="low_rank")
+    networks = {"outcome": alone.networks(4, *task.starts)["outcome"]}
+    trained = fit_module._train(networks, task, fit_module.outcome_loss, [(4, 0)], None)
+    expected = fit_module._row_losses(trained.networks["outcome"], (task.rewarding, task.costing, None), task.held_out)
+    tried = fit_module._trial_losses(task, architecture)
+    for outcome in ("reward", "cost"):
+        # The same numbers in another order of summation, over some 90 steps of training.
+        np.testing.assert_allclose(tried[outcome]["low_rank"], expected[outcome][0], atol=5e-3)
+        assert np.abs(tried[outcome]["low_rank"] - tried[outcome]["independent"]).mean() > 5e-3
 
 
 def test_structures_are_chosen_on_held_out_users_and_never_against_the_log(draw: Draw, small: NeuralSettings) -> None:

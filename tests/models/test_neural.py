@@ -62,11 +62,13 @@ def test_roll_out_follows_successors(learned: NeuralFit, draw: Draw) -> None:
     np.testing.assert_allclose(costs[0], np.asarray(outcomes(model, states)[1])[:, 1], rtol=1e-4)
 
 
-def test_predicting_in_batches_changes_nothing(learned: NeuralFit, draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_of_a_member_says_what_the_member_says(learned: NeuralFit, draw: Draw) -> None:
     states = draw(50, 9).states
-    whole = learned.model.predict(states)[0]
-    monkeypatch.setattr("redenvelope.models.neural._PREDICTION_ROWS", 64)
-    np.testing.assert_allclose(learned.model.predict(states)[0], whole, rtol=1e-5)
+    rewards, costs = member_outcomes(learned.model, states)
+    for member in (0, 1):
+        predicted = learned.model.of_member(member).predict(states)
+        np.testing.assert_allclose(predicted[0], rewards[member], rtol=1e-5)
+        np.testing.assert_allclose(predicted[1], costs[member], rtol=1e-5)
 
 
 def test_members_disagree_but_little(learned: NeuralFit) -> None:

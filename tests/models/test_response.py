@@ -1,9 +1,11 @@
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.models.response import MONOTONE, STRUCTURES, new_response
+from redenvelope.models.response import MONOTONE, STRUCTURES, TRIAL, new_response
 
 ACTIONS = 5
 RISING = np.array([-1.0, -0.6, -0.5, 0.2, 0.9])
@@ -48,6 +50,19 @@ def test_low_rank_is_of_low_rank() -> None:
     scores = np.asarray(response(random_raw(response.outputs)), np.float64)
     # A base and two shapes: three directions, whatever the number of actions.
     assert (np.linalg.svd(scores, compute_uv=False) > 1e-3).sum() == 3
+
+
+@pytest.mark.parametrize("place", range(len(STRUCTURES)))
+def test_a_trial_is_its_structure_and_teaches_no_other(place: int) -> None:
+    alone = new_response(STRUCTURES[place], ACTIONS).start(RISING)
+    trial = new_response(TRIAL, ACTIONS).start(RISING)
+    trial = eqx.tree_at(lambda part: part.slot, trial, jnp.eye(len(STRUCTURES))[place])
+    raw = random_raw(trial.outputs)
+    np.testing.assert_allclose(trial(raw), alone(raw[:, : alone.outputs]), rtol=1e-6)
+    gradient = jax.grad(lambda part: jnp.square(part(raw)).sum())(trial)
+    moved = [any(np.any(leaf != 0) for leaf in jax.tree.leaves(part)) for part in gradient.responses]
+    assert moved == [other == place for other in range(len(STRUCTURES))]
+    assert not np.any(gradient.slot != 0)
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

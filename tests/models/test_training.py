@@ -1,5 +1,6 @@
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -58,6 +59,47 @@ def test_every_row_is_used_at_most_once_an_epoch() -> None:
     assert batches.shape == (7, 2, 128)
     assert all(len(np.unique(batches[:, member])) == 7 * 128 for member in (0, 1))
     assert (batches[:, 0] != batches[:, 1]).any()
+
+
+@pytest.mark.parametrize("rows", [300, 512])
+def test_rows_that_only_fill_a_shape_are_never_used(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = (None, line_loss, lambda epoch: [draw_line(rows)], rows, draw_line(100, 1), SETTINGS, [(0, 0), (0, 1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "bucket", lambda length: length)
+        as_they_are = train(start(), *arguments)
+
+    def filled_with_poison(tree: Any, length: int) -> Any:
+        def fill(column: Any) -> np.ndarray:
+            poison = np.full((length, *np.shape(column)[1:]), np.nan if np.asarray(column).dtype.kind == "f" else 10**6)
+            poison[: len(column)] = column
+            return poison.astype(np.asarray(column).dtype)
+
+        return jax.tree.map(fill, tree)
+
+    monkeypatch.setattr(training, "filled", filled_with_poison)
+    monkeypatch.setattr(training, "bucket", lambda length: 700)
+    poisoned = train(start(), *arguments)
+    np.testing.assert_allclose(poisoned.networks["line"]["weights"], as_they_are.networks["line"]["weights"], atol=1e-6)
+    np.testing.assert_allclose(poisoned.held_out["line"], as_they_are.held_out["line"], rtol=1e-5)
+
+
+def test_the_held_out_loss_is_the_mean_over_all_its_rows() -> None:
+    held_out = draw_line(333, 1)
+    loss = training._evaluate(line_loss, start(), None, training._Filled.of(held_out))["line"]
+    np.testing.assert_allclose(loss, [np.mean(np.square(held_out.reward, dtype=np.float64))] * 2, rtol=1e-6)
+
+
+def test_another_number_of_rows_compiles_nothing() -> None:
+    programs = (training._train_chunk, training._block_losses)
+
+    def run(rows: int, held_out: int) -> list[int]:
+        source = draw_line(rows)
+        train(
+            start(), None, line_loss, lambda epoch: [source], rows, draw_line(held_out, 1), SETTINGS, [(0, 0), (0, 1)]
+        )
+        return [program._cache_size() for program in programs]
+
+    assert run(1_100, 140) == run(1_700, 190) == run(2_048, 256)
 
 
 def test_stops_early_and_keeps_the_best() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import Examples, Rows
-from redenvelope.models.transition import TailScale, TransitionNetwork, tail_scale
+from redenvelope.models.transition import TailScale, TransitionNetwork, tail_scale, with_known_head
 
 Draw = Callable[[int, int], Examples]
 
@@ -19,17 +19,28 @@ def random_network(layout: StateLayout, actions: int) -> TransitionNetwork:
     return changed
 
 
+def follow(network: TransitionNetwork, states: jnp.ndarray, chances: np.ndarray, scale: TailScale) -> np.ndarray:
+    """Next states [n, actions, width], given chances [n, actions, events]."""
+    tail = eqx.filter_jit(TransitionNetwork.next_tail)(network, states, jnp.asarray(chances).transpose(2, 1, 0), scale)
+    return np.asarray(with_known_head(states, tail, network.layout))
+
+
 def test_one_action_scores_as_it_does_among_all(draw: Draw) -> None:
     examples = draw(30, 0)
     network = random_network(examples.layout, 4)
     states, everyone = jnp.asarray(examples.states), np.arange(len(examples))
     event = np.random.default_rng(1).integers(0, 3, len(examples))
-    every = np.asarray(eqx.filter_jit(network)(states))
-    one = eqx.filter_jit(TransitionNetwork.of_action)(
-        network, states, jnp.asarray(examples.action), jnp.asarray(np.eye(3)[event])
+    scale = TailScale(*(jnp.asarray([value]) for value in (0.1, -9.0, 9.0)))
+    scores = np.asarray(
+        eqx.filter_jit(TransitionNetwork.of_action)(
+            network, states, jnp.asarray(examples.action), jnp.asarray(np.eye(3)[event])
+        )
     )
-    assert every.shape == (90, 3, 4, 5)
-    np.testing.assert_allclose(one, every[everyone, event, examples.action], rtol=1e-4, atol=1e-5)
+    certain = np.repeat(np.eye(3)[event][:, None, :], 4, axis=1).astype(np.float32)
+    followed = follow(network, states, certain, scale)[everyone, examples.action, 3:]
+    moods = np.exp(scores[:, 2:]) / np.exp(scores[:, 2:]).sum(axis=1, keepdims=True)
+    expected = [examples.states[:, 3] + 0.1 * scores[:, 0], 1 / (1 + np.exp(-scores[:, 1])), *moods.T]
+    np.testing.assert_allclose(followed, np.stack(expected, axis=1), rtol=1e-4, atol=1e-5)
 
 
 def test_the_next_state_is_the_mean_over_events(draw: Draw) -> None:
@@ -37,19 +48,17 @@ def test_the_next_state_is_the_mean_over_events(draw: Draw) -> None:
     network, states = random_network(examples.layout, 4), jnp.asarray(examples.states)
     scale = TailScale(*(jnp.asarray([value]) for value in (0.1, -9.0, 9.0)))
     chances = np.random.default_rng(1).dirichlet(np.ones(3), size=(90, 4)).astype(np.float32)
-    follow = eqx.filter_jit(TransitionNetwork.next_states)
-    after = [np.asarray(follow(network, states, jnp.tile(jnp.eye(3)[event], (90, 4, 1)), scale)) for event in range(3)]
+    after = [follow(network, states, np.tile(np.eye(3)[event], (90, 4, 1)), scale) for event in range(3)]
     mean = sum(chances[..., event, None] * after[event] for event in range(3))
-    np.testing.assert_allclose(follow(network, states, jnp.asarray(chances), scale), mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(follow(network, states, chances, scale), mean, rtol=1e-4, atol=1e-5)
 
 
 def test_numbers_stay_within_what_was_seen(draw: Draw) -> None:
     examples = draw(30, 0)
     network = random_network(examples.layout, 4)
     scale = TailScale(*(jnp.asarray([value]) for value in (5.0, -1.0, 2.0)))
-    chances = jnp.tile(jnp.eye(3)[0], (90, 4, 1))
-    followed = eqx.filter_jit(TransitionNetwork.next_states)(network, jnp.asarray(examples.states), chances, scale)
-    numbers = np.asarray(followed)[..., 3]
+    followed = follow(network, jnp.asarray(examples.states), np.tile(np.eye(3)[0], (90, 4, 1)), scale)
+    numbers = followed[..., 3]
     assert numbers.min() == -1.0 and numbers.max() == 2.0
 
 
@@ -70,7 +79,7 @@ def test_without_dynamic_features_only_the_step_moves() -> None:
     nothing = jnp.zeros(0)
     states = jnp.asarray([[1.0, 2.0, 0.0]])
     scale = TailScale(nothing, nothing, nothing)
-    followed = eqx.filter_jit(TransitionNetwork.next_states)(network, states, jnp.ones((1, 3, 1)), scale)
+    followed = follow(network, states, np.ones((1, 3, 1)), scale)
     np.testing.assert_array_equal(followed, [[[1.0, 2.0, 0.5]] * 3])
     one = jnp.ones(1)
     rows = Rows(states, jnp.asarray([1]), one, one, jnp.zeros((1, 0)), one)

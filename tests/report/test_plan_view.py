@@ -25,3 +25,13 @@ def test_reasons_are_told_once(status: str, capsys: pytest.CaptureFixture[str]) 
     show_plan(plan(certificate=checked, record=record() | {"comparison": []}), Path("plan"))
     shown = capsys.readouterr().out
     assert shown.count("overlap is thin") == shown.count("one user carries 8 % of all weight") == 1
+
+
+def test_warnings_of_the_audit_are_shown_with_their_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    content = record() | {"comparison": []}
+    finding = {"severity": "warning", "message": "the budget does not bind", "remedy": "ask for less"}
+    content["audit"] = content["audit"] | {"findings": [finding] * 8}
+    show_plan(plan(record=content), Path("plan"))
+    shown = capsys.readouterr().out
+    assert shown.count("the budget does not bind → ask for less") == 6
+    assert "and 2 more" in shown

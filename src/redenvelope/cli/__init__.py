@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
-from redenvelope.cli import data, plans
+from redenvelope import __version__
+from redenvelope.cli import data, plans, reproduce
 from redenvelope.cli.options import REFUSED
 from redenvelope.errors import LogError, RedenvelopeError
 
@@ -30,8 +32,24 @@ for _command in (
     plans.evaluate,
     plans.allocate,
     plans.report,
+    reproduce.reproduce,
 ):
     app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"redenvelope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

@@ -152,7 +152,7 @@ def evaluate(
     if as_json:
         print_json(content)
         return
-    from redenvelope.report.plan_view import show_evaluation
+    from redenvelope.report.evaluation_view import show_evaluation
 
     show_evaluation(content)
 

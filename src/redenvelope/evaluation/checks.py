@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
 
-__all__ = ["aligned", "check_finite", "check_rows", "checked_shares"]
+__all__ = ["aligned", "check_finite", "check_rows", "checked_shares", "contiguous", "over_actions"]
 
 FloatArray = NDArray[np.float64]
 
@@ -80,16 +80,39 @@ def check_finite(numbers: FloatArray, name: str) -> None:
 
 
 def checked_shares(
-    block: NDArray[np.floating], first: int
-) -> tuple[NDArray[np.floating], NDArray[np.floating] | float]:
-    """Probabilities [rows, duals, actions], and what is to be divided by: rows of float32 sum to one only roughly."""
-    shares = np.ascontiguousarray(block)
-    actions = shares.shape[2]
-    # A product with ones is several times faster than a sum over few numbers.
-    totals = (shares.reshape(-1, actions) @ np.ones(actions, dtype=shares.dtype)).reshape(shares.shape[:2])
+    shares: NDArray[np.floating], first: int
+) -> tuple[NDArray[np.floating], NDArray[np.floating] | None]:
+    """Contiguous probabilities [rows, duals, actions] and, of float32, which sum to one only roughly, their sums
+    [rows, duals]: to be divided by."""
+    totals = over_actions(shares)
     low, high = float(totals.min()), float(totals.max())
     if not (float(shares.min()) >= 0 and low >= 1 - _PROBABILITY_TOLERANCE and high <= 1 + _PROBABILITY_TOLERANCE):
         wrong = (shares < 0).any(axis=2) | ~(np.abs(totals - 1) <= _PROBABILITY_TOLERANCE)
         row = first + int(np.argwhere(wrong)[0][0])
         raise UsageError(f"the policy's probabilities for row {row} are negative or do not sum to 1")
-    return shares, 1.0 if shares.dtype == np.float64 else totals
+    return shares, None if shares.dtype == np.float64 else totals
+
+
+def contiguous(block: NDArray[np.floating], room: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The same numbers [rows, duals, actions] in the room's type and without gaps: the block itself, or copied there.
+
+    `room` has at least so many rows. Rows of one dual are given to each of its duals.
+    """
+    room = room[: len(block)]
+    if block.dtype == room.dtype and block.shape == room.shape:
+        if block.flags.c_contiguous:
+            return block
+        if block.strides[-1] == block.itemsize:
+            # Every n-th row of a larger table: copied a row at a time, not a number at a time.
+            row = np.dtype((np.void, block.itemsize * block.shape[-1]))
+            room.view(row)[...] = block.view(row)
+            return room
+    room[...] = block
+    return room
+
+
+def over_actions(block: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Sums over actions: [rows, duals, actions] -> [rows, duals]."""
+    # A product with ones is several times faster than a sum over few numbers.
+    actions = block.shape[2]
+    return np.asarray(block.reshape(-1, actions) @ np.ones(actions, dtype=block.dtype)).reshape(block.shape[:2])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.importance import carried_weights, empty_parts
+from redenvelope.evaluation.importance import empty_parts
 from redenvelope.evaluation.terms import Terms
 
 __all__ = ["direct", "doubly_robust", "weighted_doubly_robust"]
@@ -27,16 +27,15 @@ def doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
     """Sequential doubly robust: unbiased if the propensities are right, whatever the baseline; close to the direct
     method if the baseline is right."""
     values, action_values = evidence.baseline()
-    weight = evidence.first_ratio()
+    weights = evidence.weights
     first = evidence.positions[0][1]
     plain = evidence.outcomes[:, first, None] - action_values[:, first]
-    plain *= weight
+    plain *= weights[0]
     plain += values[:, first]
     for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
-        factor = discount**position
-        before = weight[users] * factor
-        weight[users] *= evidence.ratio[rows]
-        here = weight[users] if discount == 1 else weight[users] * factor
+        before, here = weights[position - 1, users], weights[position, users]
+        if discount != 1:
+            before, here = before * discount**position, here * discount**position
         for target, outcome in enumerate(evidence.outcomes):
             surprise = outcome[rows, None] - action_values[target, rows]
             surprise *= here
@@ -53,7 +52,7 @@ def weighted_doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
     values, action_values = evidence.baseline()
     targets, duals = len(evidence.targets), evidence.duals
     numerators = empty_parts(evidence)
-    weights = carried_weights(evidence)
+    weights = evidence.weights
     for position, (users, rows) in enumerate(evidence.positions):
         factor = discount**position
         weight = weights[position, users] if discount == 1 else weights[position, users] * factor
@@ -62,8 +61,11 @@ def weighted_doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
             if position:
                 following = values[target, rows] if discount == 1 else values[target, rows] * factor
                 numerators[target, position - 1, users] += weights[position - 1, users] * following
-            surprise = outcome[rows, None] - action_values[target, rows]
+            # A view of the numerators where everybody is there, so that nothing is copied.
+            surprise = numerators[target, position, users]
+            np.subtract(outcome[rows, None], action_values[target, rows], out=surprise)
             surprise *= weight
-            numerators[target, position, users] = surprise
+            if not isinstance(users, slice):
+                numerators[target, position, users] = surprise
     plain = np.array(values[:, evidence.positions[0][1]])
     return Terms(plain, numerators, weights, np.ones((targets, evidence.steps, duals)))

@@ -34,6 +34,7 @@ __all__ = [
     "estimator_named",
     "evaluate",
     "marginalised_by",
+    "terms_in_batches",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -252,14 +253,14 @@ def evaluate(
     if not chosen.mergeable:
         whole = chosen.terms(evidence, discount)
         return Evaluation(chosen, evidence.targets, whole.moments, diagnostics, lambda: [whole])
-    make = partial(_terms_in_batches, chosen, evidence, discount)
+    make = partial(terms_in_batches, chosen, evidence, discount)
     moments = reduce(merge_moments, (part.moments for part in make()))
     if chosen.blend is not None:
         moments = replace(moments, shares=chosen.blend(moments))
     return Evaluation(chosen, evidence.targets, moments, diagnostics, make)
 
 
-def _terms_in_batches(estimator: Estimator, evidence: Evidence, discount: float) -> Iterator[Terms]:
+def terms_in_batches(estimator: Estimator, evidence: Evidence, discount: float) -> Iterator[Terms]:
     """The terms of all users, batch by batch: never all there at once."""
     for batch in evidence.in_batches:
         yield estimator.terms(batch, discount)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.checks import aligned, check_finite, check_rows, checked_shares
+from redenvelope.evaluation.checks import aligned, check_finite, check_rows, checked_shares, contiguous, over_actions
 
 __all__ = ["Evidence", "Rows", "gather", "merge_evidence"]
 
@@ -18,10 +18,11 @@ FloatArray = NDArray[np.float64]
 Rows = slice | NDArray[np.int64]
 
 # Numbers in one block of probabilities: the block and what is made of it stay in a second-level cache.
-_BLOCK_NUMBERS = 2**16
-# Users and duals in one batch of an estimator, and the fewest users worth a batch.
+_BLOCK_NUMBERS = 2**17
+# Rows times duals in one batch of an estimator, and the fewest users worth a batch.
 _BATCH_NUMBERS, _LEAST_BATCH = 2**17, 256
 _CERTAIN = 1 - 1e-9
+_FEW_ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,23 +93,29 @@ class Evidence:
         return np.arange(self.rows) - np.repeat(self.starts[:-1], self.lengths)
 
     @property
-    def in_batches(self) -> tuple[Evidence, ...]:
-        """The evidence as views of batches of users, of which an estimator's arrays stay in a second-level cache."""
-        # Not remembered if it is one batch: what holds itself is not given back in time.
-        return (self,) if self.users <= self._users_in_batch else self._batches
-
-    @property
-    def _users_in_batch(self) -> int:
-        return max(_LEAST_BATCH, _BATCH_NUMBERS // self.duals)
+    def in_batches(self) -> Iterator[Evidence]:
+        """The evidence as views of batches of users, of which an estimator's arrays stay in the cache; made anew every
+        time, so that what a batch remembers is forgotten with it."""
+        users = max(_LEAST_BATCH, _BATCH_NUMBERS // (self.steps * self.duals))
+        return iter((self,)) if self.users <= users else self.batches(users)
 
     @cached_property
-    def _batches(self) -> tuple[Evidence, ...]:
-        return tuple(self.batches(self._users_in_batch))
-
-    def first_ratio(self) -> FloatArray:
-        """Ratios of everybody's first step, [users, duals]: a copy if later steps are to be multiplied into them."""
-        ratio = self.ratio[self.positions[0][1]]
-        return ratio if len(self.positions) == 1 else np.array(ratio)
+    def weights(self) -> FloatArray:
+        """Products of ratios after each step, [steps, users, duals], to be read only; a user who has left keeps the
+        last one."""
+        if self.steps == 1:
+            return self.ratio[None]
+        weights = np.empty((self.steps, self.users, self.duals))
+        weights[0] = self.ratio[self.positions[0][1]]
+        for position, (users, rows) in enumerate(self.positions[1:], start=1):
+            if isinstance(users, slice):
+                np.multiply(weights[position - 1], self.ratio[rows], out=weights[position])
+            else:
+                weights[position] = weights[position - 1]
+                weights[position, users] *= self.ratio[rows]
+        last = len(self.positions)
+        weights[last:] = weights[last - 1]
+        return weights
 
     def baseline(self) -> tuple[FloatArray, FloatArray]:
         """Baselines of states and of logged actions, both [targets, rows, duals]."""
@@ -172,25 +179,31 @@ def gather(
     chance = np.asarray(propensity, dtype=np.float64)
     steps = max(check_rows(starts, action, chance, rows, actions), steps or 0)
     if logged_actions is None:
-        logged_actions = np.bincount(action, minlength=actions) > 0
+        logged_actions = _seen(action, actions)
     observed, ratio, values, logged_values = _room(len(outcomes), rows, duals, futures is not None)
     for number, (name, column) in enumerate(outcomes.items()):
         observed[number] = column
         check_finite(observed[number], name)
-    missing = np.zeros(duals)
-    block = max(1, _BLOCK_NUMBERS // (duals * actions))
+    missing, is_all_logged = np.zeros(duals), bool(logged_actions.all())
+    block = min(rows, max(1, _BLOCK_NUMBERS // (duals * actions)))
+    # Untouched if everything is contiguous already; made once, so that no block has to ask for memory.
+    copies = np.empty((len(outcomes) + 1, block, duals, actions), dtype=shares.dtype)
     cells = np.arange(block * duals).reshape(block, duals) * actions
     for first in range(0, rows, block):
         part = slice(first, min(first + block, rows))
-        share, totals = checked_shares(shares[part], first)
+        share, totals = checked_shares(contiguous(shares[part], copies[-1]), first)
         logged = cells[: len(share)] + action[part, None]
-        np.divide(share.take(logged), chance[part, None] * totals, out=ratio[part])
-        if not logged_actions.all():
-            missing += share[:, :, ~logged_actions].sum(axis=(0, 2), dtype=np.float64)
+        _pick(share, logged, out=ratio[part])
+        ratio[part] /= chance[part, None]
         for target, future in enumerate(futures or ()):
-            ahead = _like(share, future[part])
-            logged_values[target, part] = ahead.take(logged)
-            np.divide(np.einsum("nda,nda->nd", share, ahead), totals, out=values[target, part])
+            ahead = contiguous(future[part], copies[target])
+            _pick(ahead, logged, out=logged_values[target, part])
+            _expect(share, ahead, copies[target], out=values[target, part])
+        if totals is not None:
+            ratio[part] /= totals
+            values[:, part] /= totals
+        if not is_all_logged:
+            missing += share[:, :, ~logged_actions].sum(axis=(0, 2), dtype=np.float64)
     check_finite(values, "a baseline (action_values)")
     check_finite(logged_values, "a baseline (action_values)")
     return Evidence(
@@ -248,7 +261,28 @@ def _room(
     return observed.reshape(targets, rows), ratio.reshape(rows, duals), values, logged_values
 
 
-def _like(shares: NDArray[np.floating], block: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Values of actions [rows, 1 or duals, actions] in the shape and type of the policy's probabilities."""
-    wide = block if block.shape == shares.shape else np.broadcast_to(block, shares.shape)
-    return np.ascontiguousarray(wide, dtype=shares.dtype)
+def _seen(action: NDArray[np.integer], actions: int) -> NDArray[np.bool_]:
+    """Which of so many actions occur in [rows], [actions]."""
+    # A few thousand rows hold all of them, as a rule.
+    few = np.bincount(action[:_FEW_ROWS], minlength=actions) > 0
+    return few if few.all() else np.bincount(action, minlength=actions) > 0
+
+
+def _pick(block: NDArray[np.floating], cells: NDArray[np.int64], out: FloatArray) -> None:
+    """Numbers of a contiguous block, of any shape, at flat places [rows, duals]."""
+    if block.dtype == out.dtype:
+        # Any mode but "raise" writes in place; the places are known to be inside.
+        block.take(cells, out=out, mode="clip")
+    else:
+        out[...] = block.take(cells)
+
+
+def _expect(
+    share: NDArray[np.floating], ahead: NDArray[np.floating], room: NDArray[np.floating], out: FloatArray
+) -> None:
+    """What is ahead [rows, duals, actions], expected by shares, [rows, duals]; `room` may be that of what is ahead."""
+    if share.dtype == out.dtype:
+        np.einsum("nda,nda->nd", share, ahead, out=out)
+    else:
+        # In single precision, a product written out and summed is twice as fast.
+        out[...] = over_actions(np.multiply(share, ahead, out=room[: len(share)]))

@@ -9,7 +9,6 @@ from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.terms import Terms
 
 __all__ = [
-    "carried_weights",
     "empty_parts",
     "per_decision",
     "self_normalised_per_decision",
@@ -40,11 +39,11 @@ def self_normalised_trajectory(evidence: Evidence, discount: float = 1.0) -> Ter
 
 def per_decision(evidence: Evidence, discount: float = 1.0) -> Terms:
     """Each outcome, weighted by the ratio of the trajectory up to it: later choices do not matter to it."""
-    weight = evidence.first_ratio()
-    plain = weight * evidence.outcomes[:, evidence.positions[0][1], None]
+    weights = evidence.weights
+    plain = weights[0] * evidence.outcomes[:, evidence.positions[0][1], None]
     for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
-        weight[users] *= evidence.ratio[rows]
-        here = weight[users] if discount == 1 else weight[users] * discount**position
+        weight = weights[position, users]
+        here = weight if discount == 1 else weight * discount**position
         for target, outcome in enumerate(evidence.outcomes):
             plain[target, users] += here * outcome[rows, None]
     return Terms.mean(plain)
@@ -58,11 +57,14 @@ def self_normalised_per_decision(evidence: Evidence, discount: float = 1.0) -> T
     """
     targets, duals = len(evidence.targets), evidence.duals
     numerators = empty_parts(evidence)
-    weights = carried_weights(evidence)
+    weights = evidence.weights
     for position, (users, rows) in enumerate(evidence.positions):
         for target, outcome in enumerate(evidence.outcomes):
             later = outcome[rows, None] if discount == 1 else outcome[rows, None] * discount**position
-            numerators[target, position, users] = weights[position, users] * later
+            if isinstance(users, slice):
+                np.multiply(weights[position], later, out=numerators[target, position])
+            else:
+                numerators[target, position, users] = weights[position, users] * later
     plain = np.broadcast_to(0.0, (targets, evidence.users, duals))
     return Terms(plain, numerators, weights, np.ones((targets, evidence.steps, duals)))
 
@@ -74,22 +76,10 @@ def empty_parts(evidence: Evidence) -> FloatArray:
     return np.empty(shape) if is_filled else np.zeros(shape)
 
 
-def carried_weights(evidence: Evidence) -> FloatArray:
-    """The weights of all users after each step, [steps, users, duals]; a user who has left keeps the last one."""
-    weights = np.empty((evidence.steps, evidence.users, evidence.duals))
-    for position, (users, rows) in enumerate(evidence.positions):
-        weights[position] = weights[position - 1] if position else 1.0
-        weights[position, users] *= evidence.ratio[rows]
-    last = len(evidence.positions)
-    weights[last:] = weights[last - 1]
-    return weights
-
-
 def _totals(evidence: Evidence, discount: float) -> tuple[FloatArray, FloatArray]:
     """Discounted totals [targets, users, 1] and the weights of whole trajectories [users, duals]."""
-    weight = evidence.first_ratio()
     totals = np.array(evidence.outcomes[:, evidence.positions[0][1]])
     for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
-        weight[users] *= evidence.ratio[rows]
-        totals[:, users] += evidence.outcomes[:, rows] * discount**position
-    return totals[:, :, None], weight
+        later = evidence.outcomes[:, rows]
+        totals[:, users] += later if discount == 1 else later * discount**position
+    return totals[:, :, None], evidence.weights[-1]

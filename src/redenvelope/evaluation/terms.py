@@ -16,7 +16,7 @@ __all__ = ["Moments", "Terms", "merge_moments", "merge_terms"]
 FloatArray = NDArray[np.float64]
 
 # Numbers in one block of columns: they stay in a second-level cache.
-_BLOCK_NUMBERS = 2**16
+_BLOCK_NUMBERS = 2**17
 # Up to so many columns, products one by one are faster than a product of matrices.
 _FEW_COLUMNS = 6
 
@@ -59,27 +59,36 @@ class Terms:
 
     def stacked(self) -> FloatArray:
         """Plain terms, numerators and weights below each other: [columns, users, duals]."""
-        return self._columns(slice(None)) if self.parts else self.plain
-
-    def _columns(self, users: slice, shift: FloatArray | float = 0.0) -> FloatArray:
-        """The columns of some users less a shift [columns, 1, duals]: [columns, users, duals]."""
         if not self.parts:
-            return np.asarray(self.plain[:, users] - shift)
-        numerators = self.numerators[:, :, users].reshape(-1, *self.plain[0, users].shape)
-        columns = np.concatenate([self.plain[:, users], numerators, self.weights[:, users]])
-        columns -= shift
-        return columns
+            return self.plain
+        _, users, duals = self.plain.shape
+        return np.concatenate([self.plain, self.numerators.reshape(-1, users, duals), self.weights])
+
+    def _fill(self, columns: FloatArray, users: slice, shift: FloatArray) -> None:
+        """Put the columns of some users, less a shift [columns, duals], into [columns, users, duals]: in one pass."""
+        targets, parts = len(self.plain), self.parts
+        less = shift[:, None]
+        np.subtract(self.plain[:, users], less[:targets], out=columns[:targets])
+        for target, numerators in enumerate(self.numerators):
+            here = slice(targets + target * parts, targets + (target + 1) * parts)
+            np.subtract(numerators[:, users], less[here], out=columns[here])
+        np.subtract(self.weights[:, users], less[targets * (1 + parts) :], out=columns[targets * (1 + parts) :])
 
     @cached_property
     def moments(self) -> Moments:
         """What is left of the terms when only value and error are asked for."""
-        _, users, duals = self.plain.shape
-        block = max(1, _BLOCK_NUMBERS // (duals * (len(self.plain) * (1 + self.parts) + self.parts)))
+        targets, users, duals = self.plain.shape
+        count = targets * (1 + self.parts) + self.parts
+        block = min(users, max(64, _BLOCK_NUMBERS // (duals * count)))
+        room = np.empty((count, block, duals))
         # Money is far from zero: without a shift, the squares of its mean would swallow those of its spread.
-        shift = self._columns(slice(0, 64)).mean(axis=1)
-        sums, products = np.zeros_like(shift), np.zeros((duals, len(shift), len(shift)))
+        few = min(users, 64)
+        self._fill(room[:, :few], slice(0, few), np.zeros((count, duals)))
+        shift = room[:, :few].mean(axis=1)
+        sums, products = np.zeros_like(shift), np.zeros((duals, count, count))
         for start in range(0, users, block):
-            columns = self._columns(slice(start, start + block), shift[:, None])
+            columns = room[:, : min(block, users - start)]
+            self._fill(columns, slice(start, start + block), shift)
             sums += columns.sum(axis=1)
             products += _products(np.ascontiguousarray(columns.transpose(2, 0, 1)))
         products -= sums.T[:, :, None] * sums.T[:, None, :] / users
@@ -146,7 +155,7 @@ class Moments:
     def covariance(self) -> FloatArray:
         """Covariance of the estimates of targets, [duals, targets, targets]; infinite with one user."""
         gradient = self._gradient()
-        spread = np.einsum("dtc,dce,dse->dts", gradient, self.products, gradient, optimize=True)
+        spread = gradient @ self.products @ gradient.transpose(0, 2, 1)
         if self.users < 2:
             return np.full_like(spread, np.inf)
         return np.asarray(spread / (self.users * (self.users - 1)))

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
+from redenvelope.learning.curves import aim_at
 from redenvelope.learning.folds import UserFolds, gather, stack
-from redenvelope.learning.networks import ValueNetwork, aim_at, future_loss, new_value_networks
+from redenvelope.learning.networks import ValueNetwork, future_loss, networks_at, new_value_networks
 from redenvelope.learning.settings import LearningSettings, StageProgress
 from redenvelope.models.examples import Examples
 from redenvelope.models.training import Training, train
@@ -28,7 +29,7 @@ __all__ = ["Futures", "NextValues", "fit_backward"]
 NextValues = Callable[[ValueNetwork | None, int, NDArray[np.int64]], NDArray[np.float32]]
 """(networks of a step, the step, rows of the log at that step) -> values of their states [rows, heads, components].
 
-The networks have a leading axis [1, folds]; they are None at the last step.
+The networks have a leading axis [folds]; they are None at the last step.
 """
 
 # Losses are relative to targets of variance one: a constant has 0.5, and nothing sane is so much worse.
@@ -66,7 +67,6 @@ def fit_backward(
     """
     stages = folds.steps - 1
     teaches = examples.continues | examples.is_last
-    sizes = folds.sizes(np.flatnonzero(teaches & (folds.step < stages)))
     networks = new_value_networks(
         examples.layout, examples.actions, heads, components, settings.hidden, settings.advantage_rank,
         folds.count, seed,
@@ -77,34 +77,29 @@ def fit_backward(
         rows = np.flatnonzero(teaches & (folds.step == stage))
         target = np.zeros((len(rows), heads, components), np.float32)
         followed = examples.continues[rows]
-        following = stack(found[-1:]) if found else None
+        following = found[-1] if found else None
         target[followed] = settings.discount * next_values(following, stage + 1, rows[followed] + 1)
-        start = networks if warm is None else _at(warm, stage)
-        training, held_out = folds.split(rows, f"step {stage + 1} of the campaign", sizes)
+        aim = aim_at(networks_at(warm, stage) or networks, target, folds.fold[rows] >= 0)
+        training, held_out = folds.split(rows, f"step {stage + 1} of the campaign")
         result = train(
-            {"future": aim_at(start, target[folds.fold[rows] >= 0])},
+            {"future": aim.networks},
             None,
             future_loss,
-            _always(gather(examples, training, target[np.searchsorted(rows, training)])),
+            _always(gather(examples, training, aim.target[np.searchsorted(rows, training)])),
             len(training),
-            gather(examples, held_out, target[np.searchsorted(rows, held_out)]),
+            gather(examples, held_out, aim.target[np.searchsorted(rows, held_out)]),
             settings.future,
             [(seed, 1 + stage, fold) for fold in range(folds.count)],
         )
         _require_sane(result, stage)
-        networks = result.networks["future"]
+        networks = jax.tree.map(np.asarray, result.networks["future"])
         found.append(networks)
-        errors.append(float(np.sqrt(2 * np.mean(result.best["future"]))))
+        errors.append(float(np.sqrt(2 * np.mean(result.best["future"]) + aim.lost)))
         epochs.append(result.epochs)
         if progress is not None:
             progress(1 + len(found), 1 + stages)
     stacked = stack(found[::-1]) if found else None
     return Futures(stacked, np.array(errors[::-1]), tuple(epochs[::-1]))
-
-
-def _at(networks: ValueNetwork, stage: int) -> ValueNetwork:
-    chosen: ValueNetwork = jax.tree.map(lambda array: np.asarray(array)[stage], networks)
-    return chosen
 
 
 def _require_sane(training: Training, stage: int) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["action_scores", "choose", "double_value", "supported"]
 
@@ -44,9 +46,7 @@ def double_value(values: jax.Array, duals: jax.Array, temperature: jax.Array, al
     over-rated is not over-valued; the mean over who judges counts. With one fold and a temperature it is the
     log-sum-exp, taken apart into reward, cost and entropy bonus.
     """
-    folds = len(values)
-    others = values if folds == 1 else (values.sum(axis=0) - values) / (folds - 1)
-    chosen, judged = choose(others, duals, temperature, allowed), values
+    chosen, judged = choose(_others(values), duals, temperature, allowed), values
     value = (chosen[..., None, :] * judged).sum(axis=-1)
     if values.shape[-2] == 3:
         entropy = -jax.scipy.special.xlogy(chosen, chosen).sum(axis=-1)
@@ -54,10 +54,21 @@ def double_value(values: jax.Array, duals: jax.Array, temperature: jax.Array, al
     return value.mean(axis=0)
 
 
-def supported(chances: jax.Array, eligible: jax.Array, least_chance: jax.Array) -> jax.Array:
+def _others(values: jax.Array) -> jax.Array:
+    """For every fold the mean of all others, [folds, ...]; one fold alone is its own judge."""
+    folds = len(values)
+    if folds == 1:
+        return values
+    # Written out: a sum over the few folds would be a loop of its own, at three times the price of all the rest.
+    return jnp.stack([sum(values[other] for other in range(folds) if other != fold) for fold in range(folds)]) / (
+        folds - 1
+    )
+
+
+def supported(frequent: NDArray[np.bool_], eligible: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Actions that may be planned with, [n, actions]: eligible, and not too rare in the log.
 
     Where the guard would leave nothing, it gives way: what is eligible is allowed.
     """
-    allowed = eligible & (chances >= least_chance)
-    return jnp.where(allowed.any(axis=1, keepdims=True), allowed, eligible)
+    allowed = eligible & frequent
+    return np.where(allowed.any(axis=1, keepdims=True), allowed, eligible)

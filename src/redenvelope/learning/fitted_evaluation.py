@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import UsageError
 from redenvelope.learning.backward import Futures, fit_backward
 from redenvelope.learning.immediate import Immediate
-from redenvelope.learning.networks import ValueNetwork
+from redenvelope.learning.networks import ValueNetwork, networks_at
+from redenvelope.learning.passes import future, in_blocks, present
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.learning.values import checked_steps_left, in_blocks, stage_values
+from redenvelope.learning.values import value_to_go
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import require_states
+from redenvelope.policies.checks import checked_steps_left
 from redenvelope.policies.policy import Policy
 
 __all__ = ["PolicyValues", "evaluate_policies"]
@@ -46,10 +45,11 @@ class PolicyValues:
         left = checked_steps_left(steps_left, len(rows), self.steps)
         result = np.empty((len(rows), self.policies, 2, self.immediate.actions))
         for steps in np.unique(left):
-            place = jnp.asarray(self.steps - steps, jnp.int32)
+            networks = networks_at(self.futures.networks, self.steps - int(steps))
 
-            def block(chunk: Any, place: jax.Array = place) -> jax.Array:
-                return _values(self.immediate, self.futures.networks, place, self.policies, chunk)
+            def block(chunk: Any, networks: ValueNetwork | None = networks) -> NDArray[np.float32]:
+                now = present(self.immediate, chunk)[0]
+                return value_to_go(now, None if networks is None else future(networks, chunk), self.policies, 2)
 
             alike = np.flatnonzero(left == steps)
             result[alike] = in_blocks(block, self.policies * 2 * self.immediate.actions, rows[alike])
@@ -65,24 +65,20 @@ def evaluate_policies(learner: SoftQ, policies: Sequence[Policy]) -> PolicyValue
     if not policies or any(policy.actions != examples.actions for policy in policies):
         raise UsageError(f"give at least one policy, each over the log's {examples.actions} actions")
 
-    def next_values(futures: ValueNetwork | None, stage: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def next_values(networks: ValueNetwork | None, stage: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         states, mask = examples.states[rows], learner.eligible[rows]
         chosen = np.stack([policy.probabilities(states, steps - stage, mask) for policy in policies], axis=1)
 
-        def block(chunk: Any, probabilities: Any) -> jax.Array:
-            values = _values(learner.immediate, futures, jnp.asarray(0), len(policies), chunk)
-            return jnp.einsum("npca,npa->npc", values, probabilities)
+        def block(chunk: Any, now: Any, probabilities: Any) -> NDArray[np.float32]:
+            later = None if networks is None else future(networks, chunk)
+            values = value_to_go(now, later, len(policies), 2)
+            return np.asarray(np.einsum("npca,npa->npc", values, probabilities))
 
         numbers = len(policies) * 2 * examples.actions
-        return np.asarray(in_blocks(block, numbers, states, chosen.astype(np.float32)))
+        found: NDArray[np.float32] = in_blocks(
+            block, numbers, states, learner.outcomes[rows], chosen.astype(np.float32)
+        )
+        return found
 
     futures = fit_backward(examples, learner.folds, next_values, len(policies), 2, learner.settings, learner.seed)
     return PolicyValues(learner.immediate, futures, len(policies), steps, examples.layout)
-
-
-@eqx.filter_jit
-def _values(
-    immediate: Immediate, futures: ValueNetwork | None, stage: jax.Array, policies: int, states: jax.Array
-) -> jax.Array:
-    """Mean over folds of the values, [n, policies, 2, actions]; `futures` has leading axes [steps, folds]."""
-    return stage_values(immediate, futures, stage, policies, 2, states).mean(axis=0)

@@ -1,4 +1,4 @@
-"""Users in folds, rows by step: what each network learns from, in arrays of one shape for every step."""
+"""Users in folds, rows by step: what each network learns from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FoldedRows(NamedTuple):
     cost: Any
     """[rows, folds]"""
     target: Any
-    """What is to be learned of the future, [rows, folds, heads, components]."""
+    """What is to be learned of the future, [rows, folds, curves]; None where only the present is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +49,10 @@ class UserFolds:
     steps: int
     """Steps of the campaign."""
 
-    def split(self, rows: IndexArray, what: str, sizes: tuple[int, int] | None = None) -> tuple[IndexArray, IndexArray]:
+    def split(self, rows: IndexArray, what: str) -> tuple[IndexArray, IndexArray]:
         """Training rows and held-out rows, both [.., folds], of some rows [any].
 
-        Shorter folds repeat rows, so that every fold has as many, and with `sizes` every step too. Held-out
-        rows are the same for all folds.
+        A shorter fold repeats a few rows, so that every fold has as many. Held-out rows are the same for all folds.
         """
         if not len(rows):
             raise ModelError(f"no row of the log tells about {what}; log users who get that far")
@@ -61,15 +60,9 @@ class UserFolds:
         parts = [part if len(part) else rows for part in parts]
         held = rows[self.fold[rows] == _HELD_OUT]
         held = held if len(held) else rows
-        longest, most = sizes or (max(len(part) for part in parts), len(held))
+        longest = max(len(part) for part in parts)
         training = np.stack([np.resize(part, longest) for part in parts], axis=1)
-        return training, np.repeat(np.resize(held, min(most, _HELD_OUT_ROWS))[:, None], self.count, axis=1)
-
-    def sizes(self, rows: IndexArray) -> tuple[int, int]:
-        """The most of these rows [any] that any fold has at any step, and the most that are held out."""
-        counts = np.zeros((self.steps, self.count + 1), dtype=np.int64)
-        np.add.at(counts, (self.step[rows], self.fold[rows]), 1)
-        return max(1, int(counts[:, :-1].max())), max(1, int(counts[:, -1].max()))
+        return training, np.repeat(held[:_HELD_OUT_ROWS, None], self.count, axis=1)
 
 
 def new_folds(examples: Examples, count: int, held_out_share: float, seed: int) -> UserFolds:
@@ -90,15 +83,14 @@ def new_folds(examples: Examples, count: int, held_out_share: float, seed: int) 
 
 
 def gather(examples: Examples, rows: IndexArray, target: NDArray[np.float32] | None = None) -> Any:
-    """FoldedRows of rows [rows, folds]; `target` is [rows, folds, heads, components]."""
-    empty = np.zeros((*rows.shape, 0, 0), np.float32)
+    """FoldedRows of rows [rows, folds]; `target` is [rows, folds, curves]."""
     return jax.device_put(
         FoldedRows(
             states=examples.states[rows],
             action=examples.action[rows].astype(np.int32),
             reward=examples.reward[rows].astype(np.float32),
             cost=examples.cost[rows].astype(np.float32),
-            target=empty if target is None else target,
+            target=target,
         )
     )
 

@@ -30,7 +30,7 @@ class LearnedPolicy:
     """Price of one unit of cost; infinity looks at cost alone."""
 
     def __post_init__(self) -> None:
-        self.values.weights([self.dual])
+        self.values.around([self.dual])
 
     @property
     def actions(self) -> int:

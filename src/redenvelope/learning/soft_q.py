@@ -17,16 +17,11 @@ from redenvelope.learning.decide import double_value, supported
 from redenvelope.learning.folds import UserFolds, new_folds
 from redenvelope.learning.immediate import Immediate, learn_immediate
 from redenvelope.learning.networks import ValueNetwork
+from redenvelope.learning.passes import block_rows, future, in_blocks, present
 from redenvelope.learning.settings import LearningReport, LearningSettings, StageProgress
-from redenvelope.learning.values import (
-    LearnedValues,
-    checked_eligible,
-    in_blocks,
-    scaled_dual,
-    stage_values,
-    unscaled_dual,
-)
+from redenvelope.learning.values import LearnedValues, scaled_dual, unscaled_dual
 from redenvelope.models.examples import Examples
+from redenvelope.policies.checks import whole_mask
 
 __all__ = ["SoftQ", "all_prices", "near_prices"]
 
@@ -44,8 +39,10 @@ class SoftQ:
     seed: int
     eligible: NDArray[np.bool_]
     """[rows, actions]"""
-    excluded: NDArray[np.float64]
-    """Share of the rows in which the guard rules an action out, [actions]."""
+    outcomes: NDArray[np.float32]
+    """What `immediate` says of the log's own states, [rows, folds, 2, actions]: asked for at every price."""
+    frequent: NDArray[np.bool_]
+    """Actions that the guard lets through, [rows, actions]."""
 
     @classmethod
     def prepare(
@@ -58,15 +55,20 @@ class SoftQ:
     ) -> SoftQ:
         """Learn what needs no price. `eligible` [rows, actions] says what each row's user might have got."""
         settings = settings or LearningSettings()
-        mask = checked_eligible(eligible, len(examples), examples.actions)
+        mask = whole_mask(eligible, len(examples), examples.actions)
         folds = new_folds(examples, settings.folds, settings.held_out_share, seed)
         immediate = learn_immediate(examples, folds, settings, seed)
         if progress is not None:
             progress(1, examples.campaign_steps)
-        excluded = in_blocks(
-            lambda states: _too_rare(immediate, states, settings.least_chance), examples.actions, examples.states
-        ).mean(axis=0, dtype=np.float64)
-        return cls(examples, immediate, folds, settings, seed, mask, excluded)
+        outcomes, chances = in_blocks(
+            lambda states: present(immediate, states), _KNOTS * 2 * examples.actions, examples.states
+        )
+        return cls(examples, immediate, folds, settings, seed, mask, outcomes, chances >= settings.least_chance)
+
+    @property
+    def excluded(self) -> NDArray[np.float64]:
+        """Share of the rows in which the guard rules an action out, [actions]."""
+        return np.asarray(1.0 - self.frequent.mean(axis=0, dtype=np.float64))
 
     @property
     def unit(self) -> float:
@@ -94,15 +96,23 @@ class SoftQ:
         components = 3 if temperature > 0 else 2
         if warm is not None and (len(warm.duals), warm.components) != (len(prices), components):
             raise UsageError("a warm start needs values of as many duals, with a temperature or without alike")
-        asked = jnp.asarray(prices, jnp.float32)
-        constants = jnp.asarray([temperature, self.settings.least_chance], jnp.float32)
+        asked, soft = jnp.asarray(prices.astype(np.float32)), jnp.asarray(np.float32(temperature))
+        actions = self.examples.actions
+        numbers = len(prices) * components * actions
 
-        def next_values(futures: ValueNetwork | None, stage: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-            def block(states: Any, mask: Any) -> jax.Array:
-                return _values(self.immediate, futures, asked, constants, components, states, mask)
+        def next_values(networks: ValueNetwork | None, stage: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+            shape = (block_rows(len(rows), numbers), self.settings.folds, len(prices), components, actions)
+            nothing = jnp.asarray(np.zeros(shape, np.float32) if networks is None else 0.0)
 
-            numbers = len(prices) * components * self.examples.actions
-            return np.asarray(in_blocks(block, numbers, self.examples.states[rows], self.eligible[rows]))
+            def block(states: Any, now: Any, allowed: Any) -> jax.Array:
+                later = nothing if networks is None else future(networks, states)
+                return _values(now, later, asked, soft, allowed)
+
+            allowed = supported(self.frequent[rows], self.eligible[rows])
+            found: NDArray[np.float32] = in_blocks(
+                block, numbers, self.examples.states[rows], self.outcomes[rows], allowed
+            )
+            return found
 
         futures = fit_backward(
             self.examples,
@@ -163,20 +173,11 @@ def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int
 
 @eqx.filter_jit
 def _values(
-    immediate: Immediate,
-    futures: ValueNetwork | None,
-    duals: jax.Array,
-    constants: jax.Array,
-    components: int,
-    states: jax.Array,
-    eligible: jax.Array,
+    now: jax.Array, later: jax.Array, duals: jax.Array, temperature: jax.Array, allowed: jax.Array
 ) -> jax.Array:
-    """Values of next states, [n, duals, components]; `futures` has leading axes [1, folds]."""
-    values = stage_values(immediate, futures, jnp.asarray(0), len(duals), components, states)
-    allowed = supported(immediate.chances(states), eligible, constants[1])
-    return double_value(values, duals, constants[0], allowed)
+    """Values of states, [n, duals, components].
 
-
-@eqx.filter_jit
-def _too_rare(immediate: Immediate, states: jax.Array, least_chance: float) -> jax.Array:
-    return immediate.chances(states) < least_chance
+    They are made of what a step gives [n, folds, 2, actions] and what follows, [n, folds, duals, components, actions].
+    """
+    values = later.at[..., :2, :].add(now[:, :, None])
+    return double_value(jnp.swapaxes(values, 0, 1), duals, temperature, allowed)

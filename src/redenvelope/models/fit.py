@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.models.buckets import bucket, filled
 from redenvelope.models.events import event_count
 from redenvelope.models.examples import Examples, Rows
 from redenvelope.models.neural import Architecture, NeuralModel
-from redenvelope.models.response import STRUCTURES
+from redenvelope.models.outcome import OutcomeNetwork
+from redenvelope.models.response import STRUCTURES, TRIAL
 from redenvelope.models.selection import StructureChoice, allowed_structures, choose_structure, falls
 from redenvelope.models.targets import (
     CostTarget,
@@ -165,7 +167,7 @@ def _new_task(examples: Examples, settings: NeuralSettings, seed: int) -> _Task:
 def _choose_structures(
     task: _Task, architecture: Architecture, settings: NeuralSettings
 ) -> tuple[StructureChoice, StructureChoice]:
-    """Train one member of each structure on the outcomes alone, and let held-out users choose."""
+    """Train one member with each structure on the outcomes alone, and let held-out users choose."""
     given = {"reward": settings.reward_structure, "cost": settings.cost_structure}
     fixed = {
         outcome: StructureChoice(outcome, structure, {}, "given")
@@ -177,19 +179,42 @@ def _choose_structures(
     # A trial has to rank the structures, not to be used: half of the training tells them apart.
     shorter = replace(task.settings, steps=task.settings.steps // 2)
     task = replace(task, rows=_thinned(task.rows, _TRIAL_ROWS), settings=shorter)
-    allowed = {outcome: allowed_structures(_contradictions(task, outcome)) for outcome in given if outcome not in fixed}
-    losses: dict[str, dict[str, NDArray[np.float64]]] = {outcome: {} for outcome in allowed}
-    constants = (task.rewarding, task.costing, task.scale)
-    for structure in sorted({name for names in allowed.values() for name in names}, key=STRUCTURES.index):
-        trial = replace(architecture, members=1, reward_structure=structure, cost_structure=structure)
-        network = _train_networks(task, trial, outcome_loss, ("outcome",), None).networks["outcome"]
-        by_outcome = _held_out_losses(network, constants, task.held_out)
-        for outcome, names in allowed.items():
-            if structure in names:
-                losses[outcome][structure] = np.asarray(by_outcome[outcome], np.float64)
+    tried = _trial_losses(task, architecture)
+    losses = {
+        outcome: {name: tried[outcome][name] for name in allowed_structures(_contradictions(task, outcome))}
+        for outcome in given
+        if outcome not in fixed
+    }
     found = {outcome: choose_structure(outcome, rows) for outcome, rows in losses.items()}
     chosen = found | fixed
     return chosen["reward"], chosen["cost"]
+
+
+def _trial_losses(task: _Task, architecture: Architecture) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Loss of every held-out row [rows], of reward and of cost, after training with each structure."""
+    trial = replace(architecture, members=1, reward_structure=TRIAL, cost_structure=TRIAL)
+    untrained = trial.networks(task.seed, *task.starts)["outcome"]
+    members = [_on_trial(untrained, structure) for structure in STRUCTURES]
+    networks = jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *members)
+    # All in the same order of rows, so that they differ by nothing but the structure.
+    seeds = [(task.seed, 0)] * len(STRUCTURES)
+    trained = _train({"outcome": networks}, task, outcome_loss, seeds, None).networks["outcome"]
+    rows = filled(task.held_out, bucket(len(task.held_out.action)))
+    losses = jax.device_get(_row_losses(trained, (task.rewarding, task.costing, task.scale), rows))
+    count = len(task.held_out.action)
+    return {
+        outcome: {name: values[place, :count].astype(np.float64) for place, name in enumerate(STRUCTURES)}
+        for outcome, values in losses.items()
+    }
+
+
+def _on_trial(network: OutcomeNetwork, structure: str) -> OutcomeNetwork:
+    """The network, its arrays with a leading axis [1], with one structure on trial."""
+    slot = np.asarray([[name == structure for name in STRUCTURES]], np.float32)
+    chosen: OutcomeNetwork = eqx.tree_at(
+        lambda part: (part.reward_response.slot, part.cost_response.slot), network, (slot, slot)
+    )
+    return chosen
 
 
 def _contradictions(task: _Task, outcome: str) -> list[tuple[int, int]]:
@@ -202,15 +227,17 @@ def _contradictions(task: _Task, outcome: str) -> list[tuple[int, int]]:
 
 
 @jax.jit
-def _held_out_losses(network: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
-    """Reward and cost loss of every held-out row under the only member, [rows] each."""
+def _row_losses(network: OutcomeNetwork, constants: Any, rows: Rows) -> dict[str, jax.Array]:
+    """Reward and cost loss of every row under every member, [members, rows] each."""
     rewarding, costing, _ = constants
-    only = jax.tree.map(lambda array: array[0], network)
-    return dict(zip(("reward", "cost"), only.losses(rows, rewarding, costing), strict=True))
+    losses = jax.vmap(lambda member: member.losses(rows, rewarding, costing))(network)
+    return dict(zip(("reward", "cost"), losses, strict=True))
 
 
 def _train_model(task: _Task, architecture: Architecture, progress: Progress | None) -> tuple[Training, NeuralModel]:
-    training = _train_networks(task, architecture, model_loss, ("outcome", "transition"), progress)
+    untrained = architecture.networks(task.seed, *task.starts)
+    seeds = [(task.seed, member) for member in range(architecture.members)]
+    training = _train(untrained, task, model_loss, seeds, progress)
     networks = training.networks
     model = NeuralModel(
         outcome=networks["outcome"],
@@ -223,27 +250,18 @@ def _train_model(task: _Task, architecture: Architecture, progress: Progress | N
     return training, model
 
 
-def _train_networks(
-    task: _Task, architecture: Architecture, loss: Any, parts: tuple[str, ...], progress: Progress | None
+def _train(
+    networks: Any, task: _Task, loss: Any, seeds: Sequence[tuple[int, ...]], progress: Progress | None
 ) -> Training:
-    networks = architecture.networks(task.seed, *task.starts)
-    return train(
-        {part: networks[part] for part in parts},
-        (task.rewarding, task.costing, task.scale),
-        loss,
-        _chunk_source(task),
-        len(task.rows),
-        task.held_out,
-        task.settings,
-        [(task.seed, member) for member in range(architecture.members)],
-        progress,
-    )
+    constants = (task.rewarding, task.costing, task.scale)
+    rows = len(task.rows)
+    return train(networks, constants, loss, _chunk_source(task), rows, task.held_out, task.settings, seeds, progress)
 
 
 def _chunk_source(task: _Task) -> ChunkSource:
     size = task.settings.chunk_rows
     if len(task.rows) <= size:
-        everything = jax.device_put(task.examples.gather(task.rows))
+        everything = task.examples.gather(task.rows)
         return lambda epoch: [everything]
 
     def chunks(epoch: int) -> Iterator[Rows]:
@@ -258,9 +276,10 @@ def _thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 
 def _disagreement(model: NeuralModel, states: NDArray[np.float32]) -> dict[str, float]:
-    rewards, costs = jax.jit(NeuralModel.member_outcomes)(model, states[:_DISAGREEMENT_ROWS])
+    members = [model.of_member(member) for member in range(model.architecture.members)]
+    predicted = [member.predict(states[:_DISAGREEMENT_ROWS]) for member in members]
     spread = {}
-    for name, values in (("reward", rewards), ("cost", costs)):
-        added = values[..., 1:] - values[..., :1]
-        spread[name] = float(jnp.std(added, axis=0).mean()) if added.shape[-1] else 0.0
+    for name, values in zip(("reward", "cost"), zip(*predicted, strict=True), strict=True):
+        added = np.stack([rows[:, 1:] - rows[:, :1] for rows in values])
+        spread[name] = float(added.std(axis=0).mean()) if added.shape[-1] else 0.0
     return spread

@@ -12,18 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.log.layout import StateLayout
+from redenvelope.models.apply import apply_outcomes, apply_steps
 from redenvelope.models.events import event_chances
 from redenvelope.models.examples import require_states
 from redenvelope.models.outcome import OutcomeNetwork
 from redenvelope.models.targets import CostTarget, RewardTarget, new_target, target_as_dict
-from redenvelope.models.transition import TailScale, TransitionNetwork
+from redenvelope.models.transition import TailScale, TransitionNetwork, with_known_head
 from redenvelope.models.weights import named_arrays, read_layout, restored
 
 __all__ = ["Architecture", "NeuralModel"]
 
 FloatArray = NDArray[np.float64]
-
-_PREDICTION_ROWS = 8_192  # few enough that the hidden units of all members stay in the cache
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Architecture:
             transition = TransitionNetwork(self.layout, self.actions, self.events, self.transition_hidden, generator)
             members.append({"outcome": outcome.start(reward_start, cost_start), "transition": transition})
         stacked: dict[str, Any] = jax.tree.map(
-            lambda *arrays: jnp.asarray(np.stack([np.asarray(array) for array in arrays])), *members
+            lambda *arrays: np.stack([np.asarray(array) for array in arrays]), *members
         )
         return stacked
 
@@ -100,19 +99,16 @@ class NeuralModel(eqx.Module):
     def successors(self, states: jax.Array) -> jax.Array:
         """Expected next state after every action: [n, width] -> [n, actions, width]."""
         now = jnp.asarray(states)
-        chances = event_chances(*self.outcomes(now), self.cost_target, self.architecture.events)
-        by_member = jax.vmap(lambda network: network.next_states(now, chances, self.scale))(self.transition)
-        mean = by_member.mean(axis=0)
-        # The mean of equal numbers may differ from them in the last digit; what is carried is carried exactly.
-        head = self.layout.step + 1
-        return jnp.concatenate([by_member[0, ..., :head], mean[..., head:]], axis=-1)
+        chances = event_chances(*self.outcomes(now), self.cost_target, self.architecture.events).transpose(2, 1, 0)
+        by_member = jax.vmap(lambda network: network.next_tail(now, chances, self.scale))(self.transition)
+        members = self.architecture.members
+        return with_known_head(now, sum(by_member[1:], by_member[0]) / members, self.layout)
 
     def predict(self, states: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean reward and cost of every action for many states, in batches: [n, width] -> [n, actions] each."""
         require_states(states, self.layout)
-        parts = [_outcomes(self, batch) for batch in _batches(states)]
-        rewards, costs = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return rewards[: len(states)].astype(np.float64), costs[: len(states)].astype(np.float64)
+        rewards, costs = apply_outcomes(self, states)
+        return rewards.astype(np.float64), costs.astype(np.float64)
 
     def roll_out(
         self, states: NDArray[np.float32], actions: NDArray[np.int32]
@@ -123,10 +119,22 @@ class NeuralModel(eqx.Module):
         each, [depth, n].
         """
         require_states(states, self.layout)
-        padded = [np.stack(_batches(column)) for column in (states, actions)]
-        parts = [_roll_out(self, *batch) for batch in zip(*padded, strict=True)]
-        followed, rewards, costs = (np.concatenate(part, axis=1)[:, : len(states)] for part in zip(*parts, strict=True))
-        return followed, rewards.astype(np.float64), costs.astype(np.float64)
+        everyone = np.arange(len(states))
+        followed, rewards, costs = [], [], []
+        now = states
+        for taken in actions.T:
+            step_rewards, step_costs, following = apply_steps(self, now)
+            now = following[everyone, taken]
+            followed.append(now)
+            rewards.append(step_rewards[everyone, taken].astype(np.float64))
+            costs.append(step_costs[everyone, taken].astype(np.float64))
+        return np.stack(followed), np.stack(rewards), np.stack(costs)
+
+    def of_member(self, member: int) -> NeuralModel:
+        """One member's model, as an ensemble of its copies: the same shapes, so that nothing is compiled for it."""
+        copies = [member] * self.architecture.members
+        outcome, transition = jax.tree.map(lambda array: np.asarray(array)[copies], (self.outcome, self.transition))
+        return NeuralModel(outcome, transition, self.reward_target, self.cost_target, self.scale, self.architecture)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Plain data for JSON, and the weights by name."""
@@ -145,31 +153,6 @@ class NeuralModel(eqx.Module):
         parts = restored(_skeleton(architecture), arrays)
         targets = (new_target(config["reward_target"]), new_target(config["cost_target"]))
         return cls(parts["outcome"], parts["transition"], *targets, parts["scale"], architecture)
-
-
-def _batches(rows: NDArray[Any]) -> list[NDArray[Any]]:
-    """Rows [n, ...] in batches of equal length, the last padded: one compilation serves all."""
-    size = min(_PREDICTION_ROWS, max(1, len(rows)))
-    count = max(1, -(-len(rows) // size))
-    padded = np.concatenate([rows, np.zeros((count * size - len(rows), *rows.shape[1:]), rows.dtype)])
-    return np.split(padded, count)
-
-
-@eqx.filter_jit
-def _outcomes(model: NeuralModel, states: Any) -> tuple[jax.Array, jax.Array]:
-    return model.outcomes(states)
-
-
-@eqx.filter_jit
-def _roll_out(model: NeuralModel, states: Any, actions: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    everyone = jnp.arange(len(actions))
-
-    def follow(now: jax.Array, action: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
-        rewards, costs = model.outcomes(now)
-        following = model.successors(now)[everyone, action]
-        return following, (following, rewards[everyone, action], costs[everyone, action])
-
-    return jax.lax.scan(follow, jnp.asarray(states), jnp.asarray(actions).T)[1]
 
 
 def _skeleton(architecture: Architecture) -> dict[str, Any]:

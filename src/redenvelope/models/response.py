@@ -19,11 +19,13 @@ from redenvelope.errors import UsageError
 __all__ = [
     "MONOTONE",
     "STRUCTURES",
+    "TRIAL",
     "CumulativeResponse",
     "DoseResponse",
     "IndependentResponse",
     "LowRankResponse",
     "Response",
+    "TrialResponse",
     "new_response",
 ]
 
@@ -64,7 +66,7 @@ class IndependentResponse(eqx.Module):
 
     def start(self, scores: NDArray[np.float64]) -> IndependentResponse:
         """See the module."""
-        started: IndependentResponse = eqx.tree_at(lambda part: part.level, self, jnp.asarray(scores, jnp.float32))
+        started: IndependentResponse = eqx.tree_at(lambda part: part.level, self, _float32(scores))
         return started
 
     def __call__(self, raw: jax.Array) -> jax.Array:
@@ -95,7 +97,7 @@ class CumulativeResponse(eqx.Module):
         started: CumulativeResponse = eqx.tree_at(
             lambda part: (part.level, part.log_step),
             self,
-            (jnp.asarray(scores[:1], jnp.float32), jnp.asarray(np.log(steps / _SOFTPLUS_OF_ZERO), jnp.float32)),
+            (_float32(scores[:1]), _float32(np.log(steps / _SOFTPLUS_OF_ZERO))),
         )
         return started
 
@@ -128,7 +130,7 @@ class LowRankResponse(eqx.Module):
 
     def start(self, scores: NDArray[np.float64]) -> LowRankResponse:
         """See the module."""
-        started: LowRankResponse = eqx.tree_at(lambda part: part.level, self, jnp.asarray(scores, jnp.float32))
+        started: LowRankResponse = eqx.tree_at(lambda part: part.level, self, _float32(scores))
         return started
 
     def __call__(self, raw: jax.Array) -> jax.Array:
@@ -163,7 +165,7 @@ class DoseResponse(eqx.Module):
         started: DoseResponse = eqx.tree_at(
             lambda part: (part.level, part.log_step),
             self,
-            (jnp.asarray(scores[:1], jnp.float32), jnp.asarray(log_step, jnp.float32)),
+            (_float32(scores[:1]), _float32(log_step)),
         )
         return started
 
@@ -174,6 +176,42 @@ class DoseResponse(eqx.Module):
         return self.level + raw[:, :1] + jax.nn.softplus(raw[:, 1:]) @ shapes
 
 
+class TrialResponse(eqx.Module):
+    """Every structure, of which one is on trial: one compiled program trains them all, as members of an ensemble.
+
+    What the others say is weighed with zero, so that they get no gradient and stay as they are.
+    """
+
+    responses: tuple[Response, ...]
+    """In the order of `STRUCTURES`."""
+    slot: jax.Array
+    """Which of them is on trial, one-hot, [structures]; not learned."""
+
+    def __init__(self, actions: int) -> None:
+        self.responses = tuple(new_response(name, actions) for name in STRUCTURES)
+        self.slot = _zeros(len(STRUCTURES))
+
+    @property
+    def outputs(self) -> int:
+        """As many as the structure takes that takes most; the others leave the last ones alone."""
+        return max(response.outputs for response in self.responses)
+
+    def start(self, scores: NDArray[np.float64]) -> TrialResponse:
+        """See the module."""
+        responses = tuple(response.start(scores) for response in self.responses)
+        started: TrialResponse = eqx.tree_at(lambda part: part.responses, self, responses)
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        slot = jax.lax.stop_gradient(self.slot)
+        scores = [response(raw[:, : response.outputs]) for response in self.responses]
+        return (jnp.stack(scores) * slot[:, None, None]).sum(axis=0)
+
+
+TRIAL = "trial"
+"""The name under which `new_response` makes a TrialResponse."""
+
 STRUCTURES: tuple[str, ...] = ("dose", "cumulative", "low_rank", "independent")
 """Names of the structures, the one that says most about the response first."""
 
@@ -183,6 +221,8 @@ MONOTONE: frozenset[str] = frozenset({"dose", "cumulative"})
 
 def new_response(name: str, actions: int) -> Response:
     """A structure by its name, for so many actions."""
+    if name == TRIAL:
+        return TrialResponse(actions)
     if name not in STRUCTURES:
         raise UsageError(f"no response structure is called {name!r}; choose among {', '.join(STRUCTURES)}")
     if actions == 1 or name == "independent":
@@ -194,6 +234,11 @@ def new_response(name: str, actions: int) -> Response:
 
 def _zeros(*shape: int) -> jax.Array:
     return jnp.asarray(np.zeros(shape, np.float32))
+
+
+def _float32(values: NDArray[np.float64]) -> jax.Array:
+    # Narrowed by numpy: jax would compile a program for that, for every shape.
+    return jnp.asarray(values.astype(np.float32))
 
 
 def _polynomials(actions: int, rank: int) -> NDArray[np.float32]:

@@ -173,8 +173,8 @@ def cost_target(
         return NumberCost(*_centre_and_scale(cost, "cost"))
     binary = ((reward == 0) | (reward == 1)).all()
     if binary and (reward[paid] == 1).all():
-        return RewardedCost(jnp.asarray(amounts, jnp.float32))
-    return ConsumedCost(jnp.asarray(amounts, jnp.float32))
+        return RewardedCost(jnp.asarray(amounts.astype(np.float32)))
+    return ConsumedCost(jnp.asarray(amounts.astype(np.float32)))
 
 
 def taught(
@@ -220,7 +220,7 @@ def target_as_dict(target: RewardTarget | CostTarget) -> dict[str, Any]:
 
 def new_target(content: dict[str, Any]) -> Any:
     """The target that `target_as_dict` wrote."""
-    fields = {name: jnp.asarray(value, jnp.float32) for name, value in content.items() if name != "kind"}
+    fields = {name: jnp.asarray(np.asarray(value, np.float32)) for name, value in content.items() if name != "kind"}
     return _KINDS[content["kind"]](**fields)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
+from redenvelope.models.buckets import bucket, filled
 from redenvelope.models.examples import Rows
 
 __all__ = ["ChunkSource", "Loss", "Progress", "Training", "TrainingSettings", "train"]
@@ -22,7 +23,7 @@ __all__ = ["ChunkSource", "Loss", "Progress", "Training", "TrainingSettings", "t
 Networks = Any
 """A dictionary of equinox modules, one a part of the model; every array with a leading axis of members."""
 Loss = Callable[[Networks, Any, Rows], dict[str, jax.Array]]
-"""(networks of one member, constants, rows) -> mean loss of each part. Must be a module-level function."""
+"""(networks of one member, constants, rows) -> mean loss over the rows of each part. A module-level function."""
 ChunkSource = Callable[[int], Iterable[Rows]]
 """Epoch -> the rows to learn from, in chunks: from memory, a memory map or a stream."""
 Progress = Callable[[int, int], None]
@@ -87,15 +88,19 @@ def train(
     epochs = settings.epochs(rows)
     steps = max(1, epochs * (rows // min(settings.batch_rows, rows)))
     moments = _first_moments(networks)
-    rates = jnp.asarray([settings.learning_rate, settings.weight_decay, steps], jnp.float32)
-    evaluation = jax.device_put(held_out)
-    best_networks, best = networks, _evaluate(loss, networks, constants, evaluation)
+    rates = np.asarray([settings.learning_rate, settings.weight_decay, steps], np.float32)
+    evaluation = _Filled.of(held_out)
+    best_networks, best = _on_host(networks), _evaluate(loss, networks, constants, evaluation)
     history: dict[str, list[list[float]]] = {part: [] for part in best}
+    fill = _Fill()
     waited, epoch = 0, 0
     for epoch in range(1, epochs + 1):
         for number, chunk in enumerate(source(epoch)):
-            order = _batches(len(chunk.action), settings.batch_rows, [(*seed, epoch, number) for seed in seeds])
-            networks, moments = _train_chunk(loss, networks, moments, constants, chunk, order, rates)
+            filled_chunk = fill(chunk)
+            order = _batches(filled_chunk.real, settings.batch_rows, [(*seed, epoch, number) for seed in seeds])
+            networks, moments = _train_chunk(
+                loss, networks, moments, constants, filled_chunk.rows, *_filled_order(order, filled_chunk), rates
+            )
         losses = _evaluate(loss, networks, constants, evaluation)
         improved = {part: losses[part] < best[part] for part in losses}
         best_networks = {part: _choose(improved[part], networks[part], best_networks[part]) for part in best_networks}
@@ -109,16 +114,53 @@ def train(
             break
     if not all(np.isfinite(values).all() for values in best.values()):
         raise ModelError("training did not settle on finite numbers; check the log for extreme rewards or costs")
-    return Training(best_networks, epoch, history, {part: values.tolist() for part, values in best.items()})
+    return Training(
+        jax.device_put(best_networks), epoch, history, {part: values.tolist() for part, values in best.items()}
+    )
+
+
+class _Filled(NamedTuple):
+    """Rows in one of few shapes: every number of rows would be compiled anew."""
+
+    rows: Rows
+    """Zeros after the real ones, on the device."""
+    real: int
+    """How many are real."""
+
+    @classmethod
+    def of(cls, rows: Rows) -> _Filled:
+        """Rows, filled up to their bucket."""
+        count = len(rows.action)
+        return cls(jax.device_put(filled(rows, bucket(count))), count)
+
+
+class _Fill:
+    """Fills chunks up; one that comes again, epoch after epoch, only once."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Rows, _Filled] | None = None
+
+    def __call__(self, chunk: Rows) -> _Filled:
+        if self._last is None or self._last[0] is not chunk:
+            self._last = (chunk, _Filled.of(chunk))
+        return self._last[1]
+
+
+def _on_host(networks: Networks) -> Networks:
+    return jax.tree.map(np.asarray, networks)
 
 
 def _adam() -> optax.GradientTransformation:
     return optax.scale_by_adam(b2=0.99)
 
 
-@jax.jit
-def _first_moments(networks: Networks) -> Any:
-    return jax.vmap(lambda network: _adam().init(ravel_pytree(network)[0]))(networks)
+def _first_moments(networks: Networks) -> optax.ScaleByAdamState:
+    """The optimiser's memory before the first step, every array with a leading axis [members]."""
+    # In numpy: outside a compiled function, jax would compile a program for every shape there is.
+    leaves = jax.tree.leaves(networks)
+    members = len(leaves[0])
+    zeros = np.zeros((members, sum(leaf.size for leaf in leaves) // members), np.float32)
+    return optax.ScaleByAdamState(count=np.zeros(members, np.int32), mu=zeros, nu=zeros)
 
 
 def _decayed(network: Networks) -> jax.Array:
@@ -132,11 +174,12 @@ def _decayed(network: Networks) -> jax.Array:
     return ravel_pytree(jax.tree_util.tree_map_with_path(mark, network))[0]
 
 
-def _rate(step: jax.Array, rates: jax.Array) -> jax.Array:
+def _rate(step: jax.Array, rates: NDArray[np.float32]) -> jax.Array:
     """Learning rate at a step: a short warm-up, then a cosine to zero."""
     progress = step / rates[2]
     warm = jnp.minimum(1.0, (progress + 1.0 / rates[2]) / _WARM_UP_SHARE)
-    return rates[0] * warm * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(progress, 1.0)))
+    rate: jax.Array = rates[0] * warm * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(progress, 1.0)))
+    return rate
 
 
 def _batches(rows: int, batch_rows: int, seeds: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:
@@ -149,6 +192,12 @@ def _batches(rows: int, batch_rows: int, seeds: Sequence[tuple[int, ...]]) -> ND
     return np.stack([order.reshape(-1, size) for order in orders], axis=1).astype(np.int32)
 
 
+def _filled_order(order: NDArray[np.int32], chunk: _Filled) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """An order filled up to the batches that the chunk's bucket has room for, and how many of them are real."""
+    batches = len(chunk.rows.action) // order.shape[2]
+    return filled(order, max(batches, len(order))), np.asarray(len(order), np.int32)
+
+
 @partial(jax.jit, static_argnums=0)
 def _train_chunk(
     loss: Loss,
@@ -157,9 +206,10 @@ def _train_chunk(
     constants: Any,
     chunk: Rows,
     order: NDArray[np.int32],
-    rates: jax.Array,
+    batches: NDArray[np.int32],
+    rates: NDArray[np.float32],
 ) -> tuple[Networks, Any]:
-    """One pass over a chunk in an `order` [batches, members, batch rows]."""
+    """One pass over a chunk in an `order` [batches at most, members, batch rows], of which `batches` are taken."""
     # The optimiser sees the parameters as one vector: one fused loop instead of one a matrix.
     one_member = jax.tree.map(lambda array: array[0], networks)
     unravel = ravel_pytree(one_member)[1]
@@ -172,40 +222,53 @@ def _train_chunk(
         update, moment = _adam().update(gradient, moment)
         return flat - rate * (update + rates[1] * decayed * flat), moment
 
-    def one_step(carry: tuple[jax.Array, Any], taken: Any) -> tuple[Any, None]:
-        return jax.vmap(member)(*carry, taken), None
+    def one_step(position: jax.Array, carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        stepped: tuple[jax.Array, Any] = jax.vmap(member)(*carry, jnp.asarray(order)[position])
+        return stepped
 
     start = jax.vmap(lambda network: ravel_pytree(network)[0])(networks)
-    (flat, moments), _ = jax.lax.scan(one_step, (start, moments), order)
+    flat, moments = jax.lax.fori_loop(0, batches, one_step, (start, moments))
     return jax.vmap(unravel)(flat), moments
 
 
-def _evaluate(loss: Loss, networks: Networks, constants: Any, rows: Rows) -> dict[str, np.ndarray]:
+def _evaluate(loss: Loss, networks: Networks, constants: Any, held_out: _Filled) -> dict[str, np.ndarray]:
     """Mean loss of each part for each member, [members], summed in float64 over blocks of rows."""
-    size = min(_EVALUATION_ROWS, len(rows.action))
-    blocks = len(rows.action) // size
-    total: dict[str, np.ndarray] = {}
-    for part, values in _block_losses(loss, blocks, networks, constants, rows).items():
-        total[part] = np.asarray(values, np.float64).mean(axis=0)
-    return total
+    sums = _block_losses(loss, networks, constants, held_out.rows, np.asarray(held_out.real, np.int32))
+    return {part: np.asarray(values, np.float64).sum(axis=0) / held_out.real for part, values in sums.items()}
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _block_losses(loss: Loss, blocks: int, networks: Networks, constants: Any, rows: Rows) -> dict[str, jax.Array]:
-    """Mean loss of each part in each block, [blocks, members]; rows past the last whole block are left out."""
-    size = min(_EVALUATION_ROWS, len(rows.action))
-    stacked = jax.tree.map(lambda column: column[: blocks * size].reshape(blocks, size, *column.shape[1:]), rows)
+@partial(jax.jit, static_argnums=0)
+def _block_losses(
+    loss: Loss, networks: Networks, constants: Any, rows: Rows, count: NDArray[np.int32]
+) -> dict[str, jax.Array]:
+    """Sum of the losses of each part over the first `count` rows, by block, [blocks, members]."""
+    length = len(rows.action)
+    size = min(_EVALUATION_ROWS, length)
 
-    def block(rows_of_block: Rows) -> dict[str, jax.Array]:
-        return jax.vmap(lambda network: loss(network, constants, rows_of_block))(networks)
+    def by_block(column: jax.Array) -> jax.Array:
+        return column.reshape(length // size, size, *column.shape[1:])
 
-    losses: dict[str, jax.Array] = jax.lax.map(block, stacked)
-    return losses
+    def of_row(network: Networks, row: Rows) -> dict[str, jax.Array]:
+        # The loss of some rows is a mean over them, so that of one row alone is its own.
+        alone: Rows = jax.tree.map(lambda column: column[None], row)
+        return loss(network, constants, alone)
+
+    def block(part: tuple[Rows, jax.Array]) -> dict[str, jax.Array]:
+        losses = jax.vmap(lambda network: jax.vmap(partial(of_row, network))(part[0]))(networks)
+        added: dict[str, jax.Array] = jax.tree.map(lambda values: jnp.where(part[1], values, 0.0).sum(axis=1), losses)
+        return added
+
+    real = jnp.arange(length) < count
+    sums: dict[str, jax.Array] = jax.lax.map(block, jax.tree.map(by_block, (rows, real)))
+    return sums
 
 
-@jax.jit
-def _choose(improved: jax.Array, new: Any, old: Any) -> Any:
-    """The new parameters of the members that improved [members], the old of the others."""
-    return jax.tree.map(
-        lambda one, other: jnp.where(improved.reshape(-1, *([1] * (one.ndim - 1))), one, other), new, old
-    )
+def _choose(improved: NDArray[np.bool_], new: Any, old: Any) -> Any:
+    """The new parameters of the members that improved [members], the old of the others; in numpy."""
+
+    def choose(one: Any, other: NDArray[Any]) -> NDArray[Any]:
+        chosen = np.array(other)
+        chosen[improved] = np.asarray(one)[improved]
+        return chosen
+
+    return jax.tree.map(choose, new, old) if improved.any() else old

@@ -14,7 +14,7 @@ from redenvelope.models.examples import Examples, Rows
 from redenvelope.models.response import LowRankResponse
 from redenvelope.models.wide_deep import WideDeep
 
-__all__ = ["TailScale", "TransitionNetwork", "tail_scale", "tail_width"]
+__all__ = ["TailScale", "TransitionNetwork", "tail_scale", "tail_width", "with_known_head"]
 
 _LARGEST_RANK = 3
 _STATISTICS_ROWS = 200_000  # enough for a scale and a range; a log larger than memory is not read for them
@@ -44,14 +44,19 @@ def tail_scale(examples: Examples, rows: NDArray[np.int64]) -> TailScale:
     if len(moving):
         change = (examples.states[moving + 1, numbers].astype(np.float64) - examples.states[moving, numbers]).std(0)
     return TailScale(
-        change=jnp.asarray(np.where(change > 1e-6, change, 1.0), jnp.float32),
-        low=jnp.asarray(values.min(0, initial=np.inf, where=True) if len(values) else change, jnp.float32),
-        high=jnp.asarray(values.max(0, initial=-np.inf, where=True) if len(values) else change, jnp.float32),
+        change=_float32(np.where(change > 1e-6, change, 1.0)),
+        low=_float32(values.min(0, initial=np.inf, where=True) if len(values) else change),
+        high=_float32(values.max(0, initial=-np.inf, where=True) if len(values) else change),
     )
 
 
+def _float32(values: NDArray[np.float64]) -> jax.Array:
+    # Narrowed by numpy: jax would compile a program for that, for every shape.
+    return jnp.asarray(values.astype(np.float32))
+
+
 class TransitionNetwork(eqx.Module):
-    """States [n, width] -> scores of the next tail after every event and action, [n, events, actions, tail].
+    """Scores of the next tail after every event and action, for states [n, width].
 
     The score of a number is its change in units of `TailScale.change`; of a binary, log odds; of a category,
     log odds of its codes up to a constant. The actions share a low-rank structure.
@@ -73,15 +78,6 @@ class TransitionNetwork(eqx.Module):
         self.shapes = response.shapes
         self.level = jnp.asarray(np.zeros((events, actions, tail), np.float32))
         self.network = WideDeep(layout, hidden, tail * events * response.outputs, generator)
-
-    def __call__(self, states: jax.Array) -> jax.Array:
-        """Scores after every event and action, [n, events, actions, tail]."""
-        raw = self._raw(states)
-        scores = self.level + raw[:, :, 0, None, :]
-        # Sums over so few shapes and events are faster as loops over whole arrays than as matrix products.
-        for place, shape in enumerate(self.shapes):
-            scores = scores + raw[:, :, 1 + place, None, :] * shape[:, None]
-        return scores
 
     def of_action(self, states: jax.Array, action: jax.Array, event: jax.Array) -> jax.Array:
         """Scores after one action [n] and one event, one-hot [n, events], each -> [n, tail]: cheaper than all."""
@@ -110,17 +106,36 @@ class TransitionNetwork(eqx.Module):
             total -= (next_tail[:, block] * jax.nn.log_softmax(scores[:, block], axis=1)).sum(axis=1)
         return total * rows.continues
 
-    def next_states(self, states: jax.Array, chances: jax.Array, scale: TailScale) -> jax.Array:
-        """Expected next state after every action, [n, actions, width], given chances [n, actions, events]."""
-        scores = self(states)
+    def next_tail(self, states: jax.Array, chances: jax.Array, scale: TailScale) -> jax.Array:
+        """Expected tail after every action, [actions, tail, n], given chances [events, actions, n]."""
+        # The rows come last: they fill the vector registers, which the few events, actions and columns do not.
+        # Sums over so few are loops over whole arrays: as reductions they would not be fused with what they sum.
+        events, rank = self.level.shape[0], self.shapes.shape[0]
+        raw = self.network.rows_last(states).reshape(events, 1 + rank, tail_width(self.layout), len(states))
+        now = states[:, self.layout.numbers].T
+        expected = jnp.zeros(())
+        for event in range(events):
+            scores = self.level[event][..., None] + raw[event, 0]
+            for place, shape in enumerate(self.shapes):
+                scores = scores + raw[event, 1 + place] * shape[:, None, None]
+            expected = expected + self._tail(now, scores, scale) * chances[event][:, None]
+        return expected
+
+    def _tail(self, now: jax.Array, scores: jax.Array, scale: TailScale) -> jax.Array:
+        """What scores [actions, tail, n] make of the dynamic numbers `now` [numbers, n]: [actions, tail, n]."""
         numbers, binaries, categories = _places(self.layout)
-        moved = states[:, None, None, self.layout.numbers] + scale.change * scores[..., numbers]
-        tail = [jnp.clip(moved, scale.low, scale.high), jax.nn.sigmoid(scores[..., binaries])]
-        tail += [jax.nn.softmax(scores[..., block], axis=-1) for block in categories]
-        expected = (jnp.concatenate(tail, axis=-1) * chances.swapaxes(1, 2)[..., None]).sum(axis=1)
-        head = states[:, : self.layout.step + 1].at[:, self.layout.step].add(self.layout.step_change)
-        carried = jnp.broadcast_to(head[:, None, :], (*expected.shape[:2], head.shape[1]))
-        return jnp.concatenate([carried, expected], axis=-1)
+        moved = now + scale.change[:, None] * scores[:, numbers]
+        parts = [jnp.clip(moved, scale.low[:, None], scale.high[:, None]), jax.nn.sigmoid(scores[:, binaries])]
+        parts += [jax.nn.softmax(scores[:, block], axis=1) for block in categories]
+        return jnp.concatenate(parts, axis=1)
+
+
+def with_known_head(states: jax.Array, tail: jax.Array, layout: StateLayout) -> jax.Array:
+    """Next states [n, actions, width]: what is carried over from states [n, width], one step on, and the tail
+    [actions, tail, n]."""
+    head = states[:, : layout.step + 1].at[:, layout.step].add(layout.step_change)
+    carried = jnp.broadcast_to(head[:, None, :], (len(states), tail.shape[0], head.shape[1]))
+    return jnp.concatenate([carried, tail.transpose(2, 0, 1)], axis=-1)
 
 
 def _places(layout: StateLayout) -> tuple[slice, slice, tuple[slice, ...]]:

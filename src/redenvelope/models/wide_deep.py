@@ -45,7 +45,7 @@ class WideDeep(eqx.Module):
         self, layout: StateLayout, hidden: tuple[int, ...], outputs: int, generator: np.random.Generator
     ) -> None:
         def draw(rows: int, columns: int, scale: float) -> jax.Array:
-            return jnp.asarray(generator.normal(0.0, scale, (rows, columns)), jnp.float32)
+            return jnp.asarray(generator.normal(0.0, scale, (rows, columns)).astype(np.float32))
 
         sizes = [embedding_size(codes) for codes in layout.static_categories]
         widths = [number_width(layout) + sum(sizes), *hidden]
@@ -61,16 +61,41 @@ class WideDeep(eqx.Module):
 
     def __call__(self, states: jax.Array) -> jax.Array:
         """Raw outputs: [n, width] -> [n, outputs]."""
-        numbers = number_inputs(states, self.layout)
-        codes = [states[:, column].astype(jnp.int32) for column in range(len(self.layout.static_categories))]
+        numbers, codes = self._parts(states)
         raw = numbers @ self.wide_weights
         for code, table in zip(codes, self.wide_tables, strict=True):
             raw = raw + _look_up(code, table)
+        return raw + self._units(numbers, codes) @ self.deep_weights
+
+    def rows_last(self, states: jax.Array) -> jax.Array:
+        """Raw outputs, the rows last: [n, width] -> [outputs, n].
+
+        For many outputs that are then worked on column by column: one product writes them in this order, where
+        turning around what `__call__` gives would take longer than making it.
+        """
+        numbers, codes = self._parts(states)
+        small = [place for place, table in enumerate(self.wide_tables) if table.shape[0] <= _ONE_HOT_CODES]
+        large = [place for place in range(len(codes)) if place not in small]
+        spread = [jax.nn.one_hot(codes[place], self.wide_tables[place].shape[0]) for place in small]
+        inputs = jnp.concatenate([numbers, *spread, self._units(numbers, codes)], axis=1)
+        weights = [self.wide_weights, *(self.wide_tables[place] for place in small), self.deep_weights]
+        raw = jax.lax.dot_general(jnp.concatenate(weights, axis=0), inputs, (((0,), (1,)), ((), ())))
+        for place in large:
+            raw = raw + self.wide_tables[place][codes[place]].T
+        return raw
+
+    def _parts(self, states: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+        """Numbers [n, numbers], and the codes of each static category, [n] each."""
+        codes = [states[:, column].astype(jnp.int32) for column in range(len(self.layout.static_categories))]
+        return number_inputs(states, self.layout), codes
+
+    def _units(self, numbers: jax.Array, codes: list[jax.Array]) -> jax.Array:
+        """The last hidden layer, [n, units]."""
         embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
         units = jnp.concatenate([numbers, *embedded], axis=1)
         for weights, biases in zip(self.trunk_weights, self.trunk_biases, strict=True):
             units = jax.nn.silu(units @ weights + biases)
-        return raw + units @ self.deep_weights
+        return units
 
 
 def embedding_size(codes: int) -> int:

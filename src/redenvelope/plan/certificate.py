@@ -17,6 +17,7 @@ from redenvelope.evaluation.evidence import Evidence, merge_evidence
 from redenvelope.evaluation.marginalised import by_features
 from redenvelope.evaluation.passes import Decide, evidence_of
 from redenvelope.log.log import Log
+from redenvelope.plan.baseline import decider
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.valuers import source_state
 
@@ -149,7 +150,7 @@ def certify(
     With a target, what is certified is that the reward reaches it, and the budget is what the plan then needs: the
     upper bound of its cost.
     """
-    evaluation = evaluate(evidence_in_batches(log, policy.decide), checking_estimator(policy, log, seed))
+    evaluation = evaluate(evidence_in_batches(log, decider(policy, log)), checking_estimator(policy, log, seed))
     shares = np.asarray(policy.specification.shares)
     # A mixture is drawn once per user, so each user adds the mixture of what the components add.
     influence = evaluation.terms.influence() @ shares

@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 from redenvelope.evaluation.estimate import evaluate
 from redenvelope.log.log import Log
+from redenvelope.plan.baseline import decider
 from redenvelope.plan.certificate import checking_estimator, evidence_in_batches
 from redenvelope.plan.policy import DeployedPolicy
 
@@ -48,7 +49,7 @@ def logged_by_user(log: Log) -> FloatArray:
 
 def added_by_user(policy: DeployedPolicy, log: Log, seed: int) -> FloatArray:
     """What each user adds to the estimates of a policy, [2, users]: reward, then cost."""
-    evaluation = evaluate(evidence_in_batches(log, policy.decide), checking_estimator(policy, log, seed))
+    evaluation = evaluate(evidence_in_batches(log, decider(policy, log)), checking_estimator(policy, log, seed))
     return np.asarray(evaluation.terms.influence() @ np.asarray(policy.specification.shares))
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import ESTIMATORS, Evaluation, evaluate
+from redenvelope.evaluation.estimate import ESTIMATORS, Evaluation
+from redenvelope.evaluation.together import evaluate_together
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
+from redenvelope.plan.baseline import decider
 from redenvelope.plan.certificate import certify, checking_estimator, evidence_in_batches, fold_sha256
 from redenvelope.plan.comparison import logged_by_user
 from redenvelope.plan.plan import Plan
 
 __all__ = ["evaluate_plan"]
-
-# Weighting corrects a baseline that ends with the tree; these estimators take it as it is, or scale it.
-_BELIEVE_THE_BASELINE = frozenset({"direct", "more_robust"})
 
 
 def evaluate_plan(plan: Plan, log: Log, confidence: float) -> dict[str, Any]:
@@ -27,10 +26,9 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float) -> dict[str, Any]:
             f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
         )
     log = plan.recoded(log)
-    evidence = evidence_in_batches(log, plan.policy.decide)
+    evidence = evidence_in_batches(log, decider(plan.policy, log))
     marginalised = checking_estimator(plan.policy, log, plan.record["settings"]["seed"])
-    names = [name for name in ESTIMATORS if _reaches_the_end(plan) or name not in _BELIEVE_THE_BASELINE]
-    evaluations = [evaluate(evidence, name) for name in names] + [evaluate(evidence, marginalised)]
+    evaluations = evaluate_together(evidence, [*ESTIMATORS.values(), marginalised]).values()
     logged = logged_by_user(log).mean(axis=1)
     return {
         "users": len(log.users),
@@ -39,11 +37,6 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float) -> dict[str, Any]:
         "estimates": [row for evaluation in evaluations for row in _rows(plan, evaluation, confidence)],
         "certificate": _verified(plan, log),
     }
-
-
-def _reaches_the_end(plan: Plan) -> bool:
-    """Whether values span the campaign; those of a shallow tree leave out what comes after."""
-    return plan.policy.valuer.depth >= plan.policy.specification.steps
 
 
 def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:

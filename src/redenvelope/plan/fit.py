@@ -16,6 +16,7 @@ from redenvelope.evaluation.estimate import evaluate
 from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
+from redenvelope.plan.baseline import decider
 from redenvelope.plan.certificate import Certificate, certify, checking_estimator, evidence_in_batches
 from redenvelope.plan.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
 from redenvelope.plan.method import Lessons, Progress, learn_model, one_step_policy, unpriced_policy
@@ -117,12 +118,7 @@ def _require_users(log: Log, folds: tuple[Log, Log]) -> None:
 
 def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) -> OffPolicyCurve:
     sample = some_users(search, _SEARCH_USERS)
-
-    def decide(batch: Log) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]:
-        values = policy.values(batch, duals)
-        return values.probabilities, {"reward": values.reward_to_go, "cost": values.cost_to_go}
-
-    evidence = evidence_in_batches(sample, decide)
+    evidence = evidence_in_batches(sample, decider(policy, sample, duals))
     return off_policy_curve(duals, evaluate(evidence, checking_estimator(policy, sample, seed)))
 
 

@@ -75,11 +75,6 @@ class DeployedPolicy:
         """What logged rows are worth at some duals, [rows, duals, actions]."""
         return self.valuer.values(self.encoder.encode(log), self.steps_left(log.step), np.asarray(duals))
 
-    def decide(self, log: Log) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]:
-        """Probabilities and values to go at the policy's own duals, as estimators take them."""
-        values = self.values(log, self.specification.duals)
-        return values.probabilities, {"reward": values.reward_to_go, "cost": values.cost_to_go}
-
     def probabilities(self, frame: pl.DataFrame, component: int = 0) -> NDArray[np.float64]:
         """Probabilities [rows, actions] for a table of users (step and features) who follow a component."""
         states, _ = self.encoder.encode_frame(frame)

@@ -14,7 +14,7 @@ from redenvelope.log.split import user_fractions
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.planning.temperature import suggest_temperature
 
-__all__ = ["grid_of_duals", "horizon_for", "model_frontier", "some_users", "temperature_for"]
+__all__ = ["first_states", "grid_of_duals", "horizon_for", "model_frontier", "some_users", "temperature_for"]
 
 FloatArray = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ def horizon_for(actions: int, steps: int) -> int:
 
 def temperature_for(policy: DeployedPolicy, search: Log) -> float:
     """Entropy that costs little reward at the price where half of the most is spent."""
-    states, left = _first_states(policy, some_users(search, _SCOUTS))
+    states, left = first_states(policy, some_users(search, _SCOUTS))
     curve = refined_frontier(_tree_price(policy, states, left), _FEW_DUALS)
     middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
     dual = middle if np.isfinite(middle) else float(curve.duals[np.isfinite(curve.duals)].max())
@@ -58,7 +58,7 @@ def _tree_price(policy: DeployedPolicy, states: NDArray[np.float32], left: NDArr
 
 def grid_of_duals(policy: DeployedPolicy, search: Log) -> FloatArray:
     """Duals where the frontier bends, and as many between each two as fill a block: rising from 0 to infinity."""
-    bends = refined_frontier(_tree_price(policy, *_first_states(policy, some_users(search, _SCOUTS))), _FEW_DUALS).duals
+    bends = refined_frontier(_tree_price(policy, *first_states(policy, some_users(search, _SCOUTS))), _FEW_DUALS).duals
     finite = np.unique(bends[np.isfinite(bends)])
     if len(finite) < 2:
         return np.unique(bends)
@@ -71,12 +71,12 @@ def grid_of_duals(policy: DeployedPolicy, search: Log) -> FloatArray:
 def model_frontier(policy: DeployedPolicy, search: Log, duals: FloatArray) -> Frontier:
     """What the policy's own values promise of the whole campaign: at a few of the duals [duals], straight between."""
     places = np.unique(np.linspace(0, len(duals) - 1, _FEW_DUALS).round().astype(int))
-    costs, rewards = policy.valuer.believed(*_first_states(policy, some_users(search, _SCOUTS)), duals[places])
+    costs, rewards = policy.valuer.believed(*first_states(policy, some_users(search, _SCOUTS)), duals[places])
     everywhere = np.arange(len(duals))
     return Frontier(duals, np.interp(everywhere, places, costs), np.interp(everywhere, places, rewards))
 
 
-def _first_states(policy: DeployedPolicy, log: Log) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def first_states(policy: DeployedPolicy, log: Log) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """States of every user's first row [users, width], and the steps left there [users]."""
     first = log.starts[:-1]
     states = policy.encoder.encode_table(log.features.rows(first), log.step[first])

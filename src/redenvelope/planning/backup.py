@@ -15,7 +15,17 @@ from redenvelope.errors import UsageError
 from redenvelope.planning.batches import in_batches
 from redenvelope.planning.expand import Level, Tree
 
-__all__ = ["Backup", "Terms", "backup", "backup_terms", "checked_duals", "hard_backup", "make_terms", "soft_backup"]
+__all__ = [
+    "Backup",
+    "Terms",
+    "backup",
+    "backup_terms",
+    "checked_duals",
+    "hard_backup",
+    "make_terms",
+    "soft_backup",
+    "split_terms",
+]
 
 
 class Backup(NamedTuple):
@@ -71,12 +81,12 @@ def backup(
 class Terms(NamedTuple):
     """The numbers that a backup is made with."""
 
-    soft_duals: jax.Array
+    soft_duals: Any
     """Finite, where the temperature is above 0: [soft]."""
-    hard_duals: jax.Array
+    hard_duals: Any
     """[hard]."""
-    temperature: jax.Array
-    discount: jax.Array
+    temperature: Any
+    discount: Any
 
 
 def make_terms(duals: ArrayLike, temperature: float, discount: float) -> tuple[Terms, NDArray[np.intp]]:
@@ -87,13 +97,19 @@ def make_terms(duals: ArrayLike, temperature: float, discount: float) -> tuple[T
     places = np.empty(len(prices), dtype=np.intp)
     places[is_soft] = np.arange(is_soft.sum())
     places[~is_soft] = len(soft) + np.arange((~is_soft).sum())
-    terms = Terms(jnp.asarray(soft), jnp.asarray(hard), jnp.float32(temperature), jnp.float32(discount))
-    return terms, places
+    return Terms(soft, hard, np.float32(temperature), np.float32(discount)), places
+
+
+def split_terms(terms: Terms) -> tuple[Terms, ...]:
+    """The soft and the hard duals apart, those that there are: two small programs serve more than all their pairs."""
+    none = np.zeros(0, np.float32)
+    parts = (terms._replace(hard_duals=none), terms._replace(soft_duals=none))
+    return tuple(part for part in parts if part.soft_duals.size + part.hard_duals.size)
 
 
 def _filled(duals: NDArray[np.float32]) -> NDArray[np.float32]:
     """Duals, the last repeated: every new number of duals is compiled anew, so there are few such numbers."""
-    if len(duals) <= 1:
+    if not len(duals):
         return duals
     unit = 8 if len(duals) <= 8 else 64
     return np.pad(duals, (0, -len(duals) % unit), mode="edge")

@@ -15,7 +15,6 @@ __all__ = [
     "USERS_PER_CALL",
     "calls",
     "in_batches",
-    "in_counted_batches",
     "users_per_batch",
 ]
 
@@ -26,9 +25,10 @@ Output = TypeVar("Output")
 # 400 to 1,600 nodes are equally fast; with 6,400 a backup for 64 duals takes half as long again.
 NODES_PER_BATCH = 1024
 
-# Users in one call of a compiled program: a call with a deep tree takes a tenth of a second, long enough
-# to hide what a call costs. Every call has this size, so that nothing is compiled twice.
+# Users in one call of a compiled program: long enough to hide what a call costs. Every call has this size, so that
+# nothing is compiled twice; those of the largest trees are smaller, so that the trees of a call fit in memory.
 USERS_PER_CALL = 1024
+_BATCHES_PER_CALL = 64
 
 
 def users_per_batch(deepest_nodes: int) -> int:
@@ -57,28 +57,10 @@ def in_batches(function: Callable[[Any], Output], rows: Any, deepest_nodes: int)
     return joined
 
 
-def in_counted_batches(function: Callable[[Any], Output], rows: Any, count: jax.Array) -> Output:
-    """Map a function over the first `count` batches of arrays [batches, users, ...]; zeros for the rest.
-
-    The count is not known when the program is compiled: one program serves any number of users.
-    """
-
-    def store(position: jax.Array, results: Output) -> Output:
-        result = function(jax.tree.map(lambda values: values[position], rows))
-        stored: Output = jax.tree.map(lambda all_, one: all_.at[position].set(one), results, result)
-        return stored
-
-    batches = jax.tree.leaves(rows)[0].shape[0]
-    shapes = jax.eval_shape(function, jax.tree.map(lambda values: values[0], rows))
-    empty = jax.tree.map(lambda shape: jnp.zeros((batches, *shape.shape), shape.dtype), shapes)
-    filled: Output = jax.lax.fori_loop(0, count, store, empty)
-    return filled
-
-
 def calls(rows: NDArray[Any], batch: int = USERS_PER_CALL) -> Iterator[tuple[slice, NDArray[Any], NDArray[np.int32]]]:
     """Cut rows [users, ...] into calls: which users, their rows [batches, batch, ...], and how many batches."""
     batch = min(batch, USERS_PER_CALL)
-    batches = -(-USERS_PER_CALL // batch)
+    batches = min(-(-USERS_PER_CALL // batch), _BATCHES_PER_CALL)
     size = batches * batch
     for start in range(0, len(rows), size):
         part = rows[start : start + size]

@@ -12,17 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.models.environment import EnvironmentModel
+from redenvelope.models.apply import apply_steps
 from redenvelope.planning.backup import checked_duals
-from redenvelope.planning.batches import calls
-from redenvelope.planning.checks import checked_eligible, checked_states, checked_steps_left
+from redenvelope.planning.checks import checked_states
+from redenvelope.planning.draws import draw_actions, uniform_numbers
 from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.checks import checked_eligible, checked_steps_left
 
 __all__ = ["ModelPrice", "PriceSums", "price_sums"]
 
@@ -30,9 +28,6 @@ FloatArray = NDArray[np.float64]
 
 # Users times duals followed at once: each may have come to a state of its own, with a tree of its own.
 _PATHS_AT_ONCE = 2**14
-
-# The odd constant of splitmix64; keeps a name or step of zero from mixing to zero.
-_GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +144,11 @@ def _follow(
         allowed = None if eligible is None else eligible[owner]
         probabilities = planner.plan(states, left, duals, allowed).probabilities
         taken = np.asarray(probabilities, dtype=np.float64)[place, columns]
-        step_rewards, step_costs, successors = _step(planner.model, states)
+        step_rewards, step_costs, successors = apply_steps(planner.model, states)
         rewards += weight * (taken * step_rewards[place]).sum(axis=2)
         costs += weight * (taken * step_costs[place]).sum(axis=2)
         weight *= planner.discount
-        actions = _draw(taken, _uniforms(seed, names, left))
+        actions = draw_actions(taken, uniform_numbers(seed, names, left))
         moves, place = np.unique(place * planner.model.actions + actions, return_inverse=True)
         place = place.reshape(users, len(duals))
         parents, moved = np.divmod(moves, planner.model.actions)
@@ -161,33 +156,6 @@ def _follow(
     allowed = None if eligible is None else eligible[owner]
     last_costs, last_rewards = planner.worth(states, min(steps_left, planner.depth), duals, allowed)
     return costs + weight * last_costs[place, columns], rewards + weight * last_rewards[place, columns]
-
-
-def _draw(probabilities: FloatArray, uniforms: FloatArray) -> NDArray[np.intp]:
-    """One action for each user and dual: [users, duals, actions], [users] -> [users, duals].
-
-    A user's number is the same for all duals, so that a small change of the dual changes few draws.
-    """
-    cumulative = probabilities.cumsum(axis=2)
-    # Divided by its last entry, so that rounding never leaves a number above the last action's share.
-    cumulative /= cumulative[:, :, -1:]
-    return np.asarray((cumulative <= uniforms[:, None, None]).sum(axis=2), dtype=np.intp)
-
-
-def _uniforms(seed: int, names: NDArray[np.integer], step: int) -> FloatArray:
-    """A number in [0, 1) for each user, [users], which depends on seed, user and step alone."""
-    mixed = np.full(len(names), np.uint64(seed % 2**64))
-    for part in (names.astype(np.uint64), np.uint64(step)):
-        mixed = _mix(mixed ^ _mix(part + np.uint64(_GOLDEN)))
-    return np.asarray((mixed >> np.uint64(11)) * 2.0**-53)
-
-
-def _mix(words: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
-    """The finaliser of the splitmix64 generator: every bit of the input reaches every bit of the output."""
-    mixed = np.atleast_1d(np.asarray(words, dtype=np.uint64))
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
 def _sums(costs: FloatArray, rewards: FloatArray) -> PriceSums:
@@ -200,17 +168,3 @@ def _sums(costs: FloatArray, rewards: FloatArray) -> PriceSums:
 def _standard_error(users: int, sums: FloatArray, squares: FloatArray) -> FloatArray:
     spread = np.maximum(squares - sums**2 / users, 0.0) / max(users - 1, 1)
     return np.asarray(np.sqrt(spread / users))
-
-
-def _step(model: EnvironmentModel, states: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-    """Rewards and costs, [places, actions], and successors, [places, actions, width], of [places, width]."""
-    parts = [
-        [np.asarray(array)[: part.stop - part.start] for array in _step_compiled(model, jnp.asarray(rows[0]))]
-        for part, rows, _ in calls(states)
-    ]
-    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-
-
-@eqx.filter_jit
-def _step_compiled(model: EnvironmentModel, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    return (*model.outcomes(states), model.successors(states))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import ModelError, UsageError
+from redenvelope.models.apply import apply_outcomes, apply_steps, in_counted_batches
 from redenvelope.models.environment import EnvironmentModel
-from redenvelope.planning.backup import Backup, Terms, backup_terms, make_terms
-from redenvelope.planning.batches import calls, in_counted_batches, users_per_batch
-from redenvelope.planning.checks import checked_eligible, checked_states, checked_steps_left
-from redenvelope.planning.expand import grow
-from redenvelope.planning.thinned import NODE_LIMIT, Branching, fit_branching
+from redenvelope.planning.backup import Backup, Terms, backup_terms, make_terms, split_terms
+from redenvelope.planning.batches import calls, users_per_batch
+from redenvelope.planning.checks import checked_states
+from redenvelope.planning.expand import Level, Tree
+from redenvelope.planning.thinned import NODE_LIMIT, Branching, branch_shares, fit_branching
+from redenvelope.policies.checks import checked_eligible, checked_steps_left
 
 __all__ = ["PlannedValues", "TreePlanner"]
 
@@ -124,7 +124,7 @@ class TreePlanner:
 
     def _apply(
         self,
-        finish: Callable[[Backup], tuple[jax.Array, ...]],
+        finish: Callable[..., tuple[NDArray[np.float32], ...]],
         states: ArrayLike,
         steps_left: ArrayLike,
         duals: ArrayLike,
@@ -144,61 +144,81 @@ class TreePlanner:
             shape = self.branching.at_depth(int(depth))
             alike = np.flatnonzero(depths == depth)
             for part, index, count in calls(alike, users_per_batch(shape.deepest_nodes)):
-                chosen = None if mask is None else jnp.asarray(mask[index])
-                arrays = _compiled(finish, self.model, jnp.asarray(rows[index]), chosen, count, terms, shape)
-                _store(results, arrays, alike[part], len(rows), order)
+                users = alike[part]
+                levels = [_in_batches(level, index.shape) for level in _grow(self.model, rows[users], shape)]
+                allowed = None if mask is None else mask[index]
+                backups = [_backed_up(levels, allowed, count, half, shape) for half in split_terms(terms)]
+                backup = [np.concatenate(arrays, axis=2) for arrays in zip(*backups, strict=True)]
+                found = finish(*(array.reshape(-1, *array.shape[2:])[: len(users)][:, order] for array in backup))
+                if not results:
+                    results = [np.empty((len(rows), *array.shape[1:]), np.float32) for array in found]
+                for result, array in zip(results, found, strict=True):
+                    result[users] = array
         _check_predictions(results[-2:])
         return tuple(results)
 
 
-def _store(
-    results: list[NDArray[np.float32]],
-    arrays: tuple[jax.Array, ...],
-    users: NDArray[np.intp],
-    rows: int,
-    order: NDArray[np.intp],
-) -> None:
-    """Put a call's arrays [batches, batch, duals, ...] where its users belong in the results.
+def _grow(model: EnvironmentModel, states: NDArray[np.float32], branching: Branching) -> list[NDArray[np.float32]]:
+    """Rewards and costs of every action at every node of a level, [2, users, nodes, actions], for each level.
 
-    `results` is empty before the first call; the calls tell what shapes it has to have.
+    Level by level with the programs that serve every model and depth: compiling a whole tree takes far longer.
     """
-    if not results:
-        results.extend(np.empty((rows, len(order), *array.shape[3:]), np.float32) for array in arrays)
-    for result, array in zip(results, arrays, strict=True):
-        flat = np.asarray(array).reshape(-1, *array.shape[2:])
-        result[users] = flat[: len(users), order]
+    users, width = states.shape
+    nodes, levels = states, []
+    for depth in range(branching.depth):
+        if depth + 1 == branching.depth:
+            rewards, costs = apply_outcomes(model, nodes)
+        else:
+            rewards, costs, children = apply_steps(model, nodes)
+            nodes = (children if depth == 0 else _followed(children, branching)).reshape(-1, width)
+        levels.append(np.stack([rewards, costs]).reshape(2, users, -1, model.actions))
+    return levels
 
 
-@eqx.filter_jit
-def _compiled(
-    finish: Callable[[Backup], tuple[jax.Array, ...]],
-    model: EnvironmentModel,
-    states: jax.Array,
+def _followed(children: NDArray[np.float32], branching: Branching) -> NDArray[np.float32]:
+    """The children [nodes, actions, width] that grow a branch, [nodes, branches, width]."""
+    if branching.is_full:
+        return children
+    # A branch belongs to the action that takes all its future from it.
+    return children[:, np.argmax(branch_shares(branching.actions, branching.branches), axis=0)]
+
+
+def _in_batches(level: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """A level [2, users, ...] as [2, batches, batch, ...], filled up with zeros; `shape` is [batches, batch]."""
+    whole = np.zeros((2, shape[0] * shape[1], *level.shape[2:]), np.float32)
+    whole[:, : level.shape[1]] = level
+    return whole.reshape(2, *shape, *level.shape[2:])
+
+
+@partial(jax.jit, static_argnums=4)
+def _backed_up(
+    levels: Sequence[jax.Array],
     eligible: jax.Array | None,
     count: NDArray[np.int32],
     terms: Terms,
     branching: Branching,
-) -> tuple[jax.Array, ...]:
-    """Grow and back up one batch after another, so that no tree ever leaves the cache.
+) -> Backup:
+    """Back up one batch after another, so that nothing of a batch ever leaves the cache.
 
-    Takes states [batches, users, width] and eligible [batches, users, actions]; arrays come out as
-    [batches, users, duals, ...].
+    Takes levels [2, batches, users, nodes, actions] and eligible [batches, users, actions]; arrays come out as
+    [batches, users, duals, actions].
     """
 
-    def batch(rows: tuple[jax.Array, jax.Array | None]) -> tuple[jax.Array, ...]:
-        return finish(backup_terms(grow(model, rows[0], branching.shares()), terms, rows[1]))
+    def batch(rows: tuple[tuple[Level, ...], jax.Array | None]) -> Backup:
+        return backup_terms(Tree(rows[0], branching.shares()), terms, rows[1])
 
-    return in_counted_batches(batch, (states, eligible), jnp.asarray(count))
-
-
-def _everything(backup: Backup) -> tuple[jax.Array, ...]:
-    return tuple(backup)
+    return in_counted_batches(batch, (tuple(Level(*level) for level in levels), eligible), count)
 
 
-def _cost_and_reward(backup: Backup) -> tuple[jax.Array, ...]:
+def _everything(*backup: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
+    return backup
+
+
+def _cost_and_reward(
+    q: NDArray[np.float32], probabilities: NDArray[np.float32], reward: NDArray[np.float32], cost: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], ...]:
     """[users, duals] each."""
-    mean_cost = (backup.probabilities * backup.cost_to_go).sum(axis=2)
-    return mean_cost, (backup.probabilities * backup.reward_to_go).sum(axis=2)
+    return (probabilities * cost).sum(axis=2), (probabilities * reward).sum(axis=2)
 
 
 def _check_predictions(arrays: Sequence[NDArray[np.float32]]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.errors import UsageError
+from redenvelope.policies.checks import whole_mask
 from redenvelope.policies.policy import normalised
 
 __all__ = ["CheapestPolicy", "DearestPolicy", "UniformPolicy"]
@@ -57,16 +57,7 @@ class DearestPolicy:
 
 
 def _mask(states: ArrayLike, eligible: ArrayLike | None, actions: int) -> NDArray[np.bool_]:
-    users = np.shape(states)[0]
-    if eligible is None:
-        return np.ones((users, actions), dtype=bool)
-    mask = np.asarray(eligible, dtype=bool)
-    if mask.shape != (users, actions):
-        raise UsageError(f"eligible must be [users, actions] = {(users, actions)}, not {mask.shape}")
-    if not mask.any(axis=1).all():
-        row = int(np.flatnonzero(~mask.any(axis=1))[0])
-        raise UsageError(f"row {row} has no eligible action; allow at least one, such as sending nothing")
-    return mask
+    return whole_mask(eligible, np.shape(states)[0], actions)
 
 
 def _one_hot(chosen: NDArray[np.intp], actions: int) -> NDArray[np.float64]:

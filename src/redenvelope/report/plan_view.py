@@ -16,9 +16,11 @@ from rich.table import Table
 
 from redenvelope.plan.plan import Plan
 
-__all__ = ["StageView", "show_comparison", "show_evaluation", "show_frontier", "show_plan"]
+__all__ = ["StageView", "show_comparison", "show_frontier", "show_plan"]
 
 _GOING_ON = re.compile(r"\d+ of \d+( \w+)?$")
+
+_WARNINGS = 6  # more would push the certificate off the screen
 
 
 class StageView:
@@ -62,6 +64,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
     console.print("\n[bold]What the log says[/]")
     for sentence in plan.record["audit"]["verdicts"]:
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
+    _show_warnings(console, plan.record["audit"]["findings"])
     colour = "green" if certificate.status == "certified" else "red"
     console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
     # The sentence of a refusal holds its first reason.
@@ -74,6 +77,16 @@ def show_plan(plan: Plan, folder: Path) -> None:
     )
     show_comparison(console, plan.record["comparison"])
     console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)
+
+
+def _show_warnings(console: Console, findings: list[dict[str, Any]]) -> None:
+    """What the audit warned of; the log was used all the same."""
+    warnings = [finding for finding in findings if finding["severity"] == "warning"]
+    for finding in warnings[:_WARNINGS]:
+        text = f"{finding['message']} → {finding['remedy']}"
+        console.print(f"  [yellow]![/] {escape(text)}", soft_wrap=True)
+    if len(warnings) > _WARNINGS:
+        console.print(f"  … and {len(warnings) - _WARNINGS} more: redenvelope audit shows them")
 
 
 def show_comparison(console: Console, rows: list[dict[str, Any]]) -> None:
@@ -93,23 +106,6 @@ def show_comparison(console: Console, rows: list[dict[str, Any]]) -> None:
         figures = [f"{row[name]:.3f} ± {row[f'{name}_error']:.3f}" for name in ("cost", "reward")]
         table.add_row(row["policy"], *figures, *([""] * 2 if row["policy"] == "logged" else differences))
     console.print(table)
-
-
-def show_evaluation(content: dict[str, Any]) -> None:
-    """Every estimator, reward and cost, with intervals and what speaks against them."""
-    console = Console(highlight=False)
-    table = Table(title=f"{content['users']:,} users; intervals at {content['confidence']:.0%}", title_justify="left")
-    for name in ("estimator", "target", "estimate", "lower", "upper", "remarks"):
-        table.add_column(name, justify="right" if name in ("estimate", "lower", "upper") else "left")
-    for row in content["estimates"]:
-        remarks = "; ".join(sorted({reason.split(":")[0] for reason in row["reasons"]}))
-        figures = [f"{row[name]:.4f}" for name in ("estimate", "lower", "upper")]
-        table.add_row(row["estimator"], row["target"], *figures, remarks)
-    console.print(table)
-    logged, certificate = content["logged"], content["certificate"]
-    console.print(f"logged: reward {logged['reward']:.4f}, cost {logged['cost']:.4f}")
-    verified = {True: "verified again", False: "NOT reproduced", None: certificate.get("note", "")}
-    console.print(f"certificate: {certificate['status']} ({verified[certificate['verified']]})", soft_wrap=True)
 
 
 def show_frontier(content: dict[str, Any]) -> None:

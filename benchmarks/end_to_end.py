@@ -1,0 +1,175 @@
+"""One million rows from file to decisions: 200,000 users × 5 steps, 20 features, 6 actions, planned 3 steps ahead.
+
+Prints seconds by stage of `fit` and its peak memory, users decided a second by `allocate`, and the processor time of
+`--help`, each in a process of its own with all cores. The log is made once, in a folder that is thrown away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+FEATURES, ACTIONS, STEPS, HORIZON = 20, 6, 5, 3
+FIT_SECONDS, FIT_GIGABYTES, USERS_A_SECOND, HELP_SECONDS = 180.0, 3.0, 50_000.0, 0.5
+
+
+def make_log(users: int, folder: Path) -> tuple[Path, Path, float]:
+    """A log, the table of its users at their first step, and a budget."""
+    import polars as pl
+
+    from redenvelope.simulate.envelopes import EnvelopeCampaign
+
+    known = {"user", "step", "action", "propensity", "reward", "cost"}
+    own = len(set(EnvelopeCampaign(population=10).log(10, 0).columns) - known)
+    campaign = EnvelopeCampaign(population=1_000, extra_noise_features=FEATURES - own)
+    frame = campaign.log(users, seed=1)
+    assert len(set(frame.columns) - known) == FEATURES
+    assert frame["action"].n_unique() == ACTIONS
+    assert frame["step"].n_unique() == STEPS
+    log, table = folder / "log.parquet", folder / "users.parquet"
+    frame.write_parquet(log)
+    frame.filter(pl.col("step") == 0).drop("action", "propensity", "reward", "cost").write_parquet(table)
+    least, uniform = campaign.cheapest().cost, campaign.uniform().cost
+    return log, table, least + 0.6 * (uniform - least)
+
+
+def peak_gigabytes() -> float:
+    """Of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+class Clock:
+    """Seconds and processor seconds of each stage, and the peak of memory at its end."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, tuple[float, float]] = {}
+        self.stages: dict[str, dict[str, float]] = {}
+
+    def __call__(self, stage: str, figure: str = "") -> None:
+        """A stage begins, goes on, or ends: as `fit` tells its progress."""
+        now = time.perf_counter(), time.process_time()
+        first = self.begun.setdefault(stage, now)
+        self.stages[stage] = {
+            "seconds": now[0] - first[0],
+            "processor": now[1] - first[1],
+            "gigabytes": peak_gigabytes(),
+        }
+
+
+def child_fit(log: str, plan: str, budget: str) -> dict[str, Any]:
+    """What `redenvelope fit` does, with the time of every stage."""
+    clock = Clock()
+    clock("in all")
+    clock("import")
+    from redenvelope.log.read import read_log
+    from redenvelope.plan.fit import fit
+    from redenvelope.plan.settings import FitSettings
+    from redenvelope.report.page import render_report
+
+    clock("import")
+    clock("read")
+    read = read_log(log)
+    clock("read")
+    made = fit(read, budget=float(budget), settings=FitSettings(horizon=HORIZON), progress=clock)
+    clock("report and folder")
+    made.save(plan, {"report.html": render_report(made).encode()})
+    clock("report and folder")
+    clock("in all")
+    stages = {name: figures for name, figures in clock.stages.items() if name != "in all"}
+    return {
+        "stages": stages | {"in all": clock.stages["in all"]},
+        "certificate": made.certificate.sentence(),
+        "method": made.certificate.method,
+    }
+
+
+def child_allocate(plan: str, table: str, out: str) -> dict[str, Any]:
+    """What `redenvelope allocate` does: once as a process does it first, then again with everything compiled."""
+    start = time.perf_counter()
+    from redenvelope.plan.allocate import allocate_file
+    from redenvelope.plan.plan import Plan
+
+    opened = Plan.load(plan)
+    loaded = time.perf_counter()
+    users = allocate_file(opened, Path(table), Path(out), seed=0).users
+    first = time.perf_counter()
+    allocate_file(opened, Path(table), Path(out), seed=1)
+    last = time.perf_counter()
+    return {
+        "users": users,
+        "load": loaded - start,
+        "first": first - loaded,
+        "again": last - first,
+        "gigabytes": peak_gigabytes(),
+    }
+
+
+def in_a_process(name: str, *arguments: str) -> dict[str, Any]:
+    """Run one of the children above."""
+    command = [sys.executable, __file__, "--child", name, *arguments]
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]))
+
+
+def help_seconds() -> float:
+    """Processor time of a fresh `redenvelope --help`."""
+    code = "import sys; sys.argv = ['redenvelope', '--help']; from redenvelope.cli import main; main()"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def verdict(good: bool) -> str:
+    return "met" if good else "MISSED"
+
+
+def measure(users: int, folder: Path) -> None:
+    log, table, budget = make_log(users, folder)
+    print(
+        f"{users * STEPS:,} rows: {users:,} users × {STEPS} steps, {FEATURES} features, {ACTIONS} actions", flush=True
+    )
+    fitted = in_a_process("fit", str(log), str(folder / "plan"), str(budget))
+    print(f"\nfit, {HORIZON} steps ahead ({fitted['method']}): {fitted['certificate']}")
+    for stage, figures in fitted["stages"].items():
+        print(
+            f"  {stage:<20}{figures['seconds']:>8.1f} s {figures['processor']:>8.1f} s of a processor"
+            f"   peak so far {figures['gigabytes']:.2f} GB"
+        )
+    whole = fitted["stages"]["in all"]
+    good = whole["seconds"] <= FIT_SECONDS and whole["gigabytes"] <= FIT_GIGABYTES
+    print(f"  (bar {FIT_SECONDS:.0f} s and {FIT_GIGABYTES:.0f} GB: {verdict(good)})")
+    decided = in_a_process("allocate", str(folder / "plan"), str(table), str(folder / "decisions.parquet"))
+    rates = [decided["users"] / decided[name] for name in ("first", "again")]
+    print(
+        f"\nallocate {decided['users']:,} users, peak {decided['gigabytes']:.2f} GB, {decided['load']:.1f} s to start"
+    )
+    print(f"  {rates[0]:>10,.0f} users a second, compilation included")
+    good = rates[1] >= USERS_A_SECOND
+    print(f"  {rates[1]:>10,.0f} users a second after that   (bar {USERS_A_SECOND:,.0f}: {verdict(good)})")
+    seconds = min(help_seconds() for _ in range(3))
+    print(f"\n--help: {seconds:.2f} s of processor time   (bar {HELP_SECONDS}: {verdict(seconds <= HELP_SECONDS)})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=200_000)
+    parser.add_argument("--quick", action="store_true", help="10,000 users")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        children = {"fit": child_fit, "allocate": child_allocate}
+        print(json.dumps(children[arguments.child[0]](*arguments.child[1:])))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        measure(10_000 if arguments.quick else arguments.users, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""One campaign's coverage: the bounds of a policy's cost on fresh users, and the truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import skew
+
+from trials.campaigns import campaign_of, quick_settings, recoded, true_cost
+
+CONFIDENCE = 0.95
+
+
+def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
+    """The bounds of a blended policy's cost on fresh users, and the truth."""
+    from redenvelope.evaluation.passes import evidence_of
+    from redenvelope.log.read import log_from_frame
+
+    kind, family, seed, users, share = task
+    processor = time.process_time()
+    campaign = campaign_of(family, seed)
+    policy, catalogue, decide = blended_policy(campaign, seed)
+    log = recoded(log_from_frame(campaign.log(users, seed + 3_000_000)), catalogue)
+
+    def values(batch: Any) -> Any:
+        planned = policy.values(batch, policy.specification.duals)
+        baseline = {"reward": planned.reward_to_go, "cost": planned.cost_to_go}
+        return 0.5 * planned.probabilities + 0.5 / planned.probabilities.shape[2], baseline
+
+    evidence = evidence_of(log, values)
+    return {
+        "kind": kind,
+        "family": family,
+        "seed": seed,
+        "users": users,
+        "share": share,
+        "true_cost": true_cost(campaign, catalogue.labels, decide),
+        "fresh": bounds_of(evidence, policy, log, seed, (1.0,)),
+        "processor_seconds": time.process_time() - processor,
+    }
+
+
+def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any], Any]]:
+    """A plan with a small model of other users, its catalogue, and a policy that is half that plan, half chance."""
+    from redenvelope.log.encoding import Encoder
+    from redenvelope.log.read import log_from_frame
+    from redenvelope.models.examples import Examples
+    from redenvelope.models.fit import fit_neural
+    from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
+    from redenvelope.plan.scouting import grid_of_duals, temperature_for
+
+    log = log_from_frame(campaign.log(4_000, seed + 2_000_000))
+    encoder = Encoder.fit(log)
+    small = replace(quick_settings(seed).neural, reward_structure="independent", cost_structure="independent")
+    model = fit_neural(Examples.from_log(log, encoder), small, seed).model
+    steps = log.campaign_steps
+    policy = DeployedPolicy(PolicySpecification("planned", 2, 0.0, steps, (0.0,), (1.0,)), model, encoder)
+    warm = replace(policy.specification, temperature=temperature_for(policy, log))
+    policy = replace(policy, specification=warm)
+    duals = grid_of_duals(policy, log)
+    policy = replace(policy, specification=replace(warm, duals=(float(duals[len(duals) // 3]),)))
+
+    def decide(frame: Any) -> Any:
+        planned = policy.probabilities(frame)
+        return 0.5 * planned + 0.5 / planned.shape[1]
+
+    return policy, log.catalogue, decide
+
+
+def bounds_of(
+    evidence: Any, policy: Any, log: Any, seed: int, shares: tuple[float, ...]
+) -> dict[str, dict[str, float]]:
+    """Estimate and one-sided bound of a policy's cost by estimator."""
+    from redenvelope.evaluation.estimate import evaluate
+    from redenvelope.plan.certificate import checking_estimator
+
+    found = {}
+    for estimator in ("doubly_robust", checking_estimator(policy, log, seed)):
+        evaluation = evaluate(evidence, estimator)
+        place = evaluation.targets.index("cost")
+        added = evaluation.terms.influence()[place] @ np.asarray(shares)
+        error = float(added.std(ddof=1) / np.sqrt(len(added)))
+        found[evaluation.estimator.name] = {
+            "estimate": float(added.mean()),
+            "error": error,
+            "upper": float(added.mean() + ndtri(CONFIDENCE) * error),
+            "skewness": float(skew(added)),
+            "refused": any(reason.weight.value == "refusal" for reason in evaluation.reasons("cost")),
+        }
+    return found

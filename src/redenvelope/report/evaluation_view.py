@@ -1,0 +1,59 @@
+"""A plan on a log, on a terminal: the verdict first, every estimator beside it, and what speaks against each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+__all__ = ["show_evaluation"]
+
+_VERIFIED = {True: "verified again on this log", False: "NOT reproduced on this log"}
+
+
+def show_evaluation(content: dict[str, Any]) -> None:
+    """What `evaluate_plan` found."""
+    console = Console(highlight=False)
+    certificate, logged = content["certificate"], content["logged"]
+    verdict = _VERIFIED.get(certificate["verified"], certificate.get("note", ""))
+    console.print(f"Certificate: {certificate['status']}, {verdict}.", soft_wrap=True)
+    console.print(
+        f"As logged, a user earned {logged['reward']:.4g} and cost {logged['cost']:.4g} "
+        f"({content['users']:,} users). Under the plan, by every estimator:",
+        soft_wrap=True,
+    )
+    notes: dict[str, int] = {}
+    console.print(_table(content, notes))
+    for note, number in notes.items():
+        console.print(f"[{number}] {note}", soft_wrap=True, markup=False)
+    if any(_refused(row) for row in content["estimates"]):
+        console.print("Rows in grey must not be relied on.")
+
+
+def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
+    """A row an estimator and component; new notes are numbered into `notes`."""
+    table = Table(title=f"Means a user, with intervals at {content['confidence']:.0%}", title_justify="left")
+    for name in ("estimator", "reward", "cost", "notes"):
+        table.add_column(name, justify="right" if name in ("reward", "cost") else "left")
+    rows: dict[tuple[str, float], dict[str, dict[str, Any]]] = {}
+    for row in content["estimates"]:
+        rows.setdefault((row["estimator"], row["share"]), {})[row["target"]] = row
+    for (estimator, share), targets in rows.items():
+        reasons = [reason for row in targets.values() for reason in row["reasons"]]
+        marks = sorted({notes.setdefault(reason, len(notes) + 1) for reason in reasons})
+        label = estimator if share == 1 else f"{estimator} ({share:.0%} of users)"
+        refused = any(_refused(row) for row in targets.values())
+        figures = [_figure(targets[target]) for target in ("reward", "cost")]
+        numbers = escape("".join(f"[{mark}]" for mark in marks))
+        table.add_row(label, *figures, numbers, style="dim" if refused else "")
+    return table
+
+
+def _figure(row: dict[str, Any]) -> str:
+    return f"{row['estimate']:.4g} ({row['lower']:.4g} to {row['upper']:.4g})"
+
+
+def _refused(row: dict[str, Any]) -> bool:
+    return any(reason.startswith("refusal") for reason in row["reasons"])

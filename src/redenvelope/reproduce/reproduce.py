@@ -1,0 +1,70 @@
+"""All experiments, one after the other, each written down as soon as it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from redenvelope.log.log import Log
+from redenvelope.reproduce.accuracy import run_accuracy
+from redenvelope.reproduce.budgets import run_budgets
+from redenvelope.reproduce.folder import ResultFolder
+from redenvelope.reproduce.log_table import run_log_table
+from redenvelope.reproduce.prices import run_prices
+from redenvelope.reproduce.result import Result
+from redenvelope.reproduce.searches import run_searches
+from redenvelope.reproduce.second_table import run_second_table
+from redenvelope.reproduce.settings import ReproduceSettings
+from redenvelope.reproduce.studies import Studies
+from redenvelope.reproduce.table_one import run_table_one
+
+__all__ = ["EXPERIMENTS", "GivenLog", "Tell", "reproduce"]
+
+Tell = Callable[[str, str], None]
+"""Told (experiment, finding) when one begins (an empty finding) and when it is done."""
+
+EXPERIMENTS: dict[str, Callable[[Studies], Result]] = {
+    "table-one": run_table_one,
+    "accuracy": run_accuracy,
+    "budgets": run_budgets,
+    "prices": run_prices,
+    "searches": run_searches,
+    "second-table": run_second_table,
+}
+"""In the order of the paper."""
+
+
+@dataclass(frozen=True, eq=False)
+class GivenLog:
+    """A log of the user's own, for the second table's form."""
+
+    log: Log
+    name: str
+    budget: float | None = None
+    """Mean cost a user; what was logged if None."""
+
+
+def reproduce(
+    folder: Path,
+    settings: ReproduceSettings,
+    given: GivenLog | None = None,
+    only: Collection[str] = (*EXPERIMENTS, "log"),
+    tell: Tell | None = None,
+) -> ResultFolder:
+    """Run experiments into a folder, those named in `only`; what is finished stays, whatever happens after."""
+    say = tell or (lambda experiment, finding: None)
+    written = ResultFolder(folder, settings)
+    written.start()
+    studies = Studies(settings)
+    runs = {name: partial(run, studies) for name, run in EXPERIMENTS.items() if name in only}
+    if given is not None and "log" in only:
+        runs["log"] = partial(run_log_table, given.log, given.name, settings, given.budget)
+    for name, run in runs.items():
+        say(name, "")
+        result = run()
+        written.add(result)
+        say(name, result.key)
+    written.finish()
+    return written

@@ -1,0 +1,40 @@
+"""Whether a folder may be written to: asked first, so this loads nothing heavy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from redenvelope.errors import UsageError
+
+__all__ = ["MANIFEST", "aside", "listed", "require_room"]
+
+MANIFEST = "reproduce.json"
+"""Names the files that were written, so that a later run may replace them and nothing else."""
+
+
+def require_room(folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier run's files; worth asking before minutes of work."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is a file; choose a folder")
+    known = {MANIFEST, *listed(folder)}
+    known |= {aside(name) for name in known}  # of a run that was killed
+    strange = sorted(path.name for path in folder.iterdir() if path.name not in known)
+    if strange:
+        raise UsageError(f"{folder}: holds {strange[0]}, which reproduce did not write; choose another folder")
+
+
+def listed(folder: Path) -> set[str]:
+    """The files that an earlier run says it wrote; a manifest may be anybody's, so none outside of the folder."""
+    try:
+        names = json.loads((folder / MANIFEST).read_bytes())["files"]
+        return {name for name in names if isinstance(name, str) and Path(name).name == name}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+def aside(name: str) -> str:
+    """What a file is called until it is whole."""
+    return f".{name}.part"

@@ -1,0 +1,61 @@
+"""The commands before a plan, through the real program."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.log.files import good_log, put
+
+PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    result = run("--version")
+    assert result.returncode == 0
+    assert result.stdout == f"redenvelope {version('redenvelope')}\n"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("propensity", "25%", ["look like percentages", "25% is 0.25"]),
+        ("cost", "€1,200.50", ["currency sign", "€1,200.50 is 1200.50"]),
+    ],
+)
+def test_numbers_as_spreadsheets_dress_them_are_named_with_their_line(
+    column: str, value: str, words: list[str], tmp_path: Path
+) -> None:
+    put(good_log(), column, {3: value}).write_csv(tmp_path / "log.csv")
+    result = run("audit", tmp_path / "log.csv")
+    assert result.returncode == 2
+    shown = " ".join(result.stdout.split())
+    for word in (*words, f"log.csv, column {column}, line 4", f"such as: {value}"):
+        assert word in shown
+
+
+def test_a_misspelt_column_is_asked_back(tmp_path: Path) -> None:
+    good_log().rename({"user": "kunde"}).write_csv(tmp_path / "log.csv")
+    result = run("audit", tmp_path / "log.csv", "--columns", "user=Kunde", "--json")
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert result.returncode == 2
+    assert finding["rule"] == "column_named_missing"
+    assert finding["remedy"].endswith("--columns user=kunde")
+
+
+def test_folders_named_by_a_column_are_audited_as_one_log(tmp_path: Path) -> None:
+    for step in range(3):
+        (tmp_path / f"step={step}").mkdir()
+        part = good_log().filter(pl.col("step") == step).drop("step")
+        part.write_parquet(tmp_path / f"step={step}" / "part-0.parquet")
+    result = run("audit", tmp_path, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["steps"] == 3

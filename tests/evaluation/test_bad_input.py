@@ -1,0 +1,128 @@
+"""Every kind of bad input meets a refusal or a warning in words, whatever the estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from redenvelope.errors import UsageError
+from redenvelope.evaluation.diagnostics import Weight
+from redenvelope.evaluation.estimate import ESTIMATORS, Estimate, Estimator, evaluate, marginalised_by
+from redenvelope.evaluation.evidence import Evidence, gather
+from redenvelope.evaluation.marginalised import by_features
+from redenvelope.evaluation.together import evaluate_together
+
+WEIGHING = [name for name, estimator in ESTIMATORS.items() if estimator.weighs] + ["marginalised"]
+EVERY = [*ESTIMATORS, "marginalised"]
+
+
+def make(users: int, steps: int, policy: list[float], logger: list[float], **changes: Any) -> Evidence:
+    """Rows drawn from `logger`, weighed for `policy`, with a baseline that knows nothing."""
+    generator = np.random.default_rng(0)
+    rows = users * steps
+    action = generator.choice(len(logger), size=rows, p=logger)
+    probabilities = np.tile(policy, (rows, 1))
+    content = {
+        "starts": np.arange(0, rows + 1, steps),
+        "action": action,
+        "propensity": np.array(logger)[action],
+        "outcomes": {"reward": generator.random(rows), "cost": action + generator.random(rows)},
+        "probabilities": probabilities,
+        "action_values": {"reward": np.zeros_like(probabilities), "cost": np.zeros_like(probabilities)},
+    }
+    return gather(**(content | changes))
+
+
+def estimator(name: str, evidence: Evidence) -> Estimator | str:
+    """An estimator by name; states tell nothing but a constant to the marginalised one."""
+    return marginalised_by(by_features(np.zeros((evidence.rows, 1)))) if name == "marginalised" else name
+
+
+def estimate(name: str, evidence: Evidence, target: str = "cost") -> Estimate:
+    return evaluate(evidence, estimator(name, evidence)).estimate(target)
+
+
+def message(found: Estimate, rule: str) -> str:
+    texts = [reason.message for reason in found.reasons if reason.rule == rule]
+    assert texts, f"{found.estimator} does not say {rule}: {found.reasons}"
+    return texts[0]
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_a_deterministic_log_is_refused(name: str) -> None:
+    found = estimate(name, make(300, 2, [0.5, 0.5], [1.0, 0.0]))
+    assert found.is_refused
+    assert "probability 1" in message(found, "deterministic_log")
+
+
+def test_percentages_are_refused_before_anything_is_estimated() -> None:
+    with pytest.raises(UsageError, match="percentages: divide them by 100"):
+        make(10, 2, [0.5, 0.5], [0.5, 0.5], propensity=np.full(20, 50.0))
+
+
+@pytest.mark.parametrize("name", [name for name in WEIGHING if name != "marginalised"])
+def test_thin_overlap_is_refused(name: str) -> None:
+    """One action of two at eight steps: about 8 of 2,000 users are left."""
+    found = estimate(name, make(2_000, 8, [1.0, 0.0], [0.5, 0.5]))
+    assert found.is_refused
+    assert "users amount to" in message(found, "thin_overlap")
+
+
+def test_thin_overlap_within_a_step_is_refused_with_marginalised_ratios_too() -> None:
+    """One chance in a hundred: about 20 of 2,000 users are left, however the steps are joined."""
+    found = estimate("marginalised", make(2_000, 2, [0.0, 1.0], [0.99, 0.01]))
+    assert found.is_refused
+    assert "users amount to" in message(found, "thin_overlap")
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_mass_on_an_unlogged_action_is_refused(name: str) -> None:
+    found = estimate(name, make(500, 2, [0.3, 0.3, 0.4], [0.5, 0.5, 0.0]))
+    assert found.is_refused
+    assert "40.00% of its decisions" in message(found, "unlogged_action")
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in ("more_robust", "marginalised")])
+def test_one_user_has_no_error_and_is_refused(name: str) -> None:
+    found = estimate(name, make(1, 2, [0.5, 0.5], [0.5, 0.5]))
+    assert found.is_refused
+    assert "at least 2 users" in message(found, "one_user")
+    assert (found.lower, found.upper) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize("name", ["more_robust", "marginalised"])
+def test_one_user_is_too_few_to_learn_from_others(name: str) -> None:
+    with pytest.raises(UsageError, match="at least 5 users, not 1"):
+        estimate(name, make(1, 2, [0.5, 0.5], [0.5, 0.5]))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_variance_is_told(name: str) -> None:
+    """Nobody ever earned anything: an interval without width, and a warning."""
+    nothing = {"reward": np.zeros(1_000), "cost": np.random.default_rng(0).random(1_000)}
+    found = estimate(name, make(500, 2, [0.4, 0.6], [0.5, 0.5], outcomes=nothing), "reward")
+    assert not found.is_refused
+    assert "every user adds the same reward" in message(found, "no_variance")
+    assert found.lower == found.upper == found.value == 0
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_good_log_meets_no_refusal(name: str) -> None:
+    found = estimate(name, make(2_000, 2, [0.4, 0.6], [0.5, 0.5], action_values=known()))
+    assert not found.is_refused
+    assert all(reason.rule == "baseline_believed" for reason in found.reasons)
+
+
+def known() -> dict[str, np.ndarray]:
+    """Values that differ between rows, so that even the direct method has an error."""
+    values = np.random.default_rng(1).random((4_000, 2))
+    return {"reward": values, "cost": values}
+
+
+def test_estimating_together_refuses_the_same() -> None:
+    evidence = make(300, 2, [0.5, 0.5], [1.0, 0.0])
+    for found in evaluate_together(evidence, list(ESTIMATORS)).values():
+        reasons = [reason.rule for reason in found.reasons("cost") if reason.weight is Weight.REFUSAL]
+        assert ("deterministic_log" in reasons) == found.estimator.weighs

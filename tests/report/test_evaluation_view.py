@@ -1,0 +1,53 @@
+"""An evaluation on a terminal: the verdict first, notes told once, refused rows marked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redenvelope.report.evaluation_view import show_evaluation
+
+
+def _row(estimator: str, target: str, estimate: float, *reasons: str, share: float = 1.0) -> dict[str, Any]:
+    figures = {"estimate": estimate, "lower": estimate - 1, "upper": estimate + 1}
+    return {"estimator": estimator, "target": target, "share": share, "reasons": list(reasons)} | figures
+
+
+def _content(*rows: dict[str, Any], verified: bool | None = True) -> dict[str, Any]:
+    return {
+        "users": 1_234,
+        "confidence": 0.95,
+        "logged": {"reward": 3.0, "cost": 4.0},
+        "estimates": list(rows),
+        "certificate": {"status": "certified", "verified": verified, "note": "this log does not hold the fold"},
+    }
+
+
+def test_the_verdict_comes_first_and_a_note_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    thin = "refusal: overlap is thin: after step 3 few are left"
+    show_evaluation(
+        _content(
+            _row("importance", "reward", 5.0, thin),
+            _row("importance", "cost", 6.0, thin, "warning: one user is heavy"),
+            _row("doubly_robust", "reward", 5.5),
+            _row("doubly_robust", "cost", 6.5),
+        )
+    )
+    shown = capsys.readouterr().out
+    assert shown.startswith("Certificate: certified, verified again on this log.")
+    assert shown.count("overlap is thin") == shown.count("one user is heavy") == 1
+    (importance,) = (line for line in shown.splitlines() if "importance" in line)
+    assert "5 (4 to 6)" in importance and "6 (5 to 7)" in importance and "[1][2]" in importance
+    (robust,) = (line for line in shown.splitlines() if "doubly_robust" in line)
+    assert "[1]" not in robust
+    assert "must not be relied on" in shown
+
+
+def test_components_of_a_mixture_and_a_fold_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [_row("direct", target, 2.0, share=share) for share in (0.25, 0.75) for target in ("reward", "cost")]
+    show_evaluation(_content(*rows, verified=None))
+    shown = capsys.readouterr().out
+    assert "this log does not hold the fold" in shown
+    assert "direct (25% of users)" in shown and "direct (75% of users)" in shown
+    assert "must not be relied on" not in shown

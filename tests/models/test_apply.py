@@ -25,7 +25,6 @@ jax.tree_util.register_static(Doubling)
 @pytest.mark.parametrize("rows", [1, 4, 5, 12, 29])
 def test_any_number_of_states_is_applied_in_order(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "_BATCH_ROWS", 4)
-    monkeypatch.setattr(apply, "_BATCHES", 3)
     states = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
     rewards, costs, following = apply_steps(Doubling(), states)
     np.testing.assert_allclose(rewards, states.sum(axis=1)[:, None] * [1, 2])

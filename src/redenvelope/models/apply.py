@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 from redenvelope.models.environment import EnvironmentModel
 
-__all__ = ["apply_outcomes", "apply_steps", "in_counted_batches"]
+__all__ = ["apply_outcomes", "apply_steps", "in_counted_batches", "side_by_side"]
 
 Output = TypeVar("Output")
 FloatArray = NDArray[np.float32]
 
-# Rows priced at once: few enough that the hidden units of all members stay in the cache.
-_BATCH_ROWS = 1_024
-# Batches in one call, which cost a call's overhead once.
-_BATCHES = 4
+# Rows priced at once: few enough that the hidden units of all members stay in the cache, and enough to make a call's
+# overhead small.
+_BATCH_ROWS = 2_048
 
 
 def apply_outcomes(model: EnvironmentModel, states: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -57,23 +56,31 @@ def in_counted_batches(function: Callable[[Any], Output], rows: Any, count: Any)
     return result
 
 
+def side_by_side(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+    """Do some work on every part with all cores; not for work that itself calls this.
+
+    The first part alone, so that only one thread compiles what all of them need.
+    """
+    if len(parts):
+        work(parts[0])
+    if len(parts) > 1:
+        # What is raised in a thread is raised here.
+        list(_threads().map(work, parts[1:]))
+
+
 def _apply(program: Any, model: EnvironmentModel, states: FloatArray) -> list[FloatArray]:
     """The results of a program for states [n, width], arrays [n, ...]."""
-    rows, size = len(states), _BATCHES * _BATCH_ROWS
-
-    def run(first: int) -> list[FloatArray]:
-        part = states[first : first + size]
-        block = np.zeros((size, states.shape[1]), np.float32)
-        block[: len(part)] = part
-        count = np.asarray(-(-len(part) // _BATCH_ROWS), dtype=np.int32)
-        arrays = program(model, block.reshape(_BATCHES, _BATCH_ROWS, -1), count)
-        return [np.asarray(array).reshape(size, *array.shape[2:])[: len(part)] for array in arrays]
-
-    # The first alone, so that only one thread compiles; the others side by side: each block is too small to be
-    # spread over cores by itself.
-    blocks = [run(0)]
-    blocks += _threads().map(run, range(size, rows, size)) if rows > size else []
-    return blocks[0] if len(blocks) == 1 else [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
+    results: list[FloatArray] = []
+    for first in range(0, max(len(states), 1), _BATCH_ROWS):
+        part = states[first : first + _BATCH_ROWS]
+        filling = np.zeros((_BATCH_ROWS - len(part), states.shape[1]), np.float32)
+        block = np.concatenate([part, filling]) if len(filling) else part  # one shape, one compilation
+        arrays = [np.asarray(array) for array in program(model, block)]
+        if not results:
+            results = [np.empty((len(states), *array.shape[1:]), np.float32) for array in arrays]
+        for result, array in zip(results, arrays, strict=True):
+            result[first : first + len(part)] = array[: len(part)]
+    return results
 
 
 @cache
@@ -85,13 +92,11 @@ def _threads() -> ThreadPoolExecutor:
 
 
 @eqx.filter_jit
-def _outcomes(model: EnvironmentModel, states: jax.Array, count: jax.Array) -> tuple[jax.Array, ...]:
-    return in_counted_batches(model.outcomes, jnp.asarray(states), count)
+def _outcomes(model: EnvironmentModel, states: Any) -> tuple[jax.Array, ...]:
+    return model.outcomes(jnp.asarray(states))
 
 
 @eqx.filter_jit
-def _steps(model: EnvironmentModel, states: jax.Array, count: jax.Array) -> tuple[jax.Array, ...]:
-    def step(rows: jax.Array) -> tuple[jax.Array, ...]:
-        return (*model.outcomes(rows), model.successors(rows))
-
-    return in_counted_batches(step, jnp.asarray(states), count)
+def _steps(model: EnvironmentModel, states: Any) -> tuple[jax.Array, ...]:
+    rows = jnp.asarray(states)
+    return (*model.outcomes(rows), model.successors(rows))

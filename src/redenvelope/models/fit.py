@@ -29,11 +29,12 @@ from redenvelope.models.targets import (
 from redenvelope.models.training import ChunkSource, Progress, Training, TrainingSettings, train
 from redenvelope.models.transition import TailScale, tail_scale
 
-__all__ = ["NeuralFit", "NeuralSettings", "fit_neural"]
+__all__ = ["NeuralFit", "NeuralSettings", "fit_neural", "members_for"]
 
 _HELD_OUT_ROWS = 100_000  # more would only cost time: the noise of a mean over so many rows is small
 _TRIAL_ROWS = 100_000  # with more rows than this, the structures differ too little to be worth the wait
 _DISAGREEMENT_ROWS = 8_192
+_MEMBERS, _ENOUGH_USERS = 4, 100_000
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class NeuralSettings:
 
     outcome_hidden: tuple[int, ...] = (64, 64)
     transition_hidden: tuple[int, ...] = (64,)
-    members: int = 4
+    members: int | None = None
+    """Networks whose mean is the model; None takes four, and one where there are users enough (see `members_for`)."""
     reward_structure: str | None = None
     """How the actions share strength for the reward; None chooses on held-out users."""
     cost_structure: str | None = None
@@ -93,6 +95,14 @@ class _Task:
     seed: int
 
 
+def members_for(users: int) -> int:
+    """Members of an ensemble learned from so many users: what their mean averages out is the noise of small logs.
+
+    From 80,000 users on one earns as much as four, and decides four times as fast.
+    """
+    return _MEMBERS if users < _ENOUGH_USERS else 1
+
+
 def fit_neural(
     examples: Examples,
     settings: NeuralSettings | None = None,
@@ -110,7 +120,7 @@ def fit_neural(
         layout=examples.layout,
         actions=examples.actions,
         events=event_count(task.rewarding, task.costing),
-        members=settings.members,
+        members=settings.members or members_for(examples.users),
         outcome_hidden=settings.outcome_hidden,
         transition_hidden=settings.transition_hidden,
         reward_structure=settings.reward_structure or STRUCTURES[0],

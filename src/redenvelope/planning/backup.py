@@ -111,7 +111,7 @@ def _filled(duals: NDArray[np.float32]) -> NDArray[np.float32]:
     """Duals, the last repeated: every new number of duals is compiled anew, so there are few such numbers."""
     if not len(duals):
         return duals
-    unit = 8 if len(duals) <= 8 else 64
+    unit = 2 if len(duals) <= 2 else 8 if len(duals) <= 8 else 64
     return np.pad(duals, (0, -len(duals) % unit), mode="edge")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.models.apply import apply_outcomes, apply_steps, in_counted_batches
+from redenvelope.models.apply import apply_outcomes, apply_steps, in_counted_batches, side_by_side
 from redenvelope.models.environment import EnvironmentModel
 from redenvelope.planning.backup import Backup, Terms, backup_terms, make_terms, split_terms
 from redenvelope.planning.batches import calls, users_per_batch
@@ -143,19 +143,43 @@ class TreePlanner:
         for depth in np.unique(depths):
             shape = self.branching.at_depth(int(depth))
             alike = np.flatnonzero(depths == depth)
-            for part, index, count in calls(alike, users_per_batch(shape.deepest_nodes)):
-                users = alike[part]
-                levels = [_in_batches(level, index.shape) for level in _grow(self.model, rows[users], shape)]
+
+            def call(
+                part: tuple[slice, NDArray[np.intp], NDArray[np.int32]],
+                alike: NDArray[np.intp] = alike,
+                shape: Branching = shape,
+            ) -> None:
+                place, index, count = part
+                users = alike[place]
                 allowed = None if mask is None else mask[index]
-                backups = [_backed_up(levels, allowed, count, half, shape) for half in split_terms(terms)]
-                backup = [np.concatenate(arrays, axis=2) for arrays in zip(*backups, strict=True)]
-                found = finish(*(array.reshape(-1, *array.shape[2:])[: len(users)][:, order] for array in backup))
+                found = finish(*_backed_up_users(self.model, rows[users], allowed, count, terms, shape, index.shape))
                 if not results:
-                    results = [np.empty((len(rows), *array.shape[1:]), np.float32) for array in found]
+                    results.extend(np.empty((len(rows), len(order), *array.shape[2:]), np.float32) for array in found)
                 for result, array in zip(results, found, strict=True):
-                    result[users] = array
+                    result[users] = array[:, order]
+
+            side_by_side(call, list(calls(alike, users_per_batch(shape.deepest_nodes))))
         _check_predictions(results[-2:])
         return tuple(results)
+
+
+def _backed_up_users(
+    model: EnvironmentModel,
+    states: NDArray[np.float32],
+    eligible: NDArray[np.bool_] | None,
+    count: NDArray[np.int32],
+    terms: Terms,
+    branching: Branching,
+    batches: tuple[int, ...],
+) -> list[NDArray[np.float32]]:
+    """Grow and back up the trees of some users' states [users, width]: a `Backup`, arrays [users, duals, actions].
+
+    They are worked on in `batches` [batches, batch], of which `count` are not empty.
+    """
+    levels = [_in_batches(level, batches) for level in _grow(model, states, branching)]
+    backups = [_backed_up(levels, eligible, count, half, branching) for half in split_terms(terms)]
+    joined = [np.concatenate(arrays, axis=2) for arrays in zip(*backups, strict=True)]
+    return [array.reshape(-1, *array.shape[2:])[: len(states)] for array in joined]
 
 
 def _grow(model: EnvironmentModel, states: NDArray[np.float32], branching: Branching) -> list[NDArray[np.float32]]:

@@ -52,6 +52,8 @@ class MixturePolicy:
         Depends on the written form of the user's name and on the seed alone, so that a user keeps the
         same component at every step, in every batch and on every machine.
         """
+        if len(self.components) == 1:
+            return np.zeros(len(list(users)), dtype=np.intp)
         key = str(seed).encode()
         words = [hashlib.blake2b(str(user).encode(), digest_size=8, key=key).digest() for user in users]
         uniforms = np.array([int.from_bytes(word, "big") >> 11 for word in words], dtype=np.float64) * 2.0**-53

@@ -9,6 +9,9 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_
 import pytest  # noqa: E402 - the variables above must be set first
 from hypothesis import settings  # noqa: E402
 
+# Here, because tests of other folders use these helpers too and may be collected first.
+pytest.register_assert_rewrite("tests.log.files")
+
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
 

@@ -1,7 +1,3 @@
 """The helper's own assertions explain themselves, as those of the tests do."""
 
 from __future__ import annotations
-
-import pytest
-
-pytest.register_assert_rewrite("tests.log.files")

@@ -47,7 +47,7 @@ def run_table_one(studies: Studies, methods: Sequence[tuple[str, str]] = METHODS
                 "table_one",
                 "What a budget of 2.9295 a user earns",
                 "True reward of policies learned from a log (points, with intervals over logs) beside the exact value "
-                "(bars) and the paper's number (ticks).",
+                "(diamonds) and the paper's number (ticks).",
                 table_one_chart(table),
             ),
         ),

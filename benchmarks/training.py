@@ -85,7 +85,7 @@ def main() -> None:
     log = log_from_frame(EnvelopeCampaign().log(options.users, seed=0))
     encoder = Encoder.fit(log)
     examples = Examples.from_log(log, encoder)
-    settings = NeuralSettings(reward_structure="cumulative", cost_structure="dose")
+    settings, members = NeuralSettings(reward_structure="cumulative", cost_structure="dose"), 4
     if options.hidden:
         settings = replace(settings, outcome_hidden=tuple(options.hidden), transition_hidden=tuple(options.hidden))
     rewarding = reward_target(examples.reward)
@@ -94,7 +94,7 @@ def main() -> None:
         layout=encoder.layout,
         actions=examples.actions,
         events=event_count(rewarding, costing),
-        members=settings.members,
+        members=members,
         outcome_hidden=settings.outcome_hidden,
         transition_hidden=settings.transition_hidden,
         reward_structure="cumulative",
@@ -112,11 +112,11 @@ def main() -> None:
     held_out = examples.gather(rows[:1_024])
 
     def train_once() -> None:
-        seeds = [(0, member) for member in range(settings.members)]
+        seeds = [(0, member) for member in range(members)]
         train(networks, constants, model_loss, lambda epoch: [chunk], len(rows), held_out, schedule, seeds)
 
     steps = EPOCHS * (len(rows) // schedule.batch_rows)
-    one_step = products(networks, settings.members, schedule.batch_rows)
+    one_step = products(networks, members, schedule.batch_rows)
     best = {"training": np.inf, "products": np.inf}
     train_once()  # compiles
     for _ in range(options.rounds):
@@ -126,7 +126,7 @@ def main() -> None:
             job()
             best[name] = min(best[name], time.process_time() - start)
     work = one_step.operations * steps / 1e9  # type: ignore[attr-defined]
-    print(f"{steps} steps of {schedule.batch_rows} rows, {settings.members} members, {work:.1f} GFLOP in products")
+    print(f"{steps} steps of {schedule.batch_rows} rows, {members} members, {work:.1f} GFLOP in products")
     for name, seconds in best.items():
         print(f"  {name:<10}{seconds:8.3f} s {work / seconds:8.1f} GFLOP/s")
     print(f"training against its bare products: {best['training'] / best['products']:.2f} (bar: at most {MOST_RATIO})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -58,7 +60,7 @@ def fit(
     from redenvelope.plan.folder import require_room
     from redenvelope.plan.settings import FitSettings
     from redenvelope.report.page import render_report
-    from redenvelope.report.plan_view import StageView, show_plan
+    from redenvelope.report.plan_view import show_plan
 
     settings = FitSettings(
         method=method,  # type: ignore[arg-type]
@@ -71,13 +73,7 @@ def fit(
     )
     wanted = _budget_a_user(budget, budget_total, audience)
     require_room(out)
-    heed_interrupts()
-    with StageView(enabled=not as_json) as view:
-
-        def tell(stage: str, figure: str) -> None:
-            stop_if_interrupted()
-            view.tell(stage, figure)
-
+    with _stages(as_json) as tell:
         tell("log", "")
         mapping = column_map(log, columns, ignore, campaign)
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
@@ -199,3 +195,18 @@ def _budget_a_user(budget: float | None, total: float | None, audience: int | No
     if budget is not None or total is None or audience is None:
         raise UsageError("give --budget, or --budget-total together with --audience")
     return total / audience
+
+
+@contextmanager
+def _stages(quiet: bool) -> Iterator[Callable[[str, str], None]]:
+    """A live view of the stages, to be told (stage, key figure); a lost Ctrl-C is heeded at the next of them."""
+    from redenvelope.report.plan_view import StageView
+
+    heed_interrupts()
+    with StageView(enabled=not quiet) as view:
+
+        def tell(stage: str, figure: str) -> None:
+            stop_if_interrupted()
+            view.tell(stage, figure)
+
+        yield tell

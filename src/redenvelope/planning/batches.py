@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
 
 import jax
@@ -15,6 +18,8 @@ __all__ = [
     "USERS_PER_CALL",
     "calls",
     "in_batches",
+    "in_counted_batches",
+    "side_by_side",
     "users_per_batch",
 ]
 
@@ -68,3 +73,41 @@ def calls(rows: NDArray[Any], batch: int = USERS_PER_CALL) -> Iterator[tuple[sli
         filled[: len(part)] = part
         count = np.asarray(-(-len(part) // batch), dtype=np.int32)
         yield slice(start, start + len(part)), filled.reshape(batches, batch, *rows.shape[1:]), count
+
+
+def in_counted_batches(function: Callable[[Any], Output], rows: Any, count: Any) -> Output:
+    """Map a function over the first `count` batches of arrays [batches, rows, ...]; zeros for the rest.
+
+    For use inside a compiled program, whose number of batches it decides on the spot: one program serves any number.
+    """
+
+    def store(position: jax.Array, results: Output) -> Output:
+        result = function(jax.tree.map(lambda values: values[position], rows))
+        stored: Output = jax.tree.map(lambda all_, one: all_.at[position].set(one), results, result)
+        return stored
+
+    batches = jax.tree.leaves(rows)[0].shape[0]
+    shapes = jax.eval_shape(function, jax.tree.map(lambda values: values[0], rows))
+    empty = jax.tree.map(lambda shape: jnp.zeros((batches, *shape.shape), shape.dtype), shapes)
+    result: Output = jax.lax.fori_loop(0, count, store, empty)
+    return result
+
+
+def side_by_side(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+    """Do some work on every part with all cores; not for work that itself calls this.
+
+    The first part alone, so that only one thread compiles what all of them need.
+    """
+    if len(parts):
+        work(parts[0])
+    if len(parts) > 1:
+        # What is raised in a thread is raised here.
+        list(_threads().map(work, parts[1:]))
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """As many threads as there are cores, or as the usual variable allows."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = os.environ.get("OMP_NUM_THREADS", "")
+    return ThreadPoolExecutor(min(cores, int(allowed)) if allowed.isdigit() and int(allowed) > 0 else cores)

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.models.apply import apply_outcomes, apply_steps, in_counted_batches, side_by_side
+from redenvelope.models.apply import apply_outcomes, apply_steps
 from redenvelope.models.environment import EnvironmentModel
 from redenvelope.planning.backup import Backup, Terms, backup_terms, make_terms, split_terms
-from redenvelope.planning.batches import calls, users_per_batch
+from redenvelope.planning.batches import calls, in_counted_batches, side_by_side, users_per_batch
 from redenvelope.planning.checks import checked_states
 from redenvelope.planning.expand import Level, Tree
 from redenvelope.planning.thinned import NODE_LIMIT, Branching, branch_shares, fit_branching

@@ -1,27 +1,37 @@
-"""Ctrl-C, heeded even where a library swallows it: an exception raised inside a garbage collection gets lost."""
+"""Ctrl-C between two steps of long work: raised inside a compiler or a garbage collection, it gets lost or crashes."""
 
 from __future__ import annotations
 
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["heed_interrupts", "stop_if_interrupted"]
+__all__ = ["heeding_interrupts", "stop_if_interrupted"]
 
 _pressed: list[int] = []
 
 
-def heed_interrupts() -> None:
-    """From now on, remember every Ctrl-C besides raising KeyboardInterrupt."""
+@contextmanager
+def heeding_interrupts() -> Iterator[None]:
+    """Within, the first Ctrl-C is only remembered, for `stop_if_interrupted`; the second is as ever."""
     _pressed.clear()
-    signal.signal(signal.SIGINT, _press)
+    before = signal.signal(signal.SIGINT, _press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def stop_if_interrupted() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed, though nobody may have heard of it."""
+    """Raise KeyboardInterrupt if Ctrl-C was pressed; called between steps, where it is safe to stop."""
     if _pressed:
         raise KeyboardInterrupt
 
 
 def _press(number: int, frame: FrameType | None) -> None:
+    if _pressed:
+        raise KeyboardInterrupt
     _pressed.append(number)
-    raise KeyboardInterrupt
+    print("\nstopping after this step, nothing will be written; Ctrl-C again stops at once", file=sys.stderr)

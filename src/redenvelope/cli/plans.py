@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from redenvelope.cli.interrupts import heed_interrupts, stop_if_interrupted
+from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
     CampaignOption,
@@ -199,11 +199,10 @@ def _budget_a_user(budget: float | None, total: float | None, audience: int | No
 
 @contextmanager
 def _stages(quiet: bool) -> Iterator[Callable[[str, str], None]]:
-    """A live view of the stages, to be told (stage, key figure); a lost Ctrl-C is heeded at the next of them."""
+    """A live view of the stages, to be told (stage, key figure); Ctrl-C is heeded whenever it is told something."""
     from redenvelope.report.plan_view import StageView
 
-    heed_interrupts()
-    with StageView(enabled=not quiet) as view:
+    with heeding_interrupts(), StageView(enabled=not quiet) as view:
 
         def tell(stage: str, figure: str) -> None:
             stop_if_interrupted()

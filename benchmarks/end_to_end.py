@@ -68,9 +68,9 @@ def child_fit(log: str, plan: str, budget: str) -> dict[str, Any]:
     clock = Clock()
     clock("in all")
     clock("import")
+    from redenvelope.fitting.fit import fit
+    from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import read_log
-    from redenvelope.plan.fit import fit
-    from redenvelope.plan.settings import FitSettings
     from redenvelope.report.page import render_report
 
     clock("import")

@@ -13,8 +13,8 @@ from trials.campaigns import budget_of, campaign_of, quick_settings, true_cost
 
 def closed_loop(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     """A plan fitted on a campaign's log, and what it really costs."""
+    from redenvelope.fitting.fit import fit
     from redenvelope.log.read import log_from_frame
-    from redenvelope.plan.fit import fit
 
     kind, family, seed, users, share = task
     start, processor = time.perf_counter(), time.process_time()

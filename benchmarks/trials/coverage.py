@@ -47,12 +47,12 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
 
 def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any], Any]]:
     """A plan with a small model of other users, its catalogue, and a policy that is half that plan, half chance."""
+    from redenvelope.fitting.scouting import grid_of_duals, temperature_for
     from redenvelope.log.encoding import Encoder
     from redenvelope.log.read import log_from_frame
     from redenvelope.models.examples import Examples
     from redenvelope.models.fit import fit_neural
     from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
-    from redenvelope.plan.scouting import grid_of_duals, temperature_for
 
     log = log_from_frame(campaign.log(4_000, seed + 2_000_000))
     encoder = Encoder.fit(log)
@@ -77,7 +77,7 @@ def bounds_of(
 ) -> dict[str, dict[str, float]]:
     """Estimate and one-sided bound of a policy's cost by estimator."""
     from redenvelope.evaluation.estimate import evaluate
-    from redenvelope.plan.certificate import checking_estimator
+    from redenvelope.fitting.certify import checking_estimator
 
     found = {}
     for estimator in ("doubly_robust", checking_estimator(policy, log, seed)):

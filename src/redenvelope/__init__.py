@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from redenvelope.errors import LogError, ModelError, PlanError, ProblemError, RedenvelopeError, UsageError
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
+    from redenvelope.fitting.fit import fit
+    from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.encoding import Encoder
     from redenvelope.log.findings import Finding
@@ -25,9 +27,7 @@ if TYPE_CHECKING:
     from redenvelope.log.read import inspect_log, log_from_frame, read_log
     from redenvelope.log.split import split
     from redenvelope.plan.certificate import Certificate
-    from redenvelope.plan.fit import fit
     from redenvelope.plan.plan import Plan
-    from redenvelope.plan.settings import FitSettings
     from redenvelope.simulate.envelopes import EnvelopeCampaign
     from redenvelope.simulate.finite import FiniteCampaign
     from redenvelope.simulate.two_step import two_step
@@ -43,8 +43,8 @@ _HOMES = {
     "Encoder": "log.encoding",
     "audit_log": "audit.audit",
     "Audit": "audit.audit",
-    "fit": "plan.fit",
-    "FitSettings": "plan.settings",
+    "fit": "fitting.fit",
+    "FitSettings": "fitting.settings",
     "Plan": "plan.plan",
     "Certificate": "plan.certificate",
     "solve_dual": "dual.solve",

@@ -11,7 +11,7 @@ import pytest
 from redenvelope.errors import UsageError
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame, read_log
-from redenvelope.log.split import split, user_fractions
+from redenvelope.log.split import split
 
 from .files import csv, good_log
 
@@ -63,27 +63,6 @@ def test_an_id_keeps_its_fold_when_another_id_makes_the_column_text() -> None:
     assert {user: with_a_guest[user] for user in integers if user != "1"} == {
         user: fold for user, fold in integers.items() if user != "1"
     }
-
-
-def test_integer_and_text_fractions_agree_at_the_edges() -> None:
-    ids = [0, 7, -7, 2**63 - 1, -(2**63), 10**18]
-    np.testing.assert_array_equal(
-        user_fractions(pl.Series(ids, dtype=pl.Int64), 5), user_fractions(pl.Series([str(user) for user in ids]), 5)
-    )
-    assert user_fractions(pl.Series(["007"]), 5)[0] != user_fractions(pl.Series(["7"]), 5)[0]
-
-
-@pytest.mark.parametrize("ids", [pl.Series(range(200_000)), pl.Series(range(200_000)).cast(pl.String) + "x"])
-def test_fractions_are_uniform_and_seeds_independent(ids: pl.Series) -> None:
-    first, second = user_fractions(ids, 0), user_fractions(ids, 1)
-    assert first.min() >= 0
-    assert first.max() < 1
-    # 4.5 standard deviations of a binomial share.
-    tolerance = 4.5 * np.sqrt(0.1 * 0.9 / len(ids))
-    np.testing.assert_allclose(np.histogram(first, 10, (0, 1))[0] / len(ids), 0.1, atol=tolerance)
-    assert abs(np.corrcoef(first, second)[0, 1]) < 4.5 / np.sqrt(len(ids))
-    assert not np.intersect1d(first, second).size  # another seed is another draw, not another order of users
-    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 4.5 / np.sqrt(len(ids))
 
 
 def test_shares_are_those_asked_for() -> None:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from redenvelope.chance import user_fraction
 from redenvelope.log.assignment import can_estimate, estimate_propensities, fold_of_rows
 from redenvelope.log.log import Log
-from redenvelope.log.split import user_fractions
 
 __all__ = ["AssignmentEvidence", "assignment_evidence"]
 
 _USERS = 10_000  # enough to see a gain of a thousandth of a nat
-_SEED = 20_190_004
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def assignment_evidence(log: Log) -> AssignmentEvidence:
     if not can_estimate(log):
         return AssignmentEvidence(0.0, float("inf"))
     if len(log.users) > _USERS:
-        log = log.select(user_fractions(log.users, _SEED) < _USERS / len(log.users))
+        log = log.select(user_fraction(log.users, "assignment evidence", 0) < _USERS / len(log.users))
     explained = np.log(estimate_propensities(log))
     fold = fold_of_rows(log)
     step = log.step - log.first_step

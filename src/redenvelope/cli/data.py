@@ -46,10 +46,10 @@ def demo(
     """Simulate a campaign, make a plan from its log, and show what the plan is really worth."""
     from rich.console import Console
 
+    from redenvelope.fitting.fit import fit
+    from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
-    from redenvelope.plan.fit import fit
-    from redenvelope.plan.settings import FitSettings
     from redenvelope.report.page import render_report
     from redenvelope.report.plan_view import StageView, show_plan
     from redenvelope.report.truth_view import plan_truth_rows, truth_table

@@ -55,10 +55,10 @@ def fit(
 
     Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
     """
+    from redenvelope.fitting.fit import fit as fit_plan
+    from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import read_log
-    from redenvelope.plan.fit import fit as fit_plan
     from redenvelope.plan.folder import require_room
-    from redenvelope.plan.settings import FitSettings
     from redenvelope.report.page import render_report
     from redenvelope.report.plan_view import show_plan
 
@@ -134,9 +134,9 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate what a plan earns and costs on a log, by every estimator, with intervals."""
+    from redenvelope.fitting.evaluate import evaluate_plan
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
-    from redenvelope.plan.evaluate import evaluate_plan
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.chance import fold, user_keys
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.findings import Findings
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
-from redenvelope.log.split import user_fractions
 
 __all__ = ["can_estimate", "estimate_propensities", "fold_of_rows", "with_estimated_propensities"]
 
@@ -21,7 +21,6 @@ _PREDICT_ROWS = 100_000
 _MOST_CODES = 50  # static categories with more labels stay out: their one-hots would outnumber the evidence
 _RIDGE = 1e-4
 _TINY_PROPENSITY = 0.001  # as for logged ones, see checks.py
-_SEED = 20_190_003  # folds of its own, unrelated to those of a plan
 
 
 def can_estimate(log: Log) -> bool:
@@ -31,14 +30,14 @@ def can_estimate(log: Log) -> bool:
 
 def estimate_propensities(log: Log) -> NDArray[np.float64]:
     """The probability of each logged action given its state, cross-fitted by user, [rows]."""
-    fold = fold_of_rows(log)
+    fold_of_row = fold_of_rows(log)
     states, layout = _states(log)
     propensity = np.empty(len(log))
     for number in range(_FOLDS):
-        held_out = np.flatnonzero(fold == number)
+        held_out = np.flatnonzero(fold_of_row == number)
         if not len(held_out):
             continue
-        weights = _fit(states, layout, log.action, np.flatnonzero(fold != number), len(log.catalogue))
+        weights = _fit(states, layout, log.action, np.flatnonzero(fold_of_row != number), len(log.catalogue))
         for rows in np.array_split(held_out, max(1, len(held_out) // _PREDICT_ROWS)):
             logits = _design(states[rows], layout) @ weights
             propensity[rows] = _softmax(logits)[np.arange(len(rows)), log.action[rows]]
@@ -62,8 +61,7 @@ def with_estimated_propensities(log: Log, findings: Findings) -> Log:
 
 def fold_of_rows(log: Log) -> NDArray[np.int64]:
     """The cross-fitting fold of each row, by user, [rows]."""
-    fold_of_user = (user_fractions(log.users, _SEED) * _FOLDS).astype(np.int64)
-    return np.repeat(fold_of_user, log.lengths)
+    return np.repeat(fold(user_keys(log.users), _FOLDS, "propensity", seed=0), log.lengths)
 
 
 def _states(log: Log) -> tuple[NDArray[np.float32], StateLayout]:

@@ -1,1 +1,1 @@
-"""THE RESULT: one call from log to plan; the certificate, the folder, and decisions for users."""
+"""THE ARTEFACT: the plan, its certificate and folder, and decisions by it. Knows nothing of how it is made."""

@@ -18,9 +18,9 @@ from redenvelope import __version__
 from redenvelope.errors import ModelError, PlanError, UsageError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue
-from redenvelope.plan.certificate import Certificate, policy_sha256
+from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
+from redenvelope.plan.policy import DeployedPolicy, PolicySpecification, policy_sha256
 from redenvelope.plan.valuers import source_from_state, source_state
 
 __all__ = ["FORMAT", "load_plan", "require_room", "save_plan"]

@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from redenvelope.chance import draw, fraction, user_keys
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.log import ActionCatalogue, Log
-from redenvelope.log.split import user_fractions
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.policy import DeployedPolicy
 
 __all__ = ["Plan"]
-
-_DRAW_STREAM = 1_000_003  # keeps the draw of actions apart from the draw of the component
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +67,7 @@ class Plan:
         mixture = self.policy.mixture
         drawn = mixture.draw(users["user"], seed)
         shares = mixture.probabilities_for(drawn, states, self.policy.steps_left(step))
-        action = _draw(shares, users["user"], step, seed)
+        action = draw(shares, fraction(user_keys(users["user"]), "action", seed, step))
         rewards, costs = self.policy.valuer.outcomes(states)
         rows = np.arange(len(action))
         labels = pl.Series("action", self.catalogue.labels).gather(action)
@@ -117,19 +114,6 @@ class Plan:
         from redenvelope.plan.folder import load_plan
 
         return load_plan(Path(folder))
-
-
-def _draw(
-    probabilities: NDArray[np.float64], users: pl.Series, step: NDArray[np.int64], seed: int
-) -> NDArray[np.int64]:
-    """One action a row, [rows], by a hash of user, step and seed."""
-    uniform = np.empty(len(step))
-    for number in np.unique(step):
-        rows = step == number
-        uniform[rows] = user_fractions(users.filter(pl.Series(rows)), _DRAW_STREAM * (seed + 1) + int(number))
-    edges = probabilities.cumsum(axis=1)
-    # The last edge is left out: rounding must not leave a user beyond it.
-    return np.asarray((uniform[:, None] * edges[:, -1:] >= edges[:, :-1]).sum(axis=1), dtype=np.int64)
 
 
 def _with_whole_labels(decisions: pl.DataFrame) -> pl.DataFrame:

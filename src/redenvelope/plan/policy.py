@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -13,11 +15,11 @@ from numpy.typing import NDArray
 from redenvelope.learning.values import LearnedValues
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
-from redenvelope.plan.valuers import LearnedValuer, PlannedValuer, Source, Valuer
+from redenvelope.plan.valuers import LearnedValuer, PlannedValuer, Source, Valuer, source_state
 from redenvelope.planning.tree import PlannedValues, TreePlanner
 from redenvelope.policies.mixture import MixturePolicy
 
-__all__ = ["DeployedPolicy", "PolicySpecification"]
+__all__ = ["DeployedPolicy", "PolicySpecification", "policy_sha256"]
 
 
 @dataclass(frozen=True)
@@ -80,3 +82,14 @@ class DeployedPolicy:
         states, _ = self.encoder.encode_frame(frame)
         left = self.steps_left(frame["step"].to_numpy())
         return self.mixture.components[component].probabilities(states, left)
+
+
+def policy_sha256(policy: DeployedPolicy) -> str:
+    """A hash of everything that decides what the policy does."""
+    config, arrays = source_state(policy.source)
+    digest = hashlib.sha256()
+    plain = {"specification": policy.specification.as_dict(), "encoder": policy.encoder.as_dict(), "model": config}
+    digest.update(json.dumps(plain, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()

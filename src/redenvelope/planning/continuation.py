@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from redenvelope.chance import draw, fraction
 from redenvelope.errors import UsageError
 from redenvelope.models.apply import apply_steps
 from redenvelope.planning.checks import checked_states
-from redenvelope.planning.draws import draw_actions, uniform_numbers
 from redenvelope.planning.tails import Tail, fit_tail
 from redenvelope.planning.tree import PlannedValues, TreePlanner
 from redenvelope.policies.checks import checked_steps_left
@@ -176,7 +176,7 @@ def _walk(
             return
         own = values.probabilities[np.arange(len(now)), names % len(duals)]
         mixed = 0.5 * own[:, None].astype(np.float64) + 0.5 / own.shape[1]
-        action = draw_actions(mixed, uniform_numbers(seed, names, steps))[:, 0]
+        action = draw(mixed[:, 0], fraction(names.astype(np.uint64), "continuation", seed, steps))
         rewards, costs, successors = apply_steps(planner.model, now)
         yield _Level(steps, values.probabilities, to_go, _ahead(planner, rewards, costs, successors, features), action)
         now = successors[np.arange(len(now)), action]

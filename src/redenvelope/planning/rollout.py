@@ -15,10 +15,10 @@ from functools import reduce
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from redenvelope.chance import draw, fraction
 from redenvelope.models.apply import apply_steps
 from redenvelope.planning.backup import checked_duals
 from redenvelope.planning.checks import checked_states
-from redenvelope.planning.draws import draw_actions, uniform_numbers
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.checks import checked_eligible, checked_steps_left
 
@@ -148,7 +148,7 @@ def _follow(
         rewards += weight * (taken * step_rewards[place]).sum(axis=2)
         costs += weight * (taken * step_costs[place]).sum(axis=2)
         weight *= planner.discount
-        actions = draw_actions(taken, uniform_numbers(seed, names, left))
+        actions = draw(taken, fraction(names.astype(np.uint64), "roll-out", seed, left)[:, None])
         moves, place = np.unique(place * planner.model.actions + actions, return_inverse=True)
         place = place.reshape(users, len(duals))
         parents, moved = np.divmod(moves, planner.model.actions)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from redenvelope.chance import user_fraction
 from redenvelope.errors import UsageError
 from redenvelope.policies.policy import Policy
 
@@ -54,11 +55,9 @@ class MixturePolicy:
         """
         if len(self.components) == 1:
             return np.zeros(len(list(users)), dtype=np.intp)
-        key = str(seed).encode()
-        words = [hashlib.blake2b(str(user).encode(), digest_size=8, key=key).digest() for user in users]
-        uniforms = np.array([int.from_bytes(word, "big") >> 11 for word in words], dtype=np.float64) * 2.0**-53
+        names = users if isinstance(users, pl.Series) else pl.Series([str(user) for user in users])
         # The last bound is left out: rounding must not leave a user beyond it.
-        return np.searchsorted(np.cumsum(self.weights)[:-1], uniforms, side="right")
+        return np.searchsorted(np.cumsum(self.weights)[:-1], user_fraction(names, "pricing", seed), side="right")
 
     def probabilities_for(
         self,

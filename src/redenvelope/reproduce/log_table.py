@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import polars as pl
 
+from redenvelope.fitting.fit import fit
+from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
-from redenvelope.plan.fit import fit
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.settings import FitSettings
 from redenvelope.reproduce.charts import log_chart
 from redenvelope.reproduce.paper import TABLE_TWO
 from redenvelope.reproduce.result import Figure, Result

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from redenvelope.dual.newton import Newton
-from redenvelope.plan.search import MonotonePrice, OffPolicyCurve, SearchResult, search_price
+from redenvelope.fitting.search import MonotonePrice, OffPolicyCurve, SearchResult, search_price
 
 DUALS = np.array([0.0, 1.0, 2.0, 4.0, np.inf])
 

@@ -5,17 +5,16 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
+from redenvelope.fitting import method
+from redenvelope.fitting.fit import fit
+from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
 from redenvelope.models.fit import NeuralFit, fit_neural
-from redenvelope.plan import method
-from redenvelope.plan.fit import fit
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.settings import FitSettings
 from redenvelope.simulate.finite import FiniteCampaign
-
-from .conftest import BUDGET, QUICK
+from tests.two_step_plan import BUDGET, QUICK
 
 
 def _taught_that_nothing_leads_anywhere(examples: Examples, *arguments: object) -> NeuralFit:

@@ -4,16 +4,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope.fitting.fit import fit
+from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.read import log_from_frame
-from redenvelope.plan.fit import fit
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.settings import FitSettings
 from redenvelope.simulate.campaign import Decide
 from redenvelope.simulate.envelope_parameters import random_parameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from redenvelope.simulate.finite import FiniteCampaign, random_problem
-
-from .conftest import BUDGET, QUICK
+from tests.two_step_plan import BUDGET, QUICK
 
 
 def allocating(plan: Plan, actions: tuple[str, ...], seed: int) -> Decide:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from redenvelope.plan.comparison import compare, logged_by_user
+from redenvelope.fitting.comparison import compare, logged_by_user
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.questions import answer
 

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope.fitting.summary import Allocation, allocation_summary, summarise
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.plan.summary import Allocation, allocation_summary, summarise
 
 USERS = 400
 

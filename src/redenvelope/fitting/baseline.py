@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.evaluation.passes import Decide
+from redenvelope.fitting.scouting import first_states, some_users
 from redenvelope.log.log import Log
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.scouting import first_states, some_users
 from redenvelope.plan.valuers import PlannedValuer
 from redenvelope.planning.continuation import Continuation
 

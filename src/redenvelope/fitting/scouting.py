@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.chance import user_fraction
 from redenvelope.dual.frontier import Frontier, refined_frontier
 from redenvelope.dual.price import PriceFunction
 from redenvelope.log.log import Log
-from redenvelope.log.split import user_fractions
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.planning.temperature import suggest_temperature
 
@@ -23,7 +23,6 @@ FloatArray = NDArray[np.float64]
 _DUALS, _FEW_DUALS = 64, 8
 _SCOUTS = 500
 _DEEPEST_NODES = 128  # of a user's tree: a horizon with more is worth little and slows every decision down
-_SAMPLE_SEED = 71
 
 
 def horizon_for(actions: int, steps: int) -> int:
@@ -87,7 +86,7 @@ def some_users(log: Log, users: int) -> Log:
     """At most so many users of a log, always the same ones."""
     if len(log.users) <= users:
         return log
-    order = np.argsort(user_fractions(log.users, _SAMPLE_SEED))
+    order = np.argsort(user_fraction(log.users, "scouts", 0))
     chosen = np.zeros(len(log.users), dtype=bool)
     chosen[order[:users]] = True
     return log.select(chosen)

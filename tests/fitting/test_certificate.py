@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
+from redenvelope.fitting.certify import certify, fold_sha256
+from redenvelope.fitting.evaluate import evaluate_plan
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
-from redenvelope.plan.certificate import Certificate, certify, fold_sha256, policy_sha256
-from redenvelope.plan.evaluate import evaluate_plan
+from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
-
-from .conftest import BUDGET
+from redenvelope.plan.policy import policy_sha256
+from tests.two_step_plan import BUDGET
 
 CONTRACT = [
     "status",

@@ -3,14 +3,13 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import UsageError
+from redenvelope.fitting.fit import fit
+from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.plan.fit import fit
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.settings import FitSettings
 from redenvelope.simulate.finite import FiniteCampaign
-
-from .conftest import BUDGET, QUICK
+from tests.two_step_plan import BUDGET, QUICK
 
 
 def test_a_certified_plan_keeps_to_its_budget_in_truth(plan: Plan, campaign: FiniteCampaign) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from redenvelope.evaluation.estimate import evaluate
+from redenvelope.fitting.baseline import decider
+from redenvelope.fitting.certify import checking_estimator, evidence_in_batches
 from redenvelope.log.log import Log
-from redenvelope.plan.baseline import decider
-from redenvelope.plan.certificate import checking_estimator, evidence_in_batches
 from redenvelope.plan.policy import DeployedPolicy
 
 __all__ = ["ComparedPolicy", "added_by_user", "compare", "logged_by_user"]

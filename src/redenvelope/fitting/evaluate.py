@@ -7,11 +7,11 @@ from typing import Any
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimate import ESTIMATORS, Evaluation
 from redenvelope.evaluation.together import evaluate_together
+from redenvelope.fitting.baseline import decider
+from redenvelope.fitting.certify import certify, checking_estimator, evidence_in_batches, fold_sha256
+from redenvelope.fitting.comparison import logged_by_user
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
-from redenvelope.plan.baseline import decider
-from redenvelope.plan.certificate import certify, checking_estimator, evidence_in_batches, fold_sha256
-from redenvelope.plan.comparison import logged_by_user
 from redenvelope.plan.plan import Plan
 
 __all__ = ["evaluate_plan"]

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from redenvelope.fitting.scouting import grid_of_duals, horizon_for, some_users, temperature_for
 from redenvelope.log.log import Log
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.scouting import grid_of_duals, horizon_for, some_users, temperature_for
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.chance import user_fraction
 from redenvelope.log.log import FeatureTable, Log
-from redenvelope.log.split import user_fractions
 from redenvelope.plan.policy import DeployedPolicy
 
 __all__ = ["Allocation", "allocation_summary", "mean_allocation", "summarise"]
@@ -19,7 +19,6 @@ __all__ = ["Allocation", "allocation_summary", "mean_allocation", "summarise"]
 FloatArray = NDArray[np.float64]
 
 _USERS, _USERS_PER_BATCH = 5_000, 2_048  # shares of 5,000 users are known to a percent or so, which a picture needs
-_SAMPLE_SEED = 97
 _BINS, _LABELS, _FEATURES = 5, 8, 4
 
 
@@ -46,7 +45,7 @@ class _Bins:
 def allocation_summary(policy: DeployedPolicy, log: Log) -> dict[str, Any]:
     """What a policy gives to the users of a log, in the states they were logged in; large logs are sampled."""
     if len(log.users) > _USERS:
-        log = log.select(user_fractions(log.users, _SAMPLE_SEED) < _USERS / len(log.users))
+        log = log.select(user_fraction(log.users, "summary", 0) < _USERS / len(log.users))
     return summarise(mean_allocation(policy, log), log)
 
 

@@ -13,19 +13,20 @@ from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.dual.frontier import Frontier
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.estimate import evaluate
+from redenvelope.fitting.baseline import decider
+from redenvelope.fitting.certify import certify, checking_estimator, evidence_in_batches
+from redenvelope.fitting.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
+from redenvelope.fitting.method import Lessons, Progress, learn_model, one_step_policy, unpriced_policy
+from redenvelope.fitting.scouting import grid_of_duals, model_frontier, some_users
+from redenvelope.fitting.search import OffPolicyCurve, SearchResult, budget_for, off_policy_curve, search_price
+from redenvelope.fitting.settings import SOLVERS, FitSettings
+from redenvelope.fitting.summary import allocation_summary
 from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
-from redenvelope.plan.baseline import decider
-from redenvelope.plan.certificate import Certificate, certify, checking_estimator, evidence_in_batches
-from redenvelope.plan.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
-from redenvelope.plan.method import Lessons, Progress, learn_model, one_step_policy, unpriced_policy
+from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
-from redenvelope.plan.scouting import grid_of_duals, model_frontier, some_users
-from redenvelope.plan.search import OffPolicyCurve, SearchResult, budget_for, off_policy_curve, search_price
-from redenvelope.plan.settings import SOLVERS, FitSettings
-from redenvelope.plan.summary import allocation_summary
 
 __all__ = ["Progress", "fit"]
 

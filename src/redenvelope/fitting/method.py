@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from redenvelope.errors import ModelError
+from redenvelope.fitting.scouting import horizon_for, temperature_for
+from redenvelope.fitting.settings import FitSettings
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
@@ -13,8 +15,6 @@ from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
-from redenvelope.plan.scouting import horizon_for, temperature_for
-from redenvelope.plan.settings import FitSettings
 
 __all__ = ["Lessons", "Progress", "learn_model", "one_step_policy", "unpriced_policy"]
 

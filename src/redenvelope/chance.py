@@ -1,0 +1,84 @@
+"""Chance that repeats: one number in [0, 1) for each user, stream and seed, and the action drawn with it.
+
+Folds, samples, groups and draws all come from here. What a number is for is said by the name of its stream, so that
+no two uses share their numbers, whatever the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["draw", "fold", "fraction", "user_fraction", "user_key", "user_keys"]
+
+FloatArray = NDArray[np.float64]
+Keys = NDArray[np.uint64]
+"""Users as 64-bit numbers, [users]."""
+
+_PLAIN_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,18})")
+_LARGEST = 2**64 - 1
+# The odd constant of SplitMix64: keeps a key of zero from mixing to zero.
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def user_key(user: int | str) -> int:
+    """The key of one id; "7" is the same user as 7, because whether ids are read as text depends on the others."""
+    if isinstance(user, str):
+        if not (_PLAIN_INTEGER.fullmatch(user) and -(2**63) <= int(user) < 2**63):
+            return int.from_bytes(hashlib.blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+        user = int(user)
+    return int(user) & _LARGEST
+
+
+def user_keys(users: pl.Series) -> Keys:
+    """The keys of ids [users], integers or text: equal for equal ids on every machine."""
+    if users.dtype.is_integer() and users.dtype != pl.UInt64:
+        return users.cast(pl.Int64).to_numpy().view(np.uint64)
+    text: Iterable[str] = users.cast(pl.String)
+    return np.fromiter(map(user_key, text), dtype=np.uint64, count=len(users))
+
+
+def fraction(keys: Keys, stream: str, seed: int, step: ArrayLike = 0) -> FloatArray:
+    """A number in [0, 1) for each key [users], fixed by key, stream, seed and step (a number, or [users]) alone."""
+    steps = np.asarray(step, dtype=np.int64).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = _mix(np.asarray(keys, dtype=np.uint64) ^ np.uint64(_stream_key(stream, seed)))
+        mixed = _mix(mixed ^ _mix(steps))
+    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def user_fraction(users: pl.Series, stream: str, seed: int) -> FloatArray:
+    """A number in [0, 1) for each id [users], whatever the other ids, their order, or the machine."""
+    return fraction(user_keys(users), stream, seed)
+
+
+def fold(keys: Keys, folds: int, stream: str, seed: int) -> NDArray[np.int64]:
+    """Which of so many folds each key falls into, [users]: about equally many in each."""
+    return np.minimum((fraction(keys, stream, seed) * folds).astype(np.int64), folds - 1)
+
+
+def draw(probabilities: ArrayLike, uniforms: ArrayLike) -> NDArray[np.intp]:
+    """One action for each row of probabilities: [..., actions] and numbers in [0, 1) [...] -> [...]."""
+    edges = np.asarray(probabilities, dtype=np.float64).cumsum(axis=-1)
+    # Against the sum, and without the last edge: rounding must leave nobody beyond it.
+    reach = np.asarray(uniforms, dtype=np.float64)[..., None] * edges[..., -1:]
+    return np.asarray((reach >= edges[..., :-1]).sum(axis=-1), dtype=np.intp)
+
+
+@lru_cache(maxsize=256)
+def _stream_key(stream: str, seed: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{stream}".encode(), digest_size=8).digest())
+
+
+def _mix(words: Keys) -> Keys:
+    """SplitMix64's finaliser: every bit of the input reaches every bit of the output."""
+    words = words + np.uint64(_GOLDEN)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(words ^ (words >> np.uint64(31)))

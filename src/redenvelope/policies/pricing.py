@@ -1,0 +1,77 @@
+"""What a plan pays, and who follows which price: all that repricing, pacing and mixtures change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.chance import fraction
+from redenvelope.errors import UsageError
+from redenvelope.prices import checked_prices
+
+__all__ = ["Pricing"]
+
+# Shares come out of a division or two.
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """One price for each budget, or several such rows and the share of users who follow each.
+
+    Drawn once a user, not once a step: only then are the mixture's mean outcomes the weighted means of those of its
+    rows, which is how two hard plans land on a budget exactly.
+    """
+
+    prices: tuple[tuple[float, ...], ...]
+    """[prices, budgets]; infinity plans on that cost alone."""
+    shares: tuple[float, ...]
+    """[prices]."""
+
+    def __post_init__(self) -> None:
+        if not self.prices or len(self.prices) != len(self.shares):
+            raise UsageError(f"{len(self.prices)} price(s) need as many shares, not {len(self.shares)}")
+        checked_prices(self.prices, len(self.prices[0]))
+        if not (min(self.shares) >= 0 and abs(sum(self.shares) - 1) <= _TOLERANCE):
+            raise UsageError(f"the shares of prices must be at least 0 and sum to 1, not {self.shares}")
+
+    @classmethod
+    def at(cls, *prices: float) -> Pricing:
+        """One price for each budget, for everybody."""
+        return cls((tuple(float(price) for price in prices),), (1.0,))
+
+    @property
+    def budgets(self) -> int:
+        """Number of budgets."""
+        return len(self.prices[0])
+
+    @property
+    def table(self) -> NDArray[np.float64]:
+        """[prices, budgets]."""
+        return np.array(self.prices, dtype=np.float64)
+
+    def drawn(self, keys: NDArray[np.uint64], seed: int) -> NDArray[np.intp]:
+        """Which row each user [users] follows, from the first step to the last and on every machine, [users]."""
+        if len(self.shares) == 1:
+            return np.zeros(len(keys), dtype=np.intp)
+        # The last edge is left out: rounding must leave nobody beyond it.
+        edges = np.cumsum(self.shares)[:-1]
+        return np.searchsorted(edges, fraction(keys, "pricing", seed), side="right")
+
+    def mix(self, values: NDArray[Any], axis: int = -1) -> NDArray[np.float64]:
+        """Values of each row, along an axis [prices], as those of the mixture."""
+        return np.asarray(np.tensordot(values, np.asarray(self.shares), axes=(axis, 0)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, where infinity has no number."""
+        rows = [["infinity" if np.isinf(price) else price for price in row] for row in self.prices]
+        return {"prices": rows, "shares": list(self.shares)}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Pricing:
+        """The pricing that `as_dict` wrote."""
+        rows = (tuple(np.inf if price == "infinity" else float(price) for price in row) for row in content["prices"])
+        return cls(tuple(rows), tuple(float(share) for share in content["shares"]))

@@ -1,0 +1,5 @@
+"""The small plan that several tests look at."""
+
+from tests.two_step_plan import campaign, log, plan
+
+__all__ = ["campaign", "log", "plan"]

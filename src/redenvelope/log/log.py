@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from redenvelope.chance import user_keys
 from redenvelope.log.findings import Finding
 
 __all__ = ["ActionCatalogue", "FeatureTable", "Log"]
@@ -97,6 +98,21 @@ class Log:
             f"Log({len(self.users):,} users, {len(self):,} rows, {len(self.catalogue)} actions, "
             f"{len(self.features.names)} features, propensities {self.propensity_source})"
         )
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """The reward, then one cost for each budget, [outcomes]."""
+        return ("reward", "cost")
+
+    @cached_property
+    def outcomes(self) -> NDArray[np.float64]:
+        """What came of each row, [outcomes, rows]: the reward, then one cost for each budget."""
+        return _frozen(np.stack([self.reward, self.cost]))
+
+    @cached_property
+    def keys(self) -> NDArray[np.uint64]:
+        """The users as 64-bit numbers, [users]: what folds, samples and draws are made of."""
+        return user_keys(self.users)
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:

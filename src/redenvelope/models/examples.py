@@ -44,16 +44,16 @@ class Examples:
     """[rows, width]; the next state of a row that continues is the row below it."""
     action: NDArray[np.int32]
     """[rows]"""
-    reward: NDArray[np.float64]
-    """[rows]"""
-    cost: NDArray[np.float64]
-    """[rows]"""
+    outcomes: NDArray[np.float64]
+    """The reward, then one cost for each budget, [outcomes, rows]."""
     propensity: NDArray[np.float64]
     """[rows]"""
     continues: NDArray[np.bool_]
     """Whether the row below is the same user one step later, [rows]."""
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
+    keys: NDArray[np.uint64]
+    """The users as 64-bit numbers, [users]."""
     layout: StateLayout
     actions: int
     """Number of actions of the catalogue."""
@@ -74,11 +74,11 @@ class Examples:
         return cls(
             states=states,
             action=log.action,
-            reward=log.reward,
-            cost=log.cost,
+            outcomes=log.outcomes,
             propensity=log.propensity,
             continues=continues,
             starts=log.starts,
+            keys=log.keys,
             layout=encoder.layout,
             actions=len(log.catalogue),
             campaign_steps=encoder.campaign_steps,
@@ -91,6 +91,21 @@ class Examples:
     def users(self) -> int:
         """Number of users."""
         return len(self.starts) - 1
+
+    @property
+    def budgets(self) -> int:
+        """Number of costs."""
+        return len(self.outcomes) - 1
+
+    @property
+    def reward(self) -> NDArray[np.float64]:
+        """[rows]"""
+        return self.outcomes[0]
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """The first budget's, [rows]."""
+        return self.outcomes[1]
 
     @cached_property
     def is_last(self) -> NDArray[np.bool_]:

@@ -1,0 +1,1 @@
+"""WHERE IT RUNS: work on partitions, results in order."""

@@ -59,11 +59,11 @@ def random_examples(users: int) -> Examples:
     return Examples(
         states=states,
         action=generator.integers(0, ACTIONS, rows).astype(np.int32),
-        reward=generator.normal(size=rows),
-        cost=generator.random(rows),
+        outcomes=np.stack([generator.normal(size=rows), generator.random(rows)]),
         propensity=np.full(rows, 1 / ACTIONS),
         continues=continues,
         starts=np.arange(users + 1) * STEPS,
+        keys=np.arange(users, dtype=np.uint64),
         layout=StateLayout((), 0, FEATURES - 1, 0, (), step_change=1.0),
         actions=ACTIONS,
         campaign_steps=STEPS,

@@ -102,11 +102,11 @@ def draw_examples(users: int, seed: int) -> Examples:
     return Examples(
         states=states.reshape(-1, LAYOUT.width),
         action=action.reshape(-1).astype(np.int32),
-        reward=reward.reshape(-1),
-        cost=cost.reshape(-1),
+        outcomes=np.stack([reward.reshape(-1), cost.reshape(-1)]),
         propensity=propensity.reshape(-1),
         continues=continues.reshape(-1),
         starts=np.arange(users + 1) * STEPS,
+        keys=np.arange(users, dtype=np.uint64),
         layout=LAYOUT,
         actions=ACTIONS,
         campaign_steps=STEPS,

@@ -21,11 +21,11 @@ def rows(table: list[tuple[int, int, int, int, float, float]]) -> Examples:
     return Examples(
         states=np.stack([step, feature], axis=1).astype(np.float32),
         action=action.astype(np.int32),
-        reward=reward.astype(float),
-        cost=cost.astype(float),
+        outcomes=np.stack([reward, cost]).astype(float),
         propensity=np.full(len(user), 0.5),
         continues=continues,
         starts=starts,
+        keys=np.unique(user).astype(np.uint64),
         layout=LAYOUT,
         actions=2,
         campaign_steps=2,

@@ -100,12 +100,12 @@ class Examples:
     @property
     def reward(self) -> NDArray[np.float64]:
         """[rows]"""
-        return self.outcomes[0]
+        return np.asarray(self.outcomes[0])
 
     @property
     def cost(self) -> NDArray[np.float64]:
         """The first budget's, [rows]."""
-        return self.outcomes[1]
+        return np.asarray(self.outcomes[1])
 
     @cached_property
     def is_last(self) -> NDArray[np.bool_]:

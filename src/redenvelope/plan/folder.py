@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,19 @@ from redenvelope.errors import ModelError, PlanError, UsageError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.plain import from_plain, to_plain
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.policy import DeployedPolicy, PolicySpecification, policy_sha256
-from redenvelope.plan.valuers import source_from_state, source_state
+from redenvelope.plan.policy import DeployedPolicy, policy_sha256
+from redenvelope.plan.record import FitRecord
+from redenvelope.plan.sources import source_from_state
+from redenvelope.plan.specification import PolicySpecification
+from redenvelope.plan.swap import put_in_place
+from redenvelope.policies.pricing import Pricing
 
 __all__ = ["FORMAT", "load_plan", "require_room", "save_plan"]
 
-FORMAT = 1
-"""Version of the folder's format; a newer one is refused."""
+FORMAT = 2
+"""Version of the folder's format; any other is refused."""
 
 _LARGEST_BYTES = {
     "plan.json": 2**26,
@@ -43,9 +49,10 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
     there is not touched, and refused.
     """
     require_room(folder)
-    config, arrays = source_state(plan.policy.source)
+    policy = plan.policy
+    config, weights = policy.source.state()
     files = {
-        "weights.safetensors": dump_weights({name: value.copy() for name, value in arrays.items()}),
+        "weights.safetensors": dump_weights({name: value.copy() for name, value in weights.items()}),
         "frontier.parquet": _parquet(plan.frontier),
         "certificate.json": _json(plan.certificate.as_dict()),
         **(extra or {}),
@@ -55,10 +62,11 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
         "package": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         "catalogue": {"labels": list(plan.catalogue.labels), "numeric": plan.catalogue.numeric},
-        "encoder": plan.policy.encoder.as_dict(),
-        "policy": plan.policy.specification.as_dict(),
-        "model": config,
-        "record": plan.record,
+        "encoder": policy.encoder.as_dict(),
+        "policy": to_plain(policy.specification),
+        "pricing": policy.pricing.as_dict(),
+        "source": {"kind": policy.source.kind, "config": config},
+        "record": to_plain(plan.record),
     }
     files["plan.json"] = _json(manifest)
     try:
@@ -70,9 +78,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
         for name, content in files.items():
             (aside / name).write_bytes(content)
         aside.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        aside.replace(folder)
+        put_in_place(aside, folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
@@ -89,25 +95,33 @@ def load_plan(folder: Path) -> Plan:
     manifest = _read_json(folder, "plan.json")
     if not isinstance(manifest.get("format"), int):
         raise PlanError(f"{folder}: plan.json is not the manifest of a plan")
-    if manifest["format"] > FORMAT:
+    if manifest["format"] != FORMAT:
+        newer = manifest["format"] > FORMAT
+        remedy = "upgrade redenvelope" if newer else "make the plan again with `redenvelope fit`"
         raise PlanError(
-            f"{folder}: written in format {manifest['format']} by version {manifest.get('package')}, newer than this "
-            f"version reads ({FORMAT}); upgrade redenvelope"
+            f"{folder}: written in format {manifest['format']} by version {manifest.get('package')}; this version reads "
+            f"format {FORMAT}: {remedy}"
         )
     try:
         for name, digest in manifest["files"].items():
             if hashlib.sha256(_read(folder, name)).hexdigest() != digest:
                 raise PlanError(f"{folder}: {name} is damaged or was changed: its hash is not the manifest's")
-        source = source_from_state(manifest["model"], load_weights(_read(folder, "weights.safetensors")))
+        source = manifest["source"]
         policy = DeployedPolicy(
-            PolicySpecification.from_dict(manifest["policy"]), source, Encoder.from_dict(manifest["encoder"])
+            from_plain(PolicySpecification, manifest["policy"], "the policy"),
+            source_from_state(source["kind"], source["config"], load_weights(_read(folder, "weights.safetensors"))),
+            Encoder.from_dict(manifest["encoder"]),
+            Pricing.from_dict(manifest["pricing"]),
         )
         catalogue = ActionCatalogue(tuple(manifest["catalogue"]["labels"]), bool(manifest["catalogue"]["numeric"]))
         certificate = Certificate.from_dict(_read_json(folder, "certificate.json"))
         frontier = pl.read_parquet(_read(folder, "frontier.parquet"))
-        plan = Plan(policy, catalogue, certificate, frontier, manifest["record"])
+        record = from_plain(FitRecord, manifest["record"], "the record")
+        plan = Plan(policy, catalogue, certificate, frontier, record)
+    except PlanError as error:
+        raise PlanError(f"{folder}: {error}" if str(folder) not in str(error) else str(error)) from None
     except (KeyError, TypeError, ValueError, AttributeError, SafetensorError, pl.exceptions.PolarsError) as error:
-        if isinstance(error, PlanError | ModelError):
+        if isinstance(error, ModelError):
             raise PlanError(f"{folder}: {error}") from None
         raise PlanError(f"{folder}: the plan is damaged ({type(error).__name__}: {error}); fit it again") from None
     if certificate.policy_sha256 != policy_sha256(policy):
@@ -144,8 +158,6 @@ def _json(content: dict[str, Any]) -> bytes:
 
 
 def _parquet(frame: pl.DataFrame) -> bytes:
-    from io import BytesIO
-
     buffer = BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()

@@ -1,0 +1,74 @@
+"""Decisions for a table of users: what each gets, with what probability, and what that is expected to cost and earn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from redenvelope.chance import draw, fraction, user_keys
+from redenvelope.errors import ModelError, UsageError
+from redenvelope.log.findings import Finding
+from redenvelope.policies.policy import normalised
+
+if TYPE_CHECKING:
+    from redenvelope.plan.plan import Plan
+
+__all__ = ["ACTION_STREAM", "decide_frame"]
+
+ACTION_STREAM = "action"
+"""Name of the stream that actions are drawn with."""
+
+
+def decide_frame(plan: Plan, users: pl.DataFrame, seed: int) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+    """One decision a row (`user`, `step` and the features), and what was odd about the table."""
+    _check(plan, users)
+    policy = plan.policy
+    states, findings = policy.encoder.encode_frame(users)
+    step = users["step"].cast(pl.Int64).to_numpy()
+    keys, rows = user_keys(users["user"]), np.arange(len(users))
+    followed = policy.pricing.drawn(keys, seed)
+    values = policy.valuer.values(states, policy.steps_left(step), policy.pricing.table)
+    probabilities = normalised(values.probabilities[rows, followed])
+    action = draw(probabilities, fraction(keys, ACTION_STREAM, seed, step))
+    outcomes = policy.valuer.outcomes(states)
+    labels = pl.Series("action", plan.catalogue.labels).gather(action)
+    decisions = pl.DataFrame(
+        {
+            "user": users["user"],
+            "step": users["step"],
+            "action": _whole(labels.cast(pl.Float64)) if plan.catalogue.numeric else labels,
+            "propensity": probabilities[rows, action],
+            "expected_reward": outcomes[0, rows, action],
+            "expected_cost": outcomes[1, rows, action],
+        }
+    )
+    return decisions, findings
+
+
+def _check(plan: Plan, users: pl.DataFrame) -> None:
+    for name in ("user", "step"):
+        if name not in users.columns:
+            raise UsageError(f"the table of users has no column {name!r}; rename yours, or add it")
+    if users["user"].null_count():
+        row = int(users["user"].is_null().arg_true()[0]) + 1
+        raise ModelError(f"row {row}: no user; a decision needs somebody to be for")
+    twice = users.select(pl.struct("user", "step").is_duplicated()).to_series()
+    if twice.any():
+        row = int(twice.arg_true()[0]) + 1
+        raise ModelError(
+            f"row {row}: {int(twice.sum())} row(s) share a user and step with another row; keep one row for each, "
+            "or the user would be decided for twice"
+        )
+    features = plan.policy.encoder.features
+    if features and not set(features) & set(users.columns):
+        raise ModelError(
+            f"the table has none of the {len(features)} features the plan was made with ({features[0]}, …); "
+            "join them to the users"
+        )
+
+
+def _whole(labels: pl.Series) -> pl.Series:
+    """Numeric labels as integers where they all are."""
+    return labels.cast(pl.Int64) if (labels == labels.floor()).all() else labels

@@ -1,0 +1,168 @@
+"""How a plan came about, as typed records: what the report shows, and what an evaluation needs to know again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from redenvelope.audit.audit import Audit
+from redenvelope.log.columns import ColumnMap
+from redenvelope.models.fidelity import Fidelity
+
+__all__ = [
+    "ActionShares",
+    "ComparedPolicy",
+    "FeatureShares",
+    "FitRecord",
+    "FoldSize",
+    "PlannerRecord",
+    "PricePoint",
+    "SearchRecord",
+    "Shares",
+    "Source",
+    "StepShares",
+]
+
+
+@dataclass(frozen=True)
+class FoldSize:
+    """How large a fold is."""
+
+    users: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """The log that a plan was made from."""
+
+    log: str
+    date: str
+    columns: dict[str, str] = field(default_factory=dict)
+    """Role -> the log's own name, where that differs."""
+    ignored: tuple[str, ...] = ()
+
+    def column_map(self) -> ColumnMap:
+        """The names that the log's columns had."""
+        return ColumnMap(self.columns, frozenset(self.ignored))
+
+
+@dataclass(frozen=True)
+class PricePoint:
+    """What the plan at one price was estimated to cost and earn a user."""
+
+    dual: float
+    cost: float
+    reward: float
+
+
+@dataclass(frozen=True)
+class SearchRecord:
+    """How the price was found."""
+
+    status: str
+    message: str
+    target: float
+    """The cost that the plan aims at, a user."""
+    made_monotone_by: float
+    """The most that an estimated cost was moved so that costs fall with the price."""
+    users: int
+    points: tuple[PricePoint, ...]
+    """The prices around the budget, with the uncertainty added that the search saw."""
+
+
+@dataclass(frozen=True)
+class PlannerRecord:
+    """What the planner does other than it was told."""
+
+    notes: tuple[str, ...]
+    depth: int
+
+
+@dataclass(frozen=True)
+class ComparedPolicy:
+    """A policy's cost and reward a user, and what it differs by from the logged behaviour on the same users."""
+
+    policy: str
+    cost: float
+    cost_error: float
+    reward: float
+    reward_error: float
+    cost_difference: float
+    cost_difference_lower: float
+    cost_difference_upper: float
+    reward_difference: float
+    reward_difference_lower: float
+    reward_difference_upper: float
+
+
+@dataclass(frozen=True)
+class StepShares:
+    """What users get at one step."""
+
+    step: int
+    rows: int
+    probabilities: tuple[float, ...]
+    """Mean probability of each action under the plan, [actions]."""
+    logged: tuple[float, ...]
+    """Share of each action as logged, [actions]."""
+    cost: float
+    """Expected cost of the step over all users, not over those still there: the steps add up to a user's total."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What the users of one bin of a feature get."""
+
+    label: str
+    rows: int
+    probabilities: tuple[float, ...]
+    """[actions]"""
+    cost: float
+    """Expected cost of a decision."""
+
+
+@dataclass(frozen=True)
+class FeatureShares:
+    """What users get, by one feature."""
+
+    feature: str
+    strength: float
+    """Share of the differences in what users get that the feature explains."""
+    bins: tuple[Shares, ...]
+
+
+@dataclass(frozen=True)
+class ActionShares:
+    """Who gets what."""
+
+    users: int
+    rows: int
+    actions: tuple[str, ...]
+    by_step: tuple[StepShares, ...]
+    by_feature: tuple[FeatureShares, ...]
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """All that is remembered of a fit."""
+
+    audit: Audit
+    folds: dict[str, FoldSize]
+    """By name: train, search, certify."""
+    seed: int
+    parts: tuple[float, ...]
+    """Shares of the users in each fold."""
+    confidence: float
+    safety: bool
+    """Whether the plan aims below the budget by what the uncertainty asks for."""
+    fidelity: Fidelity
+    planner: PlannerRecord
+    search: SearchRecord
+    comparison: tuple[ComparedPolicy, ...]
+    shares: ActionShares
+    model: dict[str, Any]
+    """How the model was trained, for the reader; nothing looks into it."""
+    settings: dict[str, Any]
+    """Everything that was asked for, for the reader; nothing looks into it."""
+    source: Source | None = None

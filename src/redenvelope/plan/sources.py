@@ -1,0 +1,96 @@
+"""What was learned and decides: a model to plan with, or values learned without one, each stored by its kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import PlanError
+from redenvelope.models.neural import NeuralModel
+from redenvelope.plan.specification import PolicySpecification
+from redenvelope.planning.learned_stored import learned_from_state, learned_state
+from redenvelope.planning.learned_values import LearnedValues
+from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.values import Valuer
+
+__all__ = ["SOURCES", "LearnedSource", "ModelSource", "Source", "Weights", "source_from_state"]
+
+Weights = dict[str, NDArray[np.float32]]
+"""Arrays by name."""
+
+
+class Source(Protocol):
+    """Something learned that says what actions are worth."""
+
+    kind: ClassVar[str]
+
+    def valuer(self, wanted: PolicySpecification) -> Valuer:
+        """What says how much every action is worth, as the specification wants it."""
+        ...
+
+    def state(self) -> tuple[dict[str, Any], Weights]:
+        """Plain data for JSON, and the weights."""
+        ...
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], weights: Weights) -> Source:
+        """What `state` wrote."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSource:
+    """A model, planned with by trees."""
+
+    kind: ClassVar[str] = "model"
+    model: NeuralModel
+
+    def valuer(self, wanted: PolicySpecification) -> TreePlanner:
+        """See Source."""
+        return TreePlanner(self.model, wanted.horizon, wanted.temperature, wanted.steps)
+
+    def state(self) -> tuple[dict[str, Any], Weights]:
+        """See Source."""
+        return self.model.state()
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], weights: Weights) -> ModelSource:
+        """See Source."""
+        return cls(NeuralModel.from_state(config, weights))
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedSource:
+    """Values learned for all prices."""
+
+    kind: ClassVar[str] = "learned"
+    values: LearnedValues
+
+    def valuer(self, wanted: PolicySpecification) -> LearnedValues:
+        """See Source."""
+        return self.values
+
+    def state(self) -> tuple[dict[str, Any], Weights]:
+        """See Source."""
+        return learned_state(self.values)
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], weights: Weights) -> LearnedSource:
+        """See Source."""
+        return cls(learned_from_state(config, weights))
+
+
+SOURCES: dict[str, type[ModelSource] | type[LearnedSource]] = {
+    source.kind: source for source in (ModelSource, LearnedSource)
+}
+"""The kinds of sources that a plan folder can hold."""
+
+
+def source_from_state(kind: str, config: dict[str, Any], weights: Weights) -> Source:
+    """The source of a kind."""
+    if kind not in SOURCES:
+        raise PlanError(f"it decides by {kind!r}, which this version does not know; upgrade redenvelope")
+    return SOURCES[kind].from_state(config, weights)

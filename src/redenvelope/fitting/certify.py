@@ -3,92 +3,57 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from redenvelope.evaluation.diagnostics import Weight
-from redenvelope.evaluation.estimate import Estimator, Evaluation, evaluate, marginalised_by
-from redenvelope.evaluation.evidence import Evidence, merge_evidence
-from redenvelope.evaluation.marginalised import by_features
-from redenvelope.evaluation.passes import Decide, evidence_of
-from redenvelope.fitting.baseline import decider
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.fitting.check import Check
 from redenvelope.log.log import Log
 from redenvelope.plan.certificate import Certificate, Figure
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
 
-__all__ = ["certify", "checking_estimator", "evidence_in_batches", "fold_sha256", "logged_means"]
+__all__ = ["certify", "fold_sha256"]
 
 FloatArray = NDArray[np.float64]
 
-_USERS_PER_BATCH = 2_048
-
-
-def _missed(reward: Figure, target: float | None, confidence: float) -> list[tuple[Weight, str]]:
-    if target is None or reward.lower >= target:
-        return []
-    text = (
-        f"the lower bound of the reward, {reward.lower:.4g} a user at {confidence:.0%} confidence, is below the target "
-        f"of {target:.4g}; ask for less, leave the safety margin on, or bring more users"
-    )
-    return [(Weight.REFUSAL, text)]
-
-
-def checking_estimator(policy: DeployedPolicy, log: Log, seed: int) -> Estimator:
-    """Doubly robust with marginalised ratios on states: over several steps its error adds up, where that of
-    products of ratios multiplies."""
-    # Codes of static categories are no numbers, and no policy changes who is in them.
-    states = policy.encoder.encode(log)[:, len(policy.encoder.layout.static_categories) :]
-    return marginalised_by(by_features(states), seed=seed)
-
-
-def evidence_in_batches(log: Log, decide: Decide) -> Evidence:
-    """The evidence of a log, planned for a few thousand users at a time: trees and tables of all actions are large,
-    what is kept of them is not."""
-    return merge_evidence([evidence_of(batch, decide, log) for batch in log.batches(_USERS_PER_BATCH)])
-
 
 def certify(
-    policy: DeployedPolicy,
-    log: Log,
-    budget: float,
-    confidence: float,
-    seed: int,
-    target_reward: float | None = None,
+    check: Check, name: str, budget: float, confidence: float, target_reward: float | None = None
 ) -> Certificate:
-    """Check a policy on a fold that neither the models nor the price saw.
+    """The certificate of one of the policies of a check, on a fold that neither the models nor the price saw.
 
     With a target, what is certified is that the reward reaches it, and the budget is what the plan then needs: the
     upper bound of its cost.
     """
-    evaluation = evaluate(evidence_in_batches(log, decider(policy, log)), checking_estimator(policy, log, seed))
-    shares = np.asarray(policy.specification.shares)
-    # A mixture is drawn once per user, so each user adds the mixture of what the components add.
-    influence = evaluation.terms.influence() @ shares
-    figures = {
-        target: _figure(influence[place], confidence, evaluation.estimator.name)
-        for place, target in enumerate(evaluation.targets)
-    }
+    policy, log, evaluation = check.policies[name], check.log, check.evaluation
+    estimator = evaluation.estimator.name
+    reward, cost = (_figure(users, confidence, estimator) for users in check.added(name))
     if target_reward is not None:
-        budget = figures["cost"].upper
-    reasons = [*_doubts(evaluation, policy), *_over(figures["cost"], budget, confidence, len(log.users))]
-    reasons += _missed(figures["reward"], target_reward, confidence)
-    logged = logged_means(log)
-    reasons += _no_gain(figures, logged)
-    refused = any(weight is Weight.REFUSAL for weight, _ in reasons)
+        budget = cost.upper
+    logged = {"cost": float(log.cost.sum() / len(log.users)), "reward": float(log.reward.sum() / len(log.users))}
+    reasons = [
+        *_doubts(evaluation, policy, check.prices_of(name)),
+        *_over(cost, budget, confidence, len(log.users)),
+        *_missed(reward, target_reward, confidence),
+        *_no_gain(reward, cost, logged),
+    ]
+    refused = any(reason.weight is Weight.REFUSAL for reason in reasons)
     return Certificate(
         status="refused" if refused else "certified",
-        reasons=tuple(text for _, text in sorted(reasons, key=lambda item: item[0] is not Weight.REFUSAL)),
+        reasons=tuple(sorted(reasons, key=lambda reason: reason.weight is not Weight.REFUSAL)),
         budget=budget,
-        dual=float(policy.specification.duals[-1]),
+        dual=float(policy.pricing.prices[-1][0]),
         method=policy.specification.method,
         confidence=confidence,
-        cost=figures["cost"],
-        reward=figures["reward"],
+        cost=cost,
+        reward=reward,
         logged=logged,
-        diagnostics=_diagnostics(evaluation),
+        diagnostics=_diagnostics(evaluation, check.prices_of(name)),
         users=len(log.users),
         policy_sha256=policy_sha256(policy),
         fold_sha256=fold_sha256(log),
@@ -113,60 +78,66 @@ def _figure(influence: FloatArray, confidence: float, estimator: str) -> Figure:
     return Figure(mean, mean - reach, mean + reach, error, estimator)
 
 
-def logged_means(log: Log) -> dict[str, float]:
-    """Cost and reward a user, as logged."""
-    return {"cost": float(log.cost.sum() / len(log.users)), "reward": float(log.reward.sum() / len(log.users))}
-
-
-def _doubts(evaluation: Evaluation, policy: DeployedPolicy) -> list[tuple[Weight, str]]:
-    """What speaks against the estimate of any component that users follow, each once."""
-    wanted = policy.specification
-    found: dict[str, tuple[Weight, str]] = {}
-    for dual in np.flatnonzero(np.asarray(wanted.shares) > 0):
-        for reason in evaluation.reasons("cost", int(dual)):
+def _doubts(evaluation: Evaluation, policy: DeployedPolicy, places: range) -> list[Reason]:
+    """What speaks against the estimate at any price that users follow, each rule once."""
+    wanted, found = policy.specification, dict[str, Reason]()
+    for place, share in zip(places, policy.pricing.shares, strict=True):
+        for reason in evaluation.reasons("cost", place) if share > 0 else ():
             message = reason.message
             if reason.rule == "thin_overlap":
                 message += f"; now: --temperature {wanted.temperature:.3g} --horizon {wanted.horizon}"
-            found.setdefault(reason.rule, (reason.weight, message))
+            found.setdefault(reason.rule, Reason(reason.rule, reason.weight, message))
     return list(found.values())
 
 
-def _over(cost: Figure, budget: float, confidence: float, users: int) -> list[tuple[Weight, str]]:
+def _over(cost: Figure, budget: float, confidence: float, users: int) -> Iterator[Reason]:
     if cost.upper <= budget:
-        return []
+        return
     needed = (cost.upper - cost.estimate) / max(budget - cost.estimate, 1e-12)
     help_text = (
         f"about {int(np.ceil(users * needed**2)):,} users in the certify fold would do, or a lower target"
         if cost.estimate < budget
         else "aim lower: leave the safety margin on, or ask for a smaller budget"
     )
-    text = (
+    yield Reason(
+        "over_budget",
+        Weight.REFUSAL,
         f"the upper bound of the cost, {cost.upper:.4g} a user at {confidence:.0%} confidence, "
-        f"is above the budget of {budget:.4g}; {help_text}"
+        f"is above the budget of {budget:.4g}; {help_text}",
     )
-    return [(Weight.REFUSAL, text)]
 
 
-def _no_gain(figures: dict[str, Figure], logged: dict[str, float]) -> list[tuple[Weight, str]]:
+def _missed(reward: Figure, target: float | None, confidence: float) -> Iterator[Reason]:
+    if target is None or reward.lower >= target:
+        return
+    yield Reason(
+        "target_missed",
+        Weight.REFUSAL,
+        f"the lower bound of the reward, {reward.lower:.4g} a user at {confidence:.0%} confidence, is below the target "
+        f"of {target:.4g}; ask for less, leave the safety margin on, or bring more users",
+    )
+
+
+def _no_gain(reward: Figure, cost: Figure, logged: dict[str, float]) -> Iterator[Reason]:
     """A plan within its budget may still earn less than what was done before: nobody should have to find that out."""
-    reward, cost = figures["reward"], figures["cost"]
     if reward.estimate >= logged["reward"]:
-        return []
+        return
     sure = "earns less than" if reward.upper < logged["reward"] else "may earn less than"
-    text = (
+    yield Reason(
+        "no_gain",
+        Weight.WARNING,
         f"the plan {sure} what was logged on the same users: {reward.estimate:.4g} against {logged['reward']:.4g} a "
-        f"user, for a cost of {cost.estimate:.4g} against {logged['cost']:.4g}"
+        f"user, for a cost of {cost.estimate:.4g} against {logged['cost']:.4g}",
     )
-    return [(Weight.WARNING, text)]
 
 
-def _diagnostics(evaluation: Evaluation) -> dict[str, Any]:
-    weights = evaluation.diagnostics
+def _diagnostics(evaluation: Evaluation, places: range) -> dict[str, Any]:
+    weights, own = evaluation.diagnostics, list(places)
     return {
-        "effective_users_by_step": [float(value) for value in weights.effective_users.min(axis=1)],
-        "largest_weight_share": float(weights.largest_share.max()),
-        "probability_of_unlogged_actions": float(weights.unlogged.max()),
-        "share_clipped": float(weights.clipped.max()),
-        "mean_weight_by_step": [float(value) for value in weights.mean_weight.mean(axis=1)],
+        "effective_users_by_step": [float(value) for value in weights.effective_users[:, own].min(axis=1)],
+        "largest_weight_share": float(weights.largest_share[own].max()),
+        "probability_of_unlogged_actions": float(weights.unlogged[own].max()),
+        "share_clipped": float(weights.clipped[own].max()),
+        "mean_weight_by_step": [float(value) for value in weights.mean_weight[:, own].mean(axis=1)],
         "propensities_estimated": bool(weights.estimated),
     }

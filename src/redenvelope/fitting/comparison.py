@@ -3,58 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.fitting.baseline import decider
-from redenvelope.fitting.certify import checking_estimator, evidence_in_batches
 from redenvelope.log.log import Log
-from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.record import ComparedPolicy
 
-__all__ = ["ComparedPolicy", "added_by_user", "compare", "logged_by_user"]
+__all__ = ["compare", "logged_by_user"]
 
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ComparedPolicy:
-    """A policy's cost and reward a user, and what it differs by from the logged behaviour on the same users."""
-
-    policy: str
-    cost: float
-    cost_error: float
-    reward: float
-    reward_error: float
-    cost_difference: float
-    cost_difference_lower: float
-    cost_difference_upper: float
-    reward_difference: float
-    reward_difference_lower: float
-    reward_difference_upper: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-
 def logged_by_user(log: Log) -> FloatArray:
-    """What each user earned and cost as logged, [2, users]: reward, then cost."""
-    return np.stack([log.sums_by_user(log.reward), log.sums_by_user(log.cost)])
-
-
-def added_by_user(policy: DeployedPolicy, log: Log, seed: int) -> FloatArray:
-    """What each user adds to the estimates of a policy, [2, users]: reward, then cost."""
-    evaluation = evaluate(evidence_in_batches(log, decider(policy, log)), checking_estimator(policy, log, seed))
-    return np.asarray(evaluation.terms.influence() @ np.asarray(policy.specification.shares))
+    """What each user earned and cost as logged, [outcomes, users]."""
+    return np.stack([log.sums_by_user(outcome) for outcome in log.outcomes])
 
 
 def compare(added: Mapping[str, FloatArray], confidence: float) -> tuple[ComparedPolicy, ...]:
-    """Compare policies by what each user adds, [2, users]; the first is what the others are compared with."""
+    """Compare policies by what each user adds, [outcomes, users]; the first is what the others are compared with."""
     reference = next(iter(added.values()))
     reach = float(ndtri((1 + confidence) / 2))
     return tuple(_compared(name, users, users - reference, reach) for name, users in added.items())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from redenvelope.errors import ModelError
+from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.scouting import horizon_for, temperature_for
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.learning.soft_q import SoftQ
@@ -14,12 +14,13 @@ from redenvelope.log.log import Log
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
-from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
+from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.sources import LearnedSource, ModelSource
+from redenvelope.plan.specification import PolicySpecification
+from redenvelope.policies.pricing import Pricing
+from redenvelope.progress import Stages
 
-__all__ = ["Lessons", "Progress", "learn_model", "one_step_policy", "unpriced_policy"]
-
-Progress = Callable[[str, str], None]
-"""Told (stage, key figure in words) when a stage begins (an empty figure) and when it is done."""
+__all__ = ["Lessons", "learn_model", "one_step_policy", "unpriced_policy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,45 +33,45 @@ class Lessons:
     fidelity: Fidelity
 
 
-def learn_model(train: Log, search: Log, settings: FitSettings, tell: Progress) -> Lessons:
+def learn_model(train: Log, search: Log, settings: FitSettings, stages: Stages) -> Lessons:
     """Learn the environment model from one fold and measure it on another."""
-    tell("model", "")
+    stages.begin("model")
     encoder = Encoder.fit(train)
     training = Examples.from_log(train, encoder)
     neural = fit_neural(
-        training, settings.neural, settings.seed, lambda done, most: tell("model", f"epoch {done} of {most}")
+        training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
     structures = f"reward {neural.reward_structure.structure}, cost {neural.cost_structure.structure}"
-    tell("model", f"{neural.epochs} epochs; {structures}")
-    tell("fidelity", "")
+    stages.finish("model", f"{neural.epochs} epochs; {structures}")
+    stages.begin("fidelity")
     fidelity = measure_fidelity(neural.model, Examples.from_log(search, encoder))
-    tell("fidelity", "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}")
+    stages.finish("fidelity", "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}")
     return Lessons(encoder, training, neural, fidelity)
 
 
-def unpriced_policy(search: Log, lessons: Lessons, settings: FitSettings, tell: Progress) -> DeployedPolicy:
+def unpriced_policy(scouts: EncodedLog, lessons: Lessons, settings: FitSettings, stages: Stages) -> DeployedPolicy:
     """The policy before its price is known."""
-    tell("policy", "")
+    stages.begin("policy")
     method, steps = settings.method, lessons.training.campaign_steps
     if method == "auto":
         method = "bandit" if steps == 1 else "planned" if lessons.fidelity.trusted else "learned"
     if method == "learned":
         try:
-            return _learned_policy(search, lessons, settings, tell)
+            return _learned_policy(scouts, lessons, settings, stages)
         except ModelError as error:
             if settings.method == "learned":
                 raise
             # One step at a time, an untrusted model's errors do not add up: the last resort.
-            tell("policy", f"values could not be learned ({error})")
+            stages.finish("policy", f"values could not be learned ({error})")
             method = "bandit"
-    actions = len(search.catalogue)
-    horizon = 1 if method == "bandit" else min(settings.horizon or horizon_for(actions, steps), steps)
+    actions, wanted = len(scouts.log.catalogue), settings.search
+    horizon = 1 if method == "bandit" else min(settings.horizon or horizon_for(actions, steps, wanted.largest_tree), steps)
     policy = _on_the_model(lessons, method, horizon)
     temperature = settings.temperature
     if temperature is None:
-        temperature = temperature_for(policy, search)
+        temperature = temperature_for(policy, scouts, wanted)
     clipped = f" (the campaign has no more than {steps})" if (settings.horizon or 0) > steps else ""
-    tell("policy", f"{method}, {_ahead(horizon)}{clipped}, temperature {temperature:.3g}")
+    stages.finish("policy", f"{method}, {_ahead(horizon)}{clipped}, temperature {temperature:.3g}")
     return replace(policy, specification=replace(policy.specification, temperature=temperature))
 
 
@@ -81,29 +82,30 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 
 
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
-    specification = PolicySpecification(method, horizon, 0.0, lessons.training.campaign_steps, (0.0,), (1.0,))
-    return DeployedPolicy(specification, lessons.neural.model, lessons.encoder)
+    specification = PolicySpecification(method, horizon, 0.0, lessons.training.campaign_steps)
+    return DeployedPolicy(specification, ModelSource(lessons.neural.model), lessons.encoder, Pricing.at(0.0))
 
 
-def _learned_policy(search: Log, lessons: Lessons, settings: FitSettings, tell: Progress) -> DeployedPolicy:
+def _learned_policy(scouts: EncodedLog, lessons: Lessons, settings: FitSettings, stages: Stages) -> DeployedPolicy:
     """Values for all prices, learned twice: without entropy to find the temperature, then with it."""
 
     def fits(done: int, most: int) -> None:
-        tell("policy", f"learning without a model: {done} of {most} steps")
+        stages.going_on("policy", done, most, "learning without a model: step")
 
     steps = lessons.training.campaign_steps
     learner = SoftQ.prepare(lessons.training, settings.learning, settings.seed, progress=fits)
 
     def at(temperature: float) -> DeployedPolicy:
-        specification = PolicySpecification("learned", steps, temperature, steps, (0.0,), (1.0,))
-        return DeployedPolicy(specification, learner.learn_all(temperature, progress=fits), lessons.encoder)
+        source = LearnedSource(learner.learn_all(temperature, progress=fits))
+        specification = PolicySpecification("learned", steps, temperature, steps)
+        return DeployedPolicy(specification, source, lessons.encoder, Pricing.at(0.0))
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)
     if temperature is None:
-        temperature = temperature_for(policy, search)
+        temperature = temperature_for(policy, scouts, settings.search)
         policy = at(temperature) if temperature > 0 else policy
-    tell("policy", f"learned without a model, {_ahead(steps)}, temperature {temperature:.3g}")
+    stages.finish("policy", f"learned without a model, {_ahead(steps)}, temperature {temperature:.3g}")
     return policy
 
 

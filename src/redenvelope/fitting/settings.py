@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from redenvelope.dual.ascent import DualAscent
-from redenvelope.dual.bisection import Bisection
-from redenvelope.dual.newton import Newton
-from redenvelope.dual.secant import Secant
-from redenvelope.dual.solve import DualSolver
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.estimators import Estimator
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.models.fit import NeuralSettings
+from redenvelope.plan.plain import to_plain
 
-__all__ = ["SOLVERS", "FitSettings", "Method"]
+__all__ = ["FitSettings", "Method", "SearchSettings"]
 
 Method = Literal["auto", "planned", "learned", "bandit"]
 
-SOLVERS: dict[str, DualSolver] = {
-    "newton": Newton(),
-    "bisection": Bisection(),
-    "secant": Secant(),
-    "ascent": DualAscent(),
-}
-"""The dual searches by name."""
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How the price is looked for. The numbers trade time for precision; the defaults are enough for a few percent."""
+
+    users: int = 10_000
+    """Users of the search fold on whom the curve is estimated, at most."""
+    prices: int = 64
+    """Prices that a curve is estimated at: the planner's time grows with blocks of this many."""
+    scouts: int = 500
+    """Users whose first steps tell where the prices of interest lie, and how warm to plan."""
+    scout_prices: int = 8
+    walkers: int = 1_000
+    """Users whose walk through the model tells what comes after trees that end before the campaign."""
+    largest_tree: int = 128
+    """Nodes at the deepest level of a user's tree: a horizon with more is worth little and slows every decision."""
+    largest_jump: float = 0.02
+    """Neighbouring costs around the budget may differ by this share of it; if they differ by more, further prices are
+    estimated in between, and a jump that stays is mixed."""
+    refinements: int = 2
+    """How often further prices are estimated."""
+    passing_chance: float = 0.9
+    """How likely the certificate should pass, where the plan aims below the budget."""
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            if not getattr(self, entry.name) >= 0:
+                raise UsageError(f"search: {entry.name} must not be negative, and is {getattr(self, entry.name)}")
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,6 @@ class FitSettings:
     """Steps to plan ahead; None takes as many as a tree of moderate size allows."""
     temperature: float | None = None
     """Weight of entropy; None takes what costs little reward and keeps the plan checkable."""
-    solver: str = "newton"
     safety: bool = True
     """Aim below the budget, by as much as the uncertainty on the search fold asks for."""
     confidence: float = 0.95
@@ -46,14 +63,17 @@ class FitSettings:
     seed: int = 0
     parts: tuple[float, float, float] = (0.7, 0.15, 0.15)
     """Shares of users who train the models, find the price, and certify."""
+    shown_users: int = 5_000
+    """Users on whom it is shown who gets what: shares are then known to a percent or so, which a picture needs."""
+    estimator: Estimator | None = None
+    """What estimates costs and rewards off-policy; None is doubly robust with marginalised ratios."""
+    search: SearchSettings = field(default_factory=SearchSettings)
     neural: NeuralSettings = field(default_factory=NeuralSettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise UsageError(f"method must be auto, planned, learned or bandit, not {self.method!r}")
-        if self.solver not in SOLVERS:
-            raise UsageError(f"there is no solver {self.solver!r}; choose among {', '.join(SOLVERS)}")
         if self.horizon is not None and self.horizon < 1:
             raise UsageError(f"the horizon must be at least 1 step, not {self.horizon}")
         if self.temperature is not None and not 0 <= self.temperature < float("inf"):
@@ -62,5 +82,7 @@ class FitSettings:
             raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
+        """Plain data for JSON; an estimator by its name."""
+        named = {"estimator": None if self.estimator is None else self.estimator.name}
+        plain = {entry.name: to_plain(getattr(self, entry.name)) for entry in fields(self) if entry.name not in named}
+        return plain | named

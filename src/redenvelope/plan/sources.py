@@ -8,16 +8,21 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.dual.price import PriceFunction
 from redenvelope.errors import PlanError
 from redenvelope.models.neural import NeuralModel
 from redenvelope.plan.specification import PolicySpecification
+from redenvelope.planning.learned_price import LearnedPrice
 from redenvelope.planning.learned_stored import learned_from_state, learned_state
 from redenvelope.planning.learned_values import LearnedValues
+from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.values import Valuer
 
 __all__ = ["SOURCES", "LearnedSource", "ModelSource", "Source", "Weights", "source_from_state"]
 
+States = NDArray[np.float32]
+StepsLeft = NDArray[np.int64]
 Weights = dict[str, NDArray[np.float32]]
 """Arrays by name."""
 
@@ -29,6 +34,14 @@ class Source(Protocol):
 
     def valuer(self, wanted: PolicySpecification) -> Valuer:
         """What says how much every action is worth, as the specification wants it."""
+        ...
+
+    def planner(self, wanted: PolicySpecification) -> TreePlanner | None:
+        """The planner behind it, whose trees may end before the campaign does; None where nothing is planned."""
+        ...
+
+    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
+        """What it believes of the whole campaign from first states [users, width] on."""
         ...
 
     def state(self) -> tuple[dict[str, Any], Weights]:
@@ -52,6 +65,14 @@ class ModelSource:
         """See Source."""
         return TreePlanner(self.model, wanted.horizon, wanted.temperature, wanted.steps)
 
+    def planner(self, wanted: PolicySpecification) -> TreePlanner:
+        """See Source."""
+        return self.valuer(wanted)
+
+    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
+        """See Source: the policy is followed through the model to the end of the campaign."""
+        return ModelPrice(self.valuer(wanted), states, steps_left)
+
     def state(self) -> tuple[dict[str, Any], Weights]:
         """See Source."""
         return self.model.state()
@@ -72,6 +93,14 @@ class LearnedSource:
     def valuer(self, wanted: PolicySpecification) -> LearnedValues:
         """See Source."""
         return self.values
+
+    def planner(self, wanted: PolicySpecification) -> None:
+        """See Source."""
+        return None
+
+    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
+        """See Source."""
+        return LearnedPrice(self.values, states, steps_left)
 
     def state(self) -> tuple[dict[str, Any], Weights]:
         """See Source."""

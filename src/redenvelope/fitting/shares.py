@@ -1,35 +1,23 @@
-"""Who gets what: the plan's action probabilities by step and by the features they differ most over. Plain data."""
+"""Who gets what: the plan's action probabilities by step and by the features they differ most over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.chance import user_fraction
-from redenvelope.log.log import FeatureTable, Log
-from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.fitting.check import DecidedRows
+from redenvelope.log.log import FeatureTable
+from redenvelope.plan.record import ActionShares, FeatureShares, Shares, StepShares
 
-__all__ = ["Allocation", "allocation_summary", "mean_allocation", "summarise"]
+__all__ = ["action_shares"]
 
 FloatArray = NDArray[np.float64]
 
-_USERS, _USERS_PER_BATCH = 5_000, 2_048  # shares of 5,000 users are known to a percent or so, which a picture needs
 _BINS, _LABELS, _FEATURES = 5, 8, 4
-
-
-@dataclass(frozen=True, eq=False)
-class Allocation:
-    """What a policy would do at every row of a log."""
-
-    probabilities: FloatArray
-    """[rows, actions]."""
-    costs: FloatArray
-    """Expected cost of the row's decision, [rows]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,74 +30,45 @@ class _Bins:
     """[rows], index into the labels."""
 
 
-def allocation_summary(policy: DeployedPolicy, log: Log) -> dict[str, Any]:
-    """What a policy gives to the users of a log, in the states they were logged in; large logs are sampled."""
-    if len(log.users) > _USERS:
-        log = log.select(user_fraction(log.users, "summary", 0) < _USERS / len(log.users))
-    return summarise(mean_allocation(policy, log), log)
-
-
-def mean_allocation(policy: DeployedPolicy, log: Log) -> Allocation:
-    """A policy's decisions at every row, its prices mixed by their shares."""
-    shares = np.asarray(policy.specification.shares)
-    probabilities, costs = [], []
-    for batch in log.batches(_USERS_PER_BATCH):
-        planned = policy.values(batch, policy.specification.duals).probabilities
-        mixed = np.einsum("rda,d->ra", planned.astype(np.float64), shares)
-        probabilities.append(mixed)
-        costs.append((mixed * policy.valuer.outcomes(policy.encoder.encode(batch))[1]).sum(axis=1))
-    return Allocation(np.concatenate(probabilities), np.concatenate(costs))
-
-
-def summarise(allocation: Allocation, log: Log) -> dict[str, Any]:
-    """The summary of an allocation of the log's rows."""
-    bins = [(_strength(allocation.probabilities, part), part) for part in _all_bins(log.features)]
+def action_shares(decided: DecidedRows) -> ActionShares:
+    """What a policy gives to the users of a log, in the states they were logged in."""
+    log = decided.log
+    bins = [(_strength(decided.probabilities, part), part) for part in _all_bins(log.features)]
     strongest = sorted((pair for pair in bins if pair[0] > 0), key=lambda pair: -pair[0])[:_FEATURES]
-    return {
-        "users": len(log.users),
-        "rows": len(log),
-        "actions": list(log.catalogue.labels),
-        "by_step": _by_step(allocation, log),
-        "by_feature": [
-            {"feature": part.feature, "strength": strength, "bins": _by_bin(allocation, part)}
-            for strength, part in strongest
-        ],
-    }
+    return ActionShares(
+        users=len(log.users),
+        rows=len(log),
+        actions=log.catalogue.labels,
+        by_step=_by_step(decided),
+        by_feature=tuple(FeatureShares(part.feature, strength, _by_bin(decided, part)) for strength, part in strongest),
+    )
 
 
-def _by_step(allocation: Allocation, log: Log) -> list[dict[str, Any]]:
-    """Of each step: probabilities [actions], those logged [actions], and cost a user, which adds up over the steps."""
-    steps = []
+def _by_step(decided: DecidedRows) -> tuple[StepShares, ...]:
+    log, steps = decided.log, []
     for step in np.unique(log.step):
         rows = log.step == step
         logged = np.bincount(log.action[rows], minlength=len(log.catalogue)) / np.count_nonzero(rows)
         steps.append(
-            {
-                "step": int(step),
-                "rows": int(np.count_nonzero(rows)),
-                "probabilities": allocation.probabilities[rows].mean(axis=0).tolist(),
-                "logged": logged.tolist(),
-                # Over all users, not over those still there: so the steps add up to a user's total.
-                "cost": float(allocation.costs[rows].sum() / len(log.users)),
-            }
+            StepShares(
+                step=int(step),
+                rows=int(np.count_nonzero(rows)),
+                probabilities=tuple(decided.probabilities[rows].mean(axis=0).tolist()),
+                logged=tuple(logged.tolist()),
+                cost=float(decided.costs[rows].sum() / len(log.users)),
+            )
         )
-    return steps
+    return tuple(steps)
 
 
-def _by_bin(allocation: Allocation, bins: _Bins) -> list[dict[str, Any]]:
+def _by_bin(decided: DecidedRows, bins: _Bins) -> tuple[Shares, ...]:
     parts = []
     for number, label in enumerate(bins.labels):
         rows = bins.of_row == number
         if rows.any():
-            parts.append(
-                {
-                    "label": label,
-                    "rows": int(np.count_nonzero(rows)),
-                    "probabilities": allocation.probabilities[rows].mean(axis=0).tolist(),
-                    "cost": float(allocation.costs[rows].mean()),
-                }
-            )
-    return parts
+            shares = tuple(decided.probabilities[rows].mean(axis=0).tolist())
+            parts.append(Shares(label, int(np.count_nonzero(rows)), shares, float(decided.costs[rows].mean())))
+    return tuple(parts)
 
 
 def _strength(probabilities: FloatArray, bins: _Bins) -> float:

@@ -12,7 +12,7 @@ from redenvelope.chance import fraction
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
 
-__all__ = ["EncodedLog", "encode", "some_users"]
+__all__ = ["EncodedLog", "encode"]
 
 _USERS_PER_BATCH = 2_048  # trees and tables of all actions are large; of so many users they fit in memory
 
@@ -39,6 +39,20 @@ class EncodedLog:
         first = self.log.starts[:-1]
         return self.states[first], self.steps_left[first]
 
+    def select(self, chosen: NDArray[np.bool_]) -> EncodedLog:
+        """Some users: chosen [users]."""
+        rows = np.repeat(chosen, self.log.lengths)
+        return EncodedLog(self.log.select(chosen), self.states[rows], self.steps_left[rows], self.codes)
+
+    def some_users(self, users: int, stream: str, seed: int) -> EncodedLog:
+        """At most so many users, chosen by a stream of their own: always the same ones."""
+        if len(self.log.users) <= users:
+            return self
+        order = np.argsort(fraction(self.log.keys, stream, seed), kind="stable")
+        chosen = np.zeros(len(self.log.users), dtype=bool)
+        chosen[order[:users]] = True
+        return self.select(chosen)
+
     def batches(self) -> Iterator[EncodedLog]:
         """A few thousand users at a time, as views."""
         first = 0
@@ -52,13 +66,3 @@ def encode(log: Log, encoder: Encoder, steps: int) -> EncodedLog:
     """A log with its states, in a campaign of so many steps."""
     steps_left = np.asarray(encoder.first_step + steps - log.step, dtype=np.int64)
     return EncodedLog(log, encoder.encode(log), steps_left, len(encoder.layout.static_categories))
-
-
-def some_users(log: Log, users: int, stream: str, seed: int) -> Log:
-    """At most so many users of a log, chosen by a stream of their own: always the same ones."""
-    if len(log.users) <= users:
-        return log
-    order = np.argsort(fraction(log.keys, stream, seed), kind="stable")
-    chosen = np.zeros(len(log.users), dtype=bool)
-    chosen[order[:users]] = True
-    return log.select(chosen)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import ESTIMATORS, Evaluation
-from redenvelope.evaluation.together import evaluate_together
-from redenvelope.fitting.baseline import decider
-from redenvelope.fitting.certify import certify, checking_estimator, evidence_in_batches, fold_sha256
+from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.evaluation.estimators import ESTIMATORS
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.partitions import evaluate_partitions
+from redenvelope.fitting.certify import certify, fold_sha256
+from redenvelope.fitting.check import check_policies
 from redenvelope.fitting.comparison import logged_by_user
+from redenvelope.fitting.contenders import contender, evidence_of
+from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.settings import SearchSettings
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
+from redenvelope.plan.plain import to_plain
 from redenvelope.plan.plan import Plan
 
 __all__ = ["evaluate_plan"]
@@ -25,43 +31,52 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float) -> dict[str, Any]:
             f"the log holds the action {unknown[0]!r}, which the plan does not know (it knows "
             f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
         )
-    log = plan.recoded(log)
-    evidence = evidence_in_batches(log, decider(plan.policy, log))
-    marginalised = checking_estimator(plan.policy, log, plan.record["settings"]["seed"])
-    evaluations = evaluate_together(evidence, [*ESTIMATORS.values(), marginalised]).values()
-    logged = logged_by_user(log).mean(axis=1)
+    encoded = _encoded(plan, plan.recoded(log))
+    own = contender(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
+    evidence = [evidence_of(batch, [own.values(batch)], encoded.log) for batch in encoded.batches()]
+    evaluations = evaluate_partitions(evidence, [*ESTIMATORS.values(), Marginalised(seed=plan.record.seed)])
+    logged = logged_by_user(encoded.log).mean(axis=1)
     return {
         "users": len(log.users),
         "confidence": confidence,
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])},
-        "estimates": [row for evaluation in evaluations for row in _rows(plan, evaluation, confidence)],
-        "certificate": _verified(plan, log),
+        "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
+        "certificate": _verified(plan, encoded.log),
     }
 
 
+def _encoded(plan: Plan, log: Log) -> EncodedLog:
+    return encode(log, plan.policy.encoder, plan.policy.specification.steps)
+
+
+def _walkers(plan: Plan, encoded: EncodedLog) -> EncodedLog:
+    return encoded.some_users(SearchSettings().walkers, "walkers", plan.record.seed)
+
+
 def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:
-    """One row a target; of a mixture, one row a component with its share."""
+    """One row a target; of a mixture, one row a price with its share."""
     rows = []
-    for place, share in enumerate(plan.policy.specification.shares):
+    for place, share in enumerate(plan.policy.pricing.shares):
         for target in ("reward", "cost"):
             estimate = evaluation.estimate(target, place, confidence)
-            reasons = [str(reason) for reason in estimate.reasons]
+            reasons = [to_plain(reason) for reason in estimate.reasons]
             rows.append({"target": target, "share": share} | estimate.as_dict() | {"reasons": reasons})
     return rows
 
 
 def _verified(plan: Plan, log: Log) -> dict[str, Any]:
     """The certificate made again from its own fold, where the log still holds it."""
-    given, settings = plan.certificate, plan.record["settings"]
+    given, record = plan.certificate, plan.record
     try:
-        fold = split(log, settings["parts"], settings["seed"])[2]
+        fold = split(log, record.parts, record.seed)[-1]
     except UsageError:
         fold = log
     for candidate in (fold, log):
         if fold_sha256(candidate) == given.fold_sha256:
-            again = certify(
-                plan.policy, candidate, given.budget, given.confidence, settings["seed"], given.target_reward
-            )
+            encoded = _encoded(plan, candidate)
+            estimator = Marginalised(seed=record.seed)
+            check = check_policies({"plan": plan.policy}, encoded, _walkers(plan, encoded), estimator, 0, record.seed)
+            again = certify(check, "plan", given.budget, given.confidence, given.target_reward)
             same = abs(again.cost.upper - given.cost.upper) <= 1e-6 * max(abs(given.cost.upper), 1.0)
             return {"status": given.status, "verified": same and again.status == given.status}
     return {"status": given.status, "verified": None, "note": "this log does not hold the fold it was made on"}

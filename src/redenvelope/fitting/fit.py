@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
-from redenvelope.dual.frontier import Frontier
 from redenvelope.errors import LogError, UsageError
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.fitting.baseline import decider
-from redenvelope.fitting.certify import certify, checking_estimator, evidence_in_batches
-from redenvelope.fitting.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
-from redenvelope.fitting.method import Lessons, Progress, learn_model, one_step_policy, unpriced_policy
-from redenvelope.fitting.scouting import grid_of_duals, model_frontier, some_users
-from redenvelope.fitting.search import OffPolicyCurve, SearchResult, budget_for, off_policy_curve, search_price
-from redenvelope.fitting.settings import SOLVERS, FitSettings
-from redenvelope.fitting.summary import allocation_summary
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.estimators import Estimator
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.fitting.certify import certify
+from redenvelope.fitting.check import Check, check_policies
+from redenvelope.fitting.comparison import compare, logged_by_user
+from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, trust_in, unpriced_policy
+from redenvelope.fitting.scouting import model_frontier
+from redenvelope.fitting.search import Search, Searched
+from redenvelope.fitting.settings import FitSettings
+from redenvelope.fitting.shares import action_shares
 from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
+from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
+from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
+from redenvelope.progress import Progress, Stages
 
-__all__ = ["Progress", "fit"]
+__all__ = ["fit"]
 
-FloatArray = NDArray[np.float64]
-
-_SEARCH_USERS = 10_000
 _LEAST_USERS = 50  # a certificate refuses fewer effective ones
-_BOILING = 1e6
+_BOILING = 1e6  # so warm that every action is equally likely
+_FOLDS = ("train", "search", "certify")
 
 
 def fit(
@@ -49,7 +50,37 @@ def fit(
 
     Exactly one of `budget` and `target_reward` must be given.
     """
-    settings = settings or FitSettings()
+    settings, stages = settings or FitSettings(), Stages(progress)
+    _require_question(log, budget, target_reward)
+    audited = _audited(log, budget, stages)
+    folds = _folds(log, settings, stages)
+    lessons = learn_model(folds[0], settings, stages)
+    search, hold = (encode(fold, lessons.encoder, lessons.training.campaign_steps) for fold in folds[1:])
+    fidelity = trust_in(lessons, search, stages)
+    scouts = search.some_users(settings.search.scouts, "scouts", settings.seed)
+    policy = unpriced_policy(scouts, lessons, fidelity.trusted, settings, stages)
+    stages.begin("search")
+    looking = Search(search, scouts, len(hold.log.users), _estimator(settings), settings)
+    found = looking.for_budget(policy, budget) if budget is not None else looking.for_reward(policy, target_reward)
+    policy = replace(policy, pricing=found.pricing)
+    stages.finish("search", f"λ = {found.dual:.4g}, aiming at a cost of {found.target:.4g} a user")
+    stages.begin("certificate")
+    check = _checked(_contestants(policy, lessons, looking, found.budget), hold, looking, settings)
+    certificate = _with_outcome(
+        certify(check, "plan", found.budget, settings.confidence, target_reward), found
+    )
+    stages.finish(
+        "certificate", f"{certificate.status}: cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}"
+    )
+    stages.begin("comparison")
+    compared = _compared(check, settings.confidence)
+    frontier = _frontier(policy, found, scouts, settings)
+    record = _record(audited, folds, settings, lessons, fidelity, found, policy, compared, check)
+    stages.finish("comparison", _gain(compared))
+    return Plan(policy, log.catalogue, certificate, frontier, record)
+
+
+def _require_question(log: Log, budget: float | None, target_reward: float | None) -> None:
     if (budget is None) == (target_reward is None):
         raise UsageError("give either a budget (the mean cost a user) or a target reward")
     if log.has_gaps:
@@ -60,115 +91,73 @@ def fit(
     for name, wanted in (("budget", budget), ("target reward", target_reward)):
         if wanted is not None and not np.isfinite(wanted):
             raise UsageError(f"the {name} must be a number, not {wanted}")
-    tell = progress or (lambda stage, figure: None)
-    tell("audit", "")
+
+
+def _audited(log: Log, budget: float | None, stages: Stages) -> Audit:
+    """The audit; a log that it refuses is refused here too, with every reason; a wrong budget is not the log's fault."""
+    stages.begin("audit")
     audited = audit_log(log, budget)
-    _refuse_errors(audited)
-    tell("audit", f"{audited.users:,} users, {audited.rows:,} rows, {len(audited.actions)} actions")
-    tell("folds", "")
-    train, search, hold = split(log, settings.parts, settings.seed)
-    tell("folds", f"{len(train.users):,} users train, {len(search.users):,} search, {len(hold.users):,} certify")
-    _require_users(log, (search, hold))
-    lessons = learn_model(train, search, settings, tell)
-    policy = unpriced_policy(search, lessons, settings, tell)
-    tell("search", "")
-    duals = grid_of_duals(policy, search)
-    curve = _curve(policy, search, duals, settings.seed)
-    safety = len(hold.users) if settings.safety else None
-    if target_reward is not None:
-        # The margin is on the reward: the cost it takes is aimed at as it is.
-        budget, safety = budget_for(curve, target_reward, settings.confidence, safety), None
-    assert budget is not None
-    result = _search(policy, search, curve, budget, settings, safety)
-    policy = replace(policy, specification=_at_price(policy.specification, result))
-    tell("search", f"λ = {result.solution.dual:.4g}, aiming at a cost of {result.target:.4g} a user")
-    tell("certificate", "")
-    certificate = certify(policy, hold, budget, settings.confidence, settings.seed, target_reward)
-    certificate = _with_outcome(certificate, result)
-    tell("certificate", f"{certificate.status}: cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}")
-    tell("comparison", "")
-    compared = _comparison(policy, lessons, (search, hold), budget, settings)
-    tell("comparison", _gain(compared))
-    curve = result.curve
-    frontier = _frontier_table(curve, model_frontier(policy, search, curve.duals), settings.confidence)
-    record = _record(audited, (train, search, hold), settings, lessons, result, policy)
-    record["comparison"] = [row.as_dict() for row in compared]
-    record["allocation"] = allocation_summary(policy, hold)
-    return Plan(policy, log.catalogue, certificate, frontier, record)
-
-
-def _refuse_errors(audited: Audit) -> None:
-    """A log that the audit refuses is refused here too, with every reason; a wrong budget is not the log's fault."""
     errors = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
     faults = [finding for finding in errors if not finding.rule.startswith("budget_")]
     if faults:
         raise LogError(faults)
     if errors:
         raise UsageError(f"{errors[0].message}; {errors[0].remedy}")
+    stages.finish("audit", f"{audited.users:,} users, {audited.rows:,} rows, {len(audited.actions)} actions")
+    return audited
 
 
-def _require_users(log: Log, folds: tuple[Log, Log]) -> None:
-    fewest = min(len(fold.users) for fold in folds)
+def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
+    stages.begin("folds")
+    folds = split(log, settings.parts, settings.seed)
+    train, search, hold = (len(fold.users) for fold in folds)
+    stages.finish("folds", f"{train:,} users train, {search:,} search, {hold:,} certify")
+    fewest = min(search, hold)
     if fewest < _LEAST_USERS:
         enough = int(np.ceil(_LEAST_USERS * len(log.users) / max(fewest, 1) * 1.2 / 50) * 50)
         raise UsageError(
             f"the log has {len(log.users)} users, which leaves {fewest} to search or to certify on; at least "
             f"{_LEAST_USERS} are needed in each, so about {enough} in all (a few thousand for a certificate)"
         )
+    return folds
 
 
-def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) -> OffPolicyCurve:
-    sample = some_users(search, _SEARCH_USERS)
-    evidence = evidence_in_batches(sample, decider(policy, sample, duals))
-    return off_policy_curve(duals, evaluate(evidence, checking_estimator(policy, sample, seed)))
+def _estimator(settings: FitSettings) -> Estimator:
+    """Over several steps the error of ratios of states adds up, where that of products of ratios multiplies."""
+    return settings.estimator or Marginalised(seed=settings.seed)
 
 
-def _search(
-    policy: DeployedPolicy,
-    search: Log,
-    curve: OffPolicyCurve,
-    budget: float,
-    settings: FitSettings,
-    certify_users: int | None,
-) -> SearchResult:
-    def estimate(duals: FloatArray) -> OffPolicyCurve:
-        return _curve(policy, search, duals, settings.seed)
-
-    return search_price(curve, estimate, budget, SOLVERS[settings.solver], settings.confidence, certify_users)
-
-
-def _at_price(specification: PolicySpecification, result: SearchResult) -> PolicySpecification:
-    mixture = result.solution.mixture
-    if mixture is None:
-        return replace(specification, duals=(result.solution.dual,), shares=(1.0,))
-    duals, share = (mixture.low_dual, mixture.high_dual), mixture.low_share
-    return replace(specification, duals=duals, shares=(share, 1.0 - share))
-
-
-def _with_outcome(certificate: Certificate, result: SearchResult) -> Certificate:
-    """The certificate with what the search had to say, if that was not simply a price."""
-    status = result.solution.status
-    if status.value == "converged":
-        return certificate
-    return replace(certificate, reasons=(*certificate.reasons, result.solution.message))
-
-
-def _comparison(
-    policy: DeployedPolicy, lessons: Lessons, folds: tuple[Log, Log], budget: float, settings: FitSettings
-) -> tuple[ComparedPolicy, ...]:
-    """The plan, chance, and the bandit at the same budget, beside what was logged, on the certify fold."""
-    search, hold = folds
-    added = {"logged": logged_by_user(hold)}
-    # So warm that every action is equally likely.
-    added["uniform"] = added_by_user(one_step_policy(lessons, _BOILING), hold, settings.seed)
+def _contestants(
+    policy: DeployedPolicy, lessons: Lessons, looking: Search, budget: float
+) -> dict[str, DeployedPolicy]:
+    """The plan, the bandit at the same budget, and chance."""
+    contestants = {"plan": policy}
     if policy.specification.method != "bandit":
         bandit = one_step_policy(lessons, policy.specification.temperature)
-        curve = _curve(bandit, search, grid_of_duals(bandit, search), settings.seed)
-        result = _search(bandit, search, curve, budget, settings, None)
-        bandit = replace(bandit, specification=_at_price(bandit.specification, result))
-        added["bandit"] = added_by_user(bandit, hold, settings.seed)
-    added["plan"] = added_by_user(policy, hold, settings.seed)
-    return compare(added, settings.confidence)
+        contestants["bandit"] = replace(bandit, pricing=looking.without_safety().for_budget(bandit, budget).pricing)
+    return contestants | {"uniform": one_step_policy(lessons, _BOILING)}
+
+
+def _checked(
+    contestants: dict[str, DeployedPolicy], hold: EncodedLog, looking: Search, settings: FitSettings
+) -> Check:
+    walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)
+    return check_policies(contestants, hold, walkers, looking.estimator, settings.shown_users, settings.seed)
+
+
+def _with_outcome(certificate: Certificate, found: Searched) -> Certificate:
+    """The certificate with what the search had to say, if that was not simply a price."""
+    if found.status == "converged":
+        return certificate
+    said = Reason(found.status, Weight.WARNING, found.message)
+    return replace(certificate, reasons=(*certificate.reasons, said))
+
+
+def _compared(check: Check, confidence: float) -> tuple[ComparedPolicy, ...]:
+    """What was logged, chance, the bandit where it is another policy, and the plan."""
+    names = [name for name in ("uniform", "bandit", "plan") if name in check.policies]
+    added = {"logged": logged_by_user(check.log)} | {name: check.added(name) for name in names}
+    return compare(added, confidence)
 
 
 def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
@@ -176,8 +165,10 @@ def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
     return f"reward {plan.reward:.4g} a user, {plan.reward_difference:+.3g} against logged"
 
 
-def _frontier_table(curve: OffPolicyCurve, model: Frontier, confidence: float) -> pl.DataFrame:
-    return curve.frame(confidence).with_columns(
+def _frontier(policy: DeployedPolicy, found: Searched, scouts: EncodedLog, settings: FitSettings) -> pl.DataFrame:
+    curve = found.curve
+    model = model_frontier(policy, scouts, curve.duals, settings.search)
+    return curve.frame(settings.confidence).with_columns(
         pl.Series("model_cost", model.costs), pl.Series("model_reward", model.rewards)
     )
 
@@ -187,27 +178,24 @@ def _record(
     folds: tuple[Log, ...],
     settings: FitSettings,
     lessons: Lessons,
-    result: SearchResult,
+    fidelity: Fidelity,
+    found: Searched,
     policy: DeployedPolicy,
-) -> dict[str, Any]:
-    names = ("train", "search", "certify")
-    solution = result.solution
-    return {
-        "audit": audited.as_dict(),
-        "folds": {name: {"users": len(fold.users), "rows": len(fold)} for name, fold in zip(names, folds, strict=True)},
-        "settings": settings.as_dict(),
-        "model": lessons.neural.as_dict(),
-        "fidelity": lessons.fidelity.as_dict() | {"trusted": lessons.fidelity.trusted},
-        "planner": {"notes": list(policy.valuer.notes), "depth": policy.valuer.depth},
-        "search": {
-            "status": solution.status.value,
-            "message": solution.message,
-            "target": result.target,
-            "made_monotone_by": result.curve.mended,
-            "users": result.curve.users,
-            "steps": [
-                {"dual": "infinity" if np.isinf(step.dual) else step.dual, "cost": step.cost, "reward": step.reward}
-                for step in solution.steps
-            ],
-        },
-    }
+    compared: tuple[ComparedPolicy, ...],
+    check: Check,
+) -> FitRecord:
+    return FitRecord(
+        audit=audited,
+        folds={name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, folds, strict=True)},
+        seed=settings.seed,
+        parts=settings.parts,
+        confidence=settings.confidence,
+        safety=settings.safety,
+        fidelity=fidelity,
+        planner=PlannerRecord(policy.valuer.notes, policy.valuer.depth),
+        search=found.record(),
+        comparison=compared,
+        shares=action_shares(check.decided),
+        model=lessons.neural.as_dict(),
+        settings=settings.as_dict(),
+    )

@@ -20,21 +20,20 @@ from redenvelope.plan.specification import PolicySpecification
 from redenvelope.policies.pricing import Pricing
 from redenvelope.progress import Stages
 
-__all__ = ["Lessons", "learn_model", "one_step_policy", "unpriced_policy"]
+__all__ = ["Lessons", "learn_model", "one_step_policy", "trust_in", "unpriced_policy"]
 
 
 @dataclass(frozen=True, eq=False)
 class Lessons:
-    """What was learned from the training users, and how far it may be trusted."""
+    """What was learned from the training users."""
 
     encoder: Encoder
     training: Examples
     neural: NeuralFit
-    fidelity: Fidelity
 
 
-def learn_model(train: Log, search: Log, settings: FitSettings, stages: Stages) -> Lessons:
-    """Learn the environment model from one fold and measure it on another."""
+def learn_model(train: Log, settings: FitSettings, stages: Stages) -> Lessons:
+    """Learn the environment model from the training users."""
     stages.begin("model")
     encoder = Encoder.fit(train)
     training = Examples.from_log(train, encoder)
@@ -43,18 +42,26 @@ def learn_model(train: Log, search: Log, settings: FitSettings, stages: Stages) 
     )
     structures = f"reward {neural.reward_structure.structure}, cost {neural.cost_structure.structure}"
     stages.finish("model", f"{neural.epochs} epochs; {structures}")
+    return Lessons(encoder, training, neural)
+
+
+def trust_in(lessons: Lessons, search: EncodedLog, stages: Stages) -> Fidelity:
+    """How far the model may be trusted, measured on other users than those it was trained on."""
     stages.begin("fidelity")
-    fidelity = measure_fidelity(neural.model, Examples.from_log(search, encoder))
+    examples = Examples.from_log(search.log, lessons.encoder, search.states)
+    fidelity = measure_fidelity(lessons.neural.model, examples)
     stages.finish("fidelity", "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}")
-    return Lessons(encoder, training, neural, fidelity)
+    return fidelity
 
 
-def unpriced_policy(scouts: EncodedLog, lessons: Lessons, settings: FitSettings, stages: Stages) -> DeployedPolicy:
-    """The policy before its price is known."""
+def unpriced_policy(
+    scouts: EncodedLog, lessons: Lessons, trusted: bool, settings: FitSettings, stages: Stages
+) -> DeployedPolicy:
+    """The policy before its price is known; a model that is not trusted is not planned with unless asked for."""
     stages.begin("policy")
     method, steps = settings.method, lessons.training.campaign_steps
     if method == "auto":
-        method = "bandit" if steps == 1 else "planned" if lessons.fidelity.trusted else "learned"
+        method = "bandit" if steps == 1 else "planned" if trusted else "learned"
     if method == "learned":
         try:
             return _learned_policy(scouts, lessons, settings, stages)

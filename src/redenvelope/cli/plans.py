@@ -25,6 +25,7 @@ from redenvelope.cli.options import (
     print_json,
 )
 from redenvelope.errors import UsageError
+from redenvelope.progress import Event
 
 __all__ = ["allocate", "evaluate", "fit", "frontier", "report"]
 
@@ -39,7 +40,9 @@ def fit(
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Weight of entropy; 0 takes the best action.")] = None,
-    solver: Annotated[str, typer.Option(help="newton, bisection, secant or ascent.")] = "newton",
+    solver: Annotated[
+        str | None, typer.Option(help="Not needed any more: the price is read off a table.", hidden=True)
+    ] = None,
     safety: Annotated[
         bool, typer.Option("--safety/--no-safety", help="Aim below the budget so that the certificate usually passes.")
     ] = True,
@@ -59,6 +62,8 @@ def fit(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import read_log
     from redenvelope.plan.folder import require_room
+    from redenvelope.plan.plain import to_plain
+    from redenvelope.progress import Stages
     from redenvelope.report.page import render_report
     from redenvelope.report.plan_view import show_plan
 
@@ -66,30 +71,30 @@ def fit(
         method=method,  # type: ignore[arg-type]
         horizon=horizon,
         temperature=temperature,
-        solver=solver,
         safety=safety,
         confidence=confidence,
         seed=seed,
     )
     wanted = _budget_a_user(budget, budget_total, audience)
+    _heed_solver(solver)
     require_room(out)
-    with _stages(as_json) as tell:
-        tell("log", "")
+    with _listener(as_json) as listen:
+        stages = Stages(listen)
+        stages.begin("log")
         mapping = column_map(log, columns, ignore, campaign)
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
-        tell("log", repr(rows))
-        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=tell)
+        stages.finish("log", repr(rows))
+        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
         plan = plan.with_source(Path(log).name, mapping, datetime.now(UTC).date().isoformat())
         page = render_report(plan).encode()
         stop_if_interrupted()
         plan.save(out, {"report.html": page})
     if as_json:
-        print_json(
-            {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": plan.record["comparison"]}
-        )
+        compared = to_plain(plan.record.comparison)
+        print_json({"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared})
     else:
         show_plan(plan, out)
-    if plan.certificate.status != "certified":
+    if not plan.certificate.is_certified:
         raise typer.Exit(NOT_CERTIFIED)
 
 
@@ -110,13 +115,13 @@ def allocate(
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
-    status = opened.certificate.status
+    certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
     summary = allocate_file(opened, users, out, seed, named)
-    if status != "certified":
-        typer.echo(f"warning: this plan's certificate was refused: {opened.certificate.reasons[0]}", err=True)
+    if not certificate.is_certified:
+        typer.echo(f"warning: this plan's certificate was refused: {certificate.reasons[0].message}", err=True)
     if as_json:
-        print_json(summary.as_dict() | {"certificate": status})
+        print_json(summary.as_dict() | {"certificate": certificate.status})
         return
     for finding in summary.findings:
         typer.echo(str(finding), err=True)
@@ -197,15 +202,26 @@ def _budget_a_user(budget: float | None, total: float | None, audience: int | No
     return total / audience
 
 
+def _heed_solver(solver: str | None) -> None:
+    """An option of old: whoever still gives it is told, and nothing else changes."""
+    from redenvelope.dual.solvers import SOLVERS
+
+    if solver is None:
+        return
+    if solver not in SOLVERS:
+        raise UsageError(f"there is no solver {solver!r}; choose among {', '.join(SOLVERS)}, or leave the option out")
+    typer.echo("--solver changes nothing here: fit reads the price off a table, exactly; solvers are in Python", err=True)
+
+
 @contextmanager
-def _stages(quiet: bool) -> Iterator[Callable[[str, str], None]]:
-    """A live view of the stages, to be told (stage, key figure); Ctrl-C is heeded whenever it is told something."""
+def _listener(quiet: bool) -> Iterator[Callable[[Event], None]]:
+    """A live view of the stages, to be told events; Ctrl-C is heeded whenever it is told something."""
     from redenvelope.report.plan_view import StageView
 
     with heeding_interrupts(), StageView(enabled=not quiet) as view:
 
-        def tell(stage: str, figure: str) -> None:
+        def listen(event: Event) -> None:
             stop_if_interrupted()
-            view.tell(stage, figure)
+            view.tell(event)
 
-        yield tell
+        yield listen

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from redenvelope.audit.verdicts import verdicts
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
@@ -41,12 +42,12 @@ def run_log_table(log: Log, name: str, settings: ReproduceSettings, budget: floa
     table = pl.DataFrame(rows, infer_schema_length=None)
     refused = [row["row"] for row in rows if row["certificate"] == "refused"]
     said = f"certificate refused for {len(refused)} of {len(plans)} plans"
-    verdicts = next(iter(plans.values())).record["audit"]["verdicts"]
+    spoken = verdicts(next(iter(plans.values())).record.audit)
     return Result(
         name="log_table",
         title=f"The second table's form on {name}",
         key=said,
-        sentences=(*_sentences(log, budget, said), *map(str, verdicts)),
+        sentences=(*_sentences(log, budget, said), *spoken),
         table=table,
         figures=(
             Figure(
@@ -99,7 +100,7 @@ def _row(form: str, policy: str, plan: Plan, logged: dict[str, float]) -> dict[s
         "change": figure.estimate / logged[changed] - 1 if logged[changed] else None,
         "dual": certificate.dual,
         "certificate": certificate.status,
-        "reason": certificate.reasons[0] if refused and certificate.reasons else "",
+        "reason": certificate.reasons[0].message if refused and certificate.reasons else "",
     }
 
 

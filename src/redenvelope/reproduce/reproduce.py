@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from redenvelope.log.log import Log
+from redenvelope.progress import Progress, Stages
 from redenvelope.reproduce.accuracy import run_accuracy
 from redenvelope.reproduce.budgets import run_budgets
 from redenvelope.reproduce.folder import ResultFolder
@@ -20,10 +21,7 @@ from redenvelope.reproduce.settings import ReproduceSettings
 from redenvelope.reproduce.studies import Studies
 from redenvelope.reproduce.table_one import run_table_one
 
-__all__ = ["EXPERIMENTS", "GivenLog", "Tell", "reproduce"]
-
-Tell = Callable[[str, str], None]
-"""Told (experiment, finding) when one begins (an empty finding) and when it is done."""
+__all__ = ["EXPERIMENTS", "GivenLog", "reproduce"]
 
 EXPERIMENTS: dict[str, Callable[[Studies], Result]] = {
     "table-one": run_table_one,
@@ -51,10 +49,10 @@ def reproduce(
     settings: ReproduceSettings,
     given: GivenLog | None = None,
     only: Collection[str] = (*EXPERIMENTS, "log"),
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> ResultFolder:
     """Run experiments into a folder, those named in `only`; what is finished stays, whatever happens after."""
-    say = tell or (lambda experiment, finding: None)
+    stages = Stages(progress)
     written = ResultFolder(folder, settings)
     written.start()
     studies = Studies(settings)
@@ -62,9 +60,9 @@ def reproduce(
     if given is not None and "log" in only:
         runs["log"] = partial(run_log_table, given.log, given.name, settings, given.budget)
     for name, run in runs.items():
-        say(name, "")
+        stages.begin(name)
         result = run()
         written.add(result)
-        say(name, result.key)
+        stages.finish(name, result.key)
     written.finish()
     return written

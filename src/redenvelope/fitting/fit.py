@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from redenvelope.audit.audit import Audit, audit_log
+from redenvelope.dual.solution import DualStatus
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.certify import certify
 from redenvelope.fitting.check import Check, check_policies
@@ -18,7 +18,7 @@ from redenvelope.fitting.comparison import compare, logged_by_user
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, trust_in, unpriced_policy
 from redenvelope.fitting.scouting import model_frontier
-from redenvelope.fitting.search import Search, Searched
+from redenvelope.fitting.search import Search, Searched, curve_table, safety_margin
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.fitting.shares import action_shares
 from redenvelope.log.findings import Severity
@@ -60,10 +60,10 @@ def fit(
     scouts = search.some_users(settings.search.scouts, "scouts", settings.seed)
     policy = unpriced_policy(scouts, lessons, fidelity.trusted, settings, stages)
     stages.begin("search")
-    looking = Search(search, scouts, len(hold.log.users), _estimator(settings), settings)
-    found = looking.for_budget(policy, budget) if budget is not None else looking.for_reward(policy, target_reward)
+    looking = _search(search, scouts, len(hold.log.users), settings)
+    found = looking.for_budget(policy, budget) if budget is not None else looking.for_reward(policy, _given(target_reward))
     policy = replace(policy, pricing=found.pricing)
-    stages.finish("search", f"λ = {found.dual:.4g}, aiming at a cost of {found.target:.4g} a user")
+    stages.finish("search", f"λ = {found.landing.price:.4g}, aiming at a cost of {found.target:.4g} a user")
     stages.begin("certificate")
     check = _checked(_contestants(policy, lessons, looking, found.budget), hold, looking, settings)
     certificate = _with_outcome(
@@ -122,9 +122,16 @@ def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
     return folds
 
 
-def _estimator(settings: FitSettings) -> Estimator:
-    """Over several steps the error of ratios of states adds up, where that of products of ratios multiplies."""
-    return settings.estimator or Marginalised(seed=settings.seed)
+def _search(fold: EncodedLog, scouts: EncodedLog, certify_users: int, settings: FitSettings) -> Search:
+    wanted = settings.search
+    sample = fold.some_users(wanted.users, "search", settings.seed)
+    # Over several steps the error of ratios of states adds up, where that of products of ratios multiplies.
+    estimator = settings.estimator or Marginalised(seed=settings.seed)
+    margin = 0.0
+    if settings.safety:
+        margin = safety_margin(settings.confidence, len(sample.log.users), certify_users, wanted.passing_chance)
+    walkers = sample.some_users(wanted.walkers, "walkers", settings.seed)
+    return Search(sample, scouts, walkers, estimator, wanted, margin)
 
 
 def _contestants(
@@ -134,7 +141,7 @@ def _contestants(
     contestants = {"plan": policy}
     if policy.specification.method != "bandit":
         bandit = one_step_policy(lessons, policy.specification.temperature)
-        contestants["bandit"] = replace(bandit, pricing=looking.without_safety().for_budget(bandit, budget).pricing)
+        contestants["bandit"] = replace(bandit, pricing=looking.without_margin().for_budget(bandit, budget).pricing)
     return contestants | {"uniform": one_step_policy(lessons, _BOILING)}
 
 
@@ -147,9 +154,10 @@ def _checked(
 
 def _with_outcome(certificate: Certificate, found: Searched) -> Certificate:
     """The certificate with what the search had to say, if that was not simply a price."""
-    if found.status == "converged":
+    status = found.landing.status
+    if status is DualStatus.CONVERGED:
         return certificate
-    said = Reason(found.status, Weight.WARNING, found.message)
+    said = Reason(status.value, Weight.WARNING, found.message)
     return replace(certificate, reasons=(*certificate.reasons, said))
 
 
@@ -167,8 +175,8 @@ def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
 
 def _frontier(policy: DeployedPolicy, found: Searched, scouts: EncodedLog, settings: FitSettings) -> pl.DataFrame:
     curve = found.curve
-    model = model_frontier(policy, scouts, curve.duals, settings.search)
-    return curve.frame(settings.confidence).with_columns(
+    model = model_frontier(policy, scouts, curve.prices, settings.search)
+    return curve_table(curve, settings.confidence).with_columns(
         pl.Series("model_cost", model.costs), pl.Series("model_reward", model.rewards)
     )
 

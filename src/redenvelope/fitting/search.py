@@ -1,4 +1,4 @@
-"""Find the price on users the model did not see: one pass for all duals, made monotone, then searched."""
+"""Find the price on users the model did not see: one pass for all prices, made monotone, and read off where it lands."""
 
 from __future__ import annotations
 
@@ -8,216 +8,193 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
+from redenvelope.dual.curve import Landing, MonotoneCurve
 from redenvelope.dual.frontier import Frontier
-from redenvelope.dual.solution import DualSolution, DualStatus, Mixture
-from redenvelope.dual.solve import DualSolver, solve_dual
-from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.dual.solution import DualStatus
+from redenvelope.evaluation.estimators import Estimator
+from redenvelope.evaluation.partitions import evaluate_partitions
+from redenvelope.fitting.contenders import contender, evidence_of
+from redenvelope.fitting.encoded import EncodedLog
+from redenvelope.fitting.scouting import grid_of_prices
+from redenvelope.fitting.settings import SearchSettings
+from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.record import PricePoint, SearchRecord
+from redenvelope.policies.pricing import Pricing
 
-__all__ = ["MonotonePrice", "OffPolicyCurve", "SearchResult", "budget_for", "off_policy_curve", "search_price"]
+__all__ = ["Search", "Searched", "curve_table", "land", "safety_margin"]
 
 FloatArray = NDArray[np.float64]
 
-# Where the certificate should pass: its chance when the safety margin is on.
-_PASSING_CHANCE = 0.9
-# Neighbouring costs around the budget should differ by no more than this share of it; if they do, further duals are
-# estimated in between, so many times.
-_STEP, _ROUNDS, _FURTHER_DUALS = 0.02, 2, 63
+_SHOWN = 8  # prices on either side of the one found that the record keeps
 
 
 @dataclass(frozen=True, eq=False)
-class OffPolicyCurve:
-    """Cost and reward at a grid of duals, estimated on users the models did not see."""
+class Searched:
+    """The price that was found, and how."""
 
-    duals: FloatArray
-    """[points], rising, from 0 to infinity."""
-    costs: FloatArray
-    """[points], as estimated."""
-    cost_errors: FloatArray
-    rewards: FloatArray
-    reward_errors: FloatArray
+    budget: float
+    """That was asked for, or that the reward takes."""
+    landing: Landing
+    """On the costs with their margin."""
+    target: float
+    """The cost that the plan aims at: less than the budget where a safety margin was taken."""
+    curve: MonotoneCurve
+    """As estimated, without any margin."""
+    padded: MonotoneCurve
+    """With the margin."""
+    message: str
     users: int
 
     @property
-    def monotone_costs(self) -> FloatArray:
-        """The nearest costs that never rise with the dual, [points]: the truth cannot rise either."""
-        return _falling(self.costs, self.cost_errors)
+    def pricing(self) -> Pricing:
+        """What the plan pays."""
+        return Pricing(tuple((price,) for price in self.landing.prices), self.landing.shares)
 
-    @property
-    def monotone_rewards(self) -> FloatArray:
-        """The nearest rewards that never rise with the dual, [points]."""
-        return _falling(self.rewards, self.reward_errors)
-
-    def padded(self, margin: float) -> FloatArray:
-        """Costs with a margin of so many standard errors, never rising, [points]."""
-        return _falling(self.costs + margin * self.cost_errors, self.cost_errors)
-
-    def merge(self, other: OffPolicyCurve) -> OffPolicyCurve:
-        """The points of both curves, by rising dual."""
-        order = np.argsort(np.concatenate([self.duals, other.duals]), kind="stable")
-
-        def both(first: FloatArray, second: FloatArray) -> FloatArray:
-            return np.concatenate([first, second])[order]
-
-        return OffPolicyCurve(
-            duals=both(self.duals, other.duals),
-            costs=both(self.costs, other.costs),
-            cost_errors=both(self.cost_errors, other.cost_errors),
-            rewards=both(self.rewards, other.rewards),
-            reward_errors=both(self.reward_errors, other.reward_errors),
+    def record(self) -> SearchRecord:
+        """What a plan remembers of it."""
+        place = int(np.searchsorted(self.padded.prices, self.landing.price))
+        near = slice(max(place - _SHOWN, 0), place + _SHOWN)
+        rewards, costs = self.padded.monotone[:, near]
+        rows = zip(self.padded.prices[near], costs, rewards, strict=True)
+        return SearchRecord(
+            status=self.landing.status.value,
+            message=self.message,
+            target=self.target,
+            made_monotone_by=self.curve.mended,
             users=self.users,
-        )
-
-    @property
-    def mended(self) -> float:
-        """The most that a cost was moved to make the curve monotone."""
-        return float(np.abs(self.monotone_costs - self.costs).max())
-
-    def frame(self, confidence: float) -> pl.DataFrame:
-        """The curve as a table with two-sided bounds."""
-        reach = float(ndtri((1 + confidence) / 2))
-        return pl.DataFrame(
-            {
-                "dual": self.duals,
-                "cost": self.monotone_costs,
-                "reward": self.monotone_rewards,
-                "cost_lower": self.costs - reach * self.cost_errors,
-                "cost_upper": self.costs + reach * self.cost_errors,
-                "reward_lower": self.rewards - reach * self.reward_errors,
-                "reward_upper": self.rewards + reach * self.reward_errors,
-            }
+            points=tuple(PricePoint(*map(float, row)) for row in rows),
         )
 
 
 @dataclass(frozen=True, eq=False)
-class MonotonePrice:
-    """A price function through the points of a curve: straight between neighbouring duals."""
+class Search:
+    """Looks for prices on one sample of users."""
 
-    duals: FloatArray
-    """[points], rising, from 0 to infinity."""
-    costs: FloatArray
-    """[points], never rising."""
-    rewards: FloatArray
-    """[points]."""
+    sample: EncodedLog
+    scouts: EncodedLog
+    walkers: EncodedLog
+    estimator: Estimator
+    settings: SearchSettings
+    margin: float
+    """Standard errors to stay below a budget, or above a reward."""
 
-    def __call__(self, duals: FloatArray, /) -> tuple[FloatArray, FloatArray]:
-        """[duals] -> costs and rewards, both [duals]."""
-        places, asked = self._places(self.duals), self._places(np.asarray(duals, dtype=np.float64))
-        return np.interp(asked, places, self.costs), np.interp(asked, places, self.rewards)
+    def for_budget(self, policy: DeployedPolicy, budget: float) -> Searched:
+        """The price whose cost lands on the budget, less the margin."""
+        curve = self._first_curve(policy)
+        return land(curve, self._estimate(policy), budget, self.margin, self.settings, len(self.sample.log.users))
 
-    def _places(self, duals: FloatArray) -> FloatArray:
-        """Duals from 0 to infinity as places from 0 to 1, without a unit."""
-        finite = self.duals[np.isfinite(self.duals) & (self.duals > 0)]
-        unit = float(np.median(finite)) if len(finite) else 1.0
-        return np.where(np.isinf(duals), 1.0, np.where(np.isinf(duals), 0.0, duals) / (duals + unit))
+    def for_reward(self, policy: DeployedPolicy, reward: float) -> Searched:
+        """The cheapest price whose reward reaches a target, and the margin: the cost it takes is aimed at as it is."""
+        curve = self._first_curve(policy)
+        lowered = _padded(curve, -self.margin, 0.0).monotone[0]
+        budget = Frontier(curve.prices, curve.monotone[1], lowered).cost_for(reward)
+        return land(curve, self._estimate(policy), budget, 0.0, self.settings, len(self.sample.log.users))
 
+    def without_margin(self) -> Search:
+        """The same search, which aims at the budget itself."""
+        return replace(self, margin=0.0)
 
-@dataclass(frozen=True, eq=False)
-class SearchResult:
-    """The price that was found, and how."""
+    def _first_curve(self, policy: DeployedPolicy) -> MonotoneCurve:
+        return self._estimate(policy)(grid_of_prices(policy, self.scouts, self.settings))
 
-    solution: DualSolution
-    curve: OffPolicyCurve
-    target: float
-    """The budget that was aimed at, less than the budget where a safety margin was taken."""
+    def _estimate(self, policy: DeployedPolicy) -> Callable[[FloatArray], MonotoneCurve]:
+        def estimate(prices: FloatArray) -> MonotoneCurve:
+            own = contender(policy, prices, self.walkers)
+            whole = self.sample.log
+            evidence = [evidence_of(batch, [own.values(batch)], whole) for batch in self.sample.batches()]
+            found = evaluate_partitions(evidence, [self.estimator])[self.estimator.name]
+            return MonotoneCurve(prices, found.value, found.standard_error)
 
-
-def off_policy_curve(duals: FloatArray, evaluation: Evaluation) -> OffPolicyCurve:
-    """The curve of an evaluation at duals [points]."""
-    reward, cost = (evaluation.targets.index(target) for target in ("reward", "cost"))
-    value, error = evaluation.value, evaluation.standard_error
-    return OffPolicyCurve(duals, value[cost], error[cost], value[reward], error[reward], evaluation.users)
-
-
-def search_price(
-    curve: OffPolicyCurve,
-    estimate: Callable[[FloatArray], OffPolicyCurve],
-    budget: float,
-    solver: DualSolver,
-    confidence: float,
-    certify_users: int | None,
-) -> SearchResult:
-    """The dual whose cost lands on the budget; with `certify_users`, so far below it that a certificate on so many
-    users will most likely pass. `estimate` gives the curve at further duals, where this one has a gap."""
-    margin = 0.0 if certify_users is None else _margin(confidence, curve.users, certify_users)
-    curve = _refined(curve, estimate, budget, margin)
-    padded = curve.padded(margin)
-    solution = solve_dual(MonotonePrice(curve.duals, padded, curve.monotone_rewards), budget, solver)
-    left = _bracket(padded, budget)
-    if left is not None and padded[left] - padded[left + 1] > _STEP * budget:
-        # A jump that further duals did not fill: no price in between spends what lies in between, but a mixture does.
-        share = float((budget - padded[left + 1]) / (padded[left] - padded[left + 1]))
-        mixture = Mixture(float(curve.duals[left]), float(curve.duals[left + 1]), share)
-        solution = replace(solution, mixture=mixture, dual=mixture.high_dual)
-        aimed = share * curve.monotone_costs[left] + (1 - share) * curve.monotone_costs[left + 1]
-    else:
-        solution = replace(solution, mixture=None)
-        price = MonotonePrice(curve.duals, curve.monotone_costs, curve.monotone_rewards)
-        aimed = price(np.array([solution.dual]))[0][0]
-    target = float(min(aimed, budget))
-    return SearchResult(solution if certify_users is None else _told(solution, target), curve, target)
+        return estimate
 
 
-def budget_for(curve: OffPolicyCurve, reward: float, confidence: float, certify_users: int | None) -> float:
-    """The least cost whose reward reaches a target; with `certify_users`, by so much that a certificate on so many
-    users will most likely confirm it."""
-    margin = 0.0 if certify_users is None else _margin(confidence, curve.users, certify_users)
-    rewards = _falling(curve.rewards - margin * curve.reward_errors, curve.reward_errors)
-    return Frontier(curve.duals, curve.monotone_costs, rewards).cost_for(reward)
+def safety_margin(confidence: float, search_users: int, certify_users: int, passing_chance: float) -> float:
+    """Standard errors of the search sample to stay below the budget, so that a certificate will most likely pass.
 
-
-def _bracket(costs: FloatArray, budget: float) -> int | None:
-    """The place of the last cost above the budget, if the next ones are within it; costs [points] fall."""
-    within = np.flatnonzero(costs <= budget)
-    return int(within[0]) - 1 if len(within) and within[0] > 0 else None
-
-
-def _refined(
-    curve: OffPolicyCurve, estimate: Callable[[FloatArray], OffPolicyCurve], budget: float, margin: float
-) -> OffPolicyCurve:
-    """The curve with further duals around the budget, until neighbours differ by little."""
-    for _ in range(_ROUNDS):
-        costs = curve.padded(margin)
-        left = _bracket(costs, budget)
-        if left is None or costs[left] - costs[left + 1] <= _STEP * budget:
-            break
-        curve = curve.merge(estimate(_between(curve.duals, left)))
-    return curve
-
-
-def _between(duals: FloatArray, left: int) -> FloatArray:
-    """Duals inside of a gap, evenly; past the last finite one, ever larger."""
-    low, high = float(duals[left]), float(duals[left + 1])
-    if np.isfinite(high):
-        return np.linspace(low, high, _FURTHER_DUALS + 2)[1:-1]
-    finite = duals[np.isfinite(duals) & (duals > 0)]
-    unit = low if low > 0 else float(finite.min()) if len(finite) else 1.0
-    return np.asarray(unit * 2.0 ** np.arange(1, _FURTHER_DUALS + 1))
-
-
-def _told(solution: DualSolution, aimed: float) -> DualSolution:
-    """The solution with a message of what the plan really aims at: the search itself saw costs with a margin."""
-    if solution.status is not DualStatus.CONVERGED:
-        return solution
-    message = (
-        f"The plan aims at {aimed:.4g} of {solution.budget:.4g} a user, below the budget by what the uncertainty of "
-        f"the estimates asks for; one more unit of budget would earn about {solution.dual:.4g} more."
-    )
-    return replace(solution, message=message)
-
-
-def _margin(confidence: float, search_users: int, certify_users: int) -> float:
-    """Standard errors of the search fold to stay below the budget.
-
-    The certificate adds its own standard errors to an estimate that differs from the search fold's by both folds'
-    noise; the certify fold's error is that of the search fold times the root of the ratio of users.
+    The certificate adds its own standard errors to an estimate that differs from the search sample's by both folds'
+    noise; the certify fold's error is that of the search sample times the root of the ratio of users.
     """
     ratio = search_users / certify_users
-    return float(ndtri(confidence) * np.sqrt(ratio) + ndtri(_PASSING_CHANCE) * np.sqrt(1 + ratio))
+    return float(ndtri(confidence) * np.sqrt(ratio) + ndtri(passing_chance) * np.sqrt(1 + ratio))
 
 
-def _falling(values: FloatArray, errors: FloatArray) -> FloatArray:
-    weights = 1.0 / np.maximum(errors, 1e-6 * max(float(errors.max()), 1e-12)) ** 2
-    return np.asarray(isotonic_regression(values, weights=weights, increasing=False).x)
+def land(
+    curve: MonotoneCurve,
+    estimate: Callable[[FloatArray], MonotoneCurve],
+    budget: float,
+    margin: float,
+    settings: SearchSettings,
+    users: int,
+) -> Searched:
+    """The price, or the mixture of two, whose cost with `margin` standard errors added is the budget.
+
+    `estimate` gives the curve at further prices, where this one jumps across the budget.
+    """
+    for _ in range(settings.refinements):
+        gap = _jump(_padded(curve, 0.0, margin), budget, settings.largest_jump)
+        if gap is None:
+            break
+        curve = curve.merge(estimate(_between(curve.prices, gap, settings.prices - 1)))
+    padded = _padded(curve, 0.0, margin)
+    landing = padded.price_for(budget, settings.largest_jump)
+    costs = [curve.cost_at(price) for price in landing.prices]
+    target = float(np.dot(landing.shares, costs))
+    return Searched(budget, landing, target, curve, padded, _message(landing, budget, target, margin), users)
+
+
+def curve_table(curve: MonotoneCurve, confidence: float) -> pl.DataFrame:
+    """The curve as a table with two-sided bounds, by rising price."""
+    reach = float(ndtri((1 + confidence) / 2)) * curve.errors
+    (reward, cost), (low_reward, low_cost), (high_reward, high_cost) = (
+        curve.monotone,
+        curve.outcomes - reach,
+        curve.outcomes + reach,
+    )
+    columns = {"dual": curve.prices, "cost": cost, "reward": reward, "cost_lower": low_cost, "cost_upper": high_cost}
+    return pl.DataFrame(columns | {"reward_lower": low_reward, "reward_upper": high_reward})
+
+
+def _padded(curve: MonotoneCurve, reward_margin: float, cost_margin: float) -> MonotoneCurve:
+    """The curve with so many standard errors added to rewards and to costs."""
+    margins = np.array([[reward_margin], [cost_margin]])
+    return MonotoneCurve(curve.prices, curve.outcomes + margins * curve.errors, curve.errors)
+
+
+def _jump(curve: MonotoneCurve, budget: float, largest: float) -> int | None:
+    """Where the curve jumps across the budget: the place of the last cost above it; None where it does not."""
+    costs = curve.monotone[1]
+    above = int(np.count_nonzero(costs > budget))
+    if above in (0, len(costs)) or costs[above - 1] - costs[above] <= largest * abs(budget):
+        return None
+    return above - 1
+
+
+def _between(prices: FloatArray, left: int, count: int) -> FloatArray:
+    """Prices inside of a gap, evenly; past the last finite one, ever larger."""
+    low, high = float(prices[left]), float(prices[left + 1])
+    if np.isfinite(high):
+        return np.linspace(low, high, count + 2)[1:-1]
+    finite = prices[np.isfinite(prices) & (prices > 0)]
+    unit = low if low > 0 else float(finite.min()) if len(finite) else 1.0
+    return np.asarray(unit * 2.0 ** np.arange(1, count + 1))
+
+
+def _message(landing: Landing, budget: float, target: float, margin: float) -> str:
+    if landing.status is DualStatus.BUDGET_SLACK:
+        return (
+            f"The budget of {budget:.6g} a user is more than the best plan can use: it earns {landing.reward:.6g} for "
+            f"{target:.6g}, and more budget would buy nothing."
+        )
+    if landing.status is DualStatus.BUDGET_INFEASIBLE:
+        doubt = ", its uncertainty included" if margin > 0 else ""
+        return (
+            f"No plan is as cheap as {budget:.6g} a user: the cheapest one costs {landing.cost:.6g}{doubt}, which is "
+            "the least budget that would do."
+        )
+    below = ", below the budget by what the uncertainty of the estimates asks for" if margin > 0 else ""
+    return (
+        f"The plan aims at {target:.4g} of {budget:.4g} a user{below}; one more unit of budget would earn about "
+        f"{landing.price:.4g} more."
+    )

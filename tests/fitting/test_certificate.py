@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.certify import certify, fold_sha256
+from redenvelope.fitting.check import check_policies
+from redenvelope.fitting.encoded import encode
 from redenvelope.fitting.evaluate import evaluate_plan
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.policy import policy_sha256
+from redenvelope.plan.policy import DeployedPolicy, policy_sha256
+from redenvelope.policies.pricing import Pricing
 from tests.two_step_plan import BUDGET
 
 CONTRACT = [
@@ -31,12 +35,20 @@ CONTRACT = [
 ]
 
 
+def certified(policy: DeployedPolicy, fold: Log, budget: float, confidence: float = 0.95) -> Certificate:
+    encoded = encode(fold, policy.encoder, policy.specification.steps)
+    check = check_policies({"plan": policy}, encoded, encoded, Marginalised(seed=0), 0, seed=0)
+    return certify(check, "plan", budget, confidence)
+
+
 def test_the_contracts_fields(plan: Plan) -> None:
     content = json.loads(json.dumps(plan.certificate.as_dict()))
     assert set(CONTRACT) <= set(content)
     for target in ("cost", "reward"):
         assert set(content[target]) == {"estimate", "lower", "upper", "standard_error", "estimator"}
     assert set(content["logged"]) == {"cost", "reward"}
+    assert all(isinstance(reason, str) for reason in content["reasons"])
+    assert len(content["rules"]) == len(content["reasons"])
     assert Certificate.from_dict(content) == plan.certificate
 
 
@@ -44,26 +56,27 @@ def test_a_bound_above_the_budget_is_refused_with_what_would_help(plan: Plan, lo
     hold = split(log)[2]
     cost = plan.certificate.cost
     between = (cost.estimate + cost.upper) / 2
-    refused = certify(plan.policy, hold, between, 0.95, seed=0)
+    refused = certified(plan.policy, hold, between)
     assert refused.status == "refused"
-    assert "above the budget" in refused.reasons[0]
+    assert refused.reasons[0].rule == "over_budget"
+    assert "above the budget" in refused.reasons[0].message
     # Halfway to the bound takes half the error, so four times the users.
-    wanted = int(re.search(r"about ([\d,]+) users", refused.reasons[0])[1].replace(",", ""))  # type: ignore[index]
+    wanted = int(re.search(r"about ([\d,]+) users", refused.reasons[0].message)[1].replace(",", ""))  # type: ignore[index]
     assert wanted == pytest.approx(4 * len(hold.users), abs=1)
     assert "Refused" in refused.sentence()
-    below = certify(plan.policy, hold, cost.estimate * 0.9, 0.95, seed=0)
-    assert "aim lower" in below.reasons[0]
+    below = certified(plan.policy, hold, cost.estimate * 0.9)
+    assert "aim lower" in below.reasons[0].message
 
 
 def test_more_confidence_is_a_higher_bound(plan: Plan, log: Log) -> None:
     hold = split(log)[2]
-    bounds = [certify(plan.policy, hold, BUDGET, level, seed=0).cost.upper for level in (0.8, 0.95, 0.99)]
+    bounds = [certified(plan.policy, hold, BUDGET, level).cost.upper for level in (0.8, 0.95, 0.99)]
     assert bounds == sorted(bounds)
 
 
 def test_too_few_users_are_refused_loudly(plan: Plan, log: Log) -> None:
     few = log.select(np.arange(len(log.users)) < 30)
-    certificate = certify(plan.policy, few, 100.0, 0.95, seed=0)
+    certificate = certified(plan.policy, few, 100.0)
     assert certificate.status == "refused"
 
 
@@ -73,7 +86,7 @@ def test_hashes_change_with_what_they_are_of(plan: Plan, log: Log) -> None:
     cost[0] += 1
     assert fold_sha256(hold) == plan.certificate.fold_sha256
     assert fold_sha256(replace(hold, cost=cost)) != plan.certificate.fold_sha256
-    other = replace(plan.policy, specification=replace(plan.policy.specification, duals=(0.5,)))
+    other = replace(plan.policy, pricing=Pricing.at(0.5))
     assert policy_sha256(plan.policy) == plan.certificate.policy_sha256
     assert policy_sha256(other) != plan.certificate.policy_sha256
 
@@ -99,14 +112,16 @@ def test_a_log_may_lack_an_action_but_not_hold_another(plan: Plan, log: Log) -> 
 
 
 def test_a_plan_that_earns_less_than_before_says_so(plan: Plan, log: Log) -> None:
-    thrifty = replace(plan.policy, specification=replace(plan.policy.specification, duals=(np.inf,), shares=(1.0,)))
-    certificate = certify(thrifty, split(log)[2], 100.0, 0.95, seed=0)
-    assert any("earns less than what was logged" in reason for reason in certificate.reasons)
-    assert not any("earns less" in reason or "earn less" in reason for reason in plan.certificate.reasons)
+    thrifty = replace(plan.policy, pricing=Pricing.at(np.inf))
+    certificate = certified(thrifty, split(log)[2], 100.0)
+    (poorer,) = (reason for reason in certificate.reasons if reason.rule == "no_gain")
+    assert "earns less than what was logged" in poorer.message
+    assert "no_gain" not in {reason.rule for reason in plan.certificate.reasons}
 
 
 def test_thin_overlap_names_the_options_that_would_help(plan: Plan, log: Log) -> None:
     few = log.select(np.arange(len(log.users)) < 60)
-    reasons = certify(plan.policy, few, 100.0, 0.95, seed=0).reasons
-    (thin,) = (reason for reason in reasons if "overlap is thin" in reason)
+    reasons = certified(plan.policy, few, 100.0).reasons
+    (thin,) = (reason.message for reason in reasons if reason.rule == "thin_overlap")
+    assert "overlap is thin" in thin
     assert f"--temperature {plan.policy.specification.temperature:.3g} --horizon 2" in thin

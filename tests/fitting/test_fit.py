@@ -4,7 +4,7 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
+from redenvelope.fitting.settings import FitSettings, SearchSettings
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
@@ -30,16 +30,16 @@ def test_the_certificates_figures_hold_in_truth(plan: Plan, campaign: FiniteCamp
 
 
 def test_the_safety_margin_aims_below_the_budget(plan: Plan) -> None:
-    assert plan.record["search"]["target"] < BUDGET
+    assert plan.record.search.target < BUDGET
     assert plan.certificate.cost.upper <= BUDGET
 
 
 def test_the_record_tells_how_it_came_about(plan: Plan, log: Log) -> None:
-    folds = plan.record["folds"]
-    assert sum(fold["users"] for fold in folds.values()) == len(log.users)
-    assert plan.certificate.users == folds["certify"]["users"]
-    assert plan.record["search"]["status"] == "converged"
-    assert {row["policy"] for row in plan.record["comparison"]} == {"logged", "uniform", "bandit", "plan"}
+    folds = plan.record.folds
+    assert sum(fold.users for fold in folds.values()) == len(log.users)
+    assert plan.certificate.users == folds["certify"].users
+    assert plan.record.search.status == "converged"
+    assert {row.policy for row in plan.record.comparison} == {"logged", "uniform", "bandit", "plan"}
 
 
 def test_the_frontier_has_the_contracts_columns_and_never_rises(plan: Plan) -> None:
@@ -95,7 +95,6 @@ def test_a_log_with_gaps_is_refused_before_anything_is_learned(campaign: FiniteC
     ("wrong", "words"),
     [
         ({"method": "magic"}, "planned, learned or bandit"),
-        ({"solver": "guess"}, "newton"),
         ({"horizon": 0}, "at least 1"),
         ({"temperature": -1.0}, "zero or a positive"),
         ({"confidence": 95.0}, "between 0.5 and 1"),
@@ -104,6 +103,11 @@ def test_a_log_with_gaps_is_refused_before_anything_is_learned(campaign: FiniteC
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         FitSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_search_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="users must not be negative"):
+        SearchSettings(users=-1)
 
 
 def test_a_budget_below_the_cheapest_is_not_blamed_on_the_log(log: Log) -> None:

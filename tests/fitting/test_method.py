@@ -13,6 +13,8 @@ from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.plan.plan import Plan
+from redenvelope.policies.pricing import Pricing
+from redenvelope.progress import Event
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.two_step_plan import BUDGET, QUICK
 
@@ -33,7 +35,7 @@ def fallen_back(log: Log) -> Plan:
 
 
 def test_a_wrong_model_is_not_trusted_and_values_are_learned_without_it(fallen_back: Plan) -> None:
-    assert not fallen_back.record["fidelity"]["trusted"]
+    assert not fallen_back.record.fidelity.trusted
     assert fallen_back.policy.specification.method == "learned"
     assert fallen_back.certificate.method == "learned"
     assert fallen_back.certificate.status == "certified"
@@ -55,12 +57,14 @@ def test_falling_back_earns_more_than_planning_with_the_wrong_model(
 def test_a_learned_plan_is_the_same_after_saving(fallen_back: Plan, log: Log, tmp_path: Path) -> None:
     again = Plan.load(fallen_back.save(tmp_path / "plan"))
     sample = log.select(np.arange(len(log.users)) < 200)
+    encoder, pricing = fallen_back.policy.encoder, Pricing(((0.0,), (0.7,), (np.inf,)), (0.2, 0.3, 0.5))
     for mine, theirs in zip(
-        fallen_back.policy.values(sample, (0.0, 0.7, np.inf)),
-        again.policy.values(sample, (0.0, 0.7, np.inf)),
+        replace(fallen_back.policy, pricing=pricing).values(sample),
+        replace(again.policy, pricing=pricing).values(sample),
         strict=True,
     ):
         np.testing.assert_array_equal(mine, theirs)
+    assert again.policy.encoder == encoder
     assert again.policy.valuer.notes == fallen_back.policy.valuer.notes
 
 
@@ -83,10 +87,10 @@ def test_where_nothing_can_be_learned_the_bandit_is_the_last_resort(log: Log, mo
 
     monkeypatch.setattr(method.SoftQ, "prepare", refuse)
     monkeypatch.setattr(method, "fit_neural", _taught_that_nothing_leads_anywhere)
-    told: list[str] = []
-    plan = fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK), progress=lambda stage, text: told.append(text))
+    told: list[Event] = []
+    plan = fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK), progress=told.append)
     assert plan.policy.specification.method == "bandit"
-    assert any("too few users get that far" in text for text in told)
+    assert any("too few users get that far" in event.message for event in told)
     with pytest.raises(ModelError, match="too few users"):
         fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK, method="learned"))
 

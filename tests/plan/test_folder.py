@@ -20,14 +20,14 @@ def test_a_plan_comes_back_as_it_was(plan: Plan, folder: Path, campaign: FiniteC
     np.testing.assert_array_equal(opened.policy.probabilities(users), plan.policy.probabilities(users))
     assert opened.certificate == plan.certificate
     assert opened.frontier.equals(plan.frontier)
-    assert opened.record["folds"] == plan.record["folds"]
+    assert opened.record == plan.record
 
 
 def test_the_contracts_files(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     assert {"plan.json", "weights.safetensors", "frontier.parquet", "certificate.json"} <= names
     manifest = json.loads((folder / "plan.json").read_text())
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert set(manifest["files"]) == names - {"plan.json"}
 
 
@@ -70,9 +70,15 @@ def test_a_newer_format_is_refused(folder: Path) -> None:
         Plan.load(folder)
 
 
-def test_another_policy_under_the_same_certificate_is_refused(folder: Path) -> None:
-    policy = json.loads((folder / "plan.json").read_text())["policy"]
-    _edit(folder, policy=policy | {"duals": [0.0]})
+@pytest.mark.parametrize("format_", [1, 0, -1])
+def test_an_older_format_is_refused_with_what_to_do(folder: Path, format_: int) -> None:
+    _edit(folder, format=format_, package="0.1.0")
+    with pytest.raises(PlanError, match=f"format {format_} by version 0.1.0.*make the plan again"):
+        Plan.load(folder)
+
+
+def test_another_price_under_the_same_certificate_is_refused(folder: Path) -> None:
+    _edit(folder, pricing={"prices": [[0.0]], "shares": [1.0]})
     with pytest.raises(PlanError, match="not this policy's"):
         Plan.load(folder)
 
@@ -83,14 +89,14 @@ def test_files_outside_of_the_folder_are_not_opened(folder: Path) -> None:
         Plan.load(folder)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", "null", '{"format": "x"}', '{"format": 1}'])
+@pytest.mark.parametrize("content", ["", "[]", "{", "null", '{"format": "x"}', '{"format": 2}'])
 def test_a_manifest_that_is_none_is_refused(folder: Path, content: str) -> None:
     (folder / "plan.json").write_text(content)
     with pytest.raises(PlanError):
         Plan.load(folder)
 
 
-@pytest.mark.parametrize("key", ["model", "policy", "encoder", "catalogue"])
+@pytest.mark.parametrize("key", ["source", "policy", "pricing", "encoder", "catalogue", "record"])
 def test_a_manifest_with_a_part_of_the_wrong_kind_is_refused(folder: Path, key: str) -> None:
     _edit(folder, **{key: {"nothing": 1}})
     with pytest.raises(PlanError):

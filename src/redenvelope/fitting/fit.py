@@ -61,7 +61,7 @@ def fit(
     policy = unpriced_policy(scouts, lessons, fidelity.trusted, settings, stages)
     stages.begin("search")
     looking = _search(search, scouts, len(hold.log.users), settings)
-    found = looking.for_budget(policy, budget) if budget is not None else looking.for_reward(policy, _given(target_reward))
+    found = _found(looking, policy, budget, target_reward)
     policy = replace(policy, pricing=found.pricing)
     stages.finish("search", f"λ = {found.landing.price:.4g}, aiming at a cost of {found.target:.4g} a user")
     stages.begin("certificate")
@@ -132,6 +132,15 @@ def _search(fold: EncodedLog, scouts: EncodedLog, certify_users: int, settings: 
         margin = safety_margin(settings.confidence, len(sample.log.users), certify_users, wanted.passing_chance)
     walkers = sample.some_users(wanted.walkers, "walkers", settings.seed)
     return Search(sample, scouts, walkers, estimator, wanted, margin)
+
+
+def _found(
+    looking: Search, policy: DeployedPolicy, budget: float | None, target_reward: float | None
+) -> Searched:
+    if budget is not None:
+        return looking.for_budget(policy, budget)
+    assert target_reward is not None, "one of the two was asked for"
+    return looking.for_reward(policy, target_reward)
 
 
 def _contestants(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
-
 import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.fitting.summary import Allocation, allocation_summary, summarise
+from redenvelope.fitting.check import DecidedRows
+from redenvelope.fitting.shares import action_shares
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 
@@ -43,69 +41,74 @@ def log() -> Log:
     return campaign()
 
 
-def by_group(log: Log) -> Allocation:
+def given(log: Log, coupon: np.ndarray, costs: np.ndarray) -> DecidedRows:
+    """Coupons with these probabilities [rows]."""
+    return DecidedRows(log, np.stack([1 - coupon, coupon], axis=1), costs)
+
+
+def by_group(log: Log) -> DecidedRows:
     """Coupons for group a with certainty, for b with 0.5, for c never; a coupon costs 2."""
     place = log.features.category_names.index("group")
     labels = np.array(log.features.labels[place])[log.features.codes[:, place]]
     coupon = np.select([labels == "a", labels == "b"], [1.0, 0.5], 0.0)
-    return Allocation(np.stack([1 - coupon, coupon], axis=1), 2 * coupon)
+    return given(log, coupon, 2 * coupon)
 
 
 def test_shares_and_costs_by_step_are_means(log: Log) -> None:
     allocation = by_group(log)
-    first, second = summarise(allocation, log)["by_step"]
-    assert (first["step"], second["step"]) == (0, 1)
-    assert (first["rows"], second["rows"]) == (USERS, USERS // 2)
-    assert second["probabilities"] == pytest.approx(allocation.probabilities[log.step == 1].mean(axis=0))
-    assert first["logged"][1] == pytest.approx(np.mean(log.action[log.step == 0] == 1))
+    first, second = action_shares(allocation).by_step
+    assert (first.step, second.step) == (0, 1)
+    assert (first.rows, second.rows) == (USERS, USERS // 2)
+    assert second.probabilities == pytest.approx(allocation.probabilities[log.step == 1].mean(axis=0))
+    assert first.logged[1] == pytest.approx(np.mean(log.action[log.step == 0] == 1))
     # Users who have left cost nothing more: the steps add up to what a user costs in all.
-    assert first["cost"] + second["cost"] == pytest.approx(allocation.costs.sum() / USERS)
+    assert first.cost + second.cost == pytest.approx(allocation.costs.sum() / USERS)
 
 
 def test_the_feature_that_decides_comes_first_and_explains_all(log: Log) -> None:
-    strongest = summarise(by_group(log), log)["by_feature"][0]
-    assert strongest["feature"] == "group"
-    assert strongest["strength"] == pytest.approx(1.0)
-    assert {part["label"]: part["probabilities"][1] for part in strongest["bins"]} == {"a": 1.0, "b": 0.5, "c": 0.0}
-    assert {part["label"]: part["cost"] for part in strongest["bins"]} == {"a": 2.0, "b": 1.0, "c": 0.0}
+    strongest = action_shares(by_group(log)).by_feature[0]
+    assert strongest.feature == "group"
+    assert strongest.strength == pytest.approx(1.0)
+    assert {part.label: part.probabilities[1] for part in strongest.bins} == {"a": 1.0, "b": 0.5, "c": 0.0}
+    assert {part.label: part.cost for part in strongest.bins} == {"a": 2.0, "b": 1.0, "c": 0.0}
 
 
 def test_strength_is_the_explained_variance_less_that_of_chance(log: Log) -> None:
     noise = np.random.default_rng(0).random(len(log))
     allocation = by_group(log)
     coupon = 0.5 * allocation.probabilities[:, 1] + 0.5 * noise
-    mixed = Allocation(np.stack([1 - coupon, coupon], axis=1), coupon)
-    group = next(part for part in summarise(mixed, log)["by_feature"] if part["feature"] == "group")
+    mixed = given(log, coupon, coupon)
+    group = next(part for part in action_shares(mixed).by_feature if part.feature == "group")
     of_row = allocation.probabilities[:, 1]
     members = [coupon[of_row == value] for value in (0.0, 0.5, 1.0)]
     within = sum(((part - part.mean()) ** 2).sum() for part in members)
     total = ((coupon - coupon.mean()) ** 2).sum()
     by_chance = (len(members) - 1) * within / (len(coupon) - len(members))
-    assert group["strength"] == pytest.approx((total - within - by_chance) / total)
+    assert group.strength == pytest.approx((total - within - by_chance) / total)
 
 
 def test_an_allocation_that_is_the_same_for_all_has_no_strong_feature(log: Log) -> None:
-    same = Allocation(np.tile([1 / 3, 2 / 3], (len(log), 1)), np.ones(len(log)))
-    assert summarise(same, log)["by_feature"] == []
+    same = given(log, np.full(len(log), 2 / 3), np.ones(len(log)))
+    assert action_shares(same).by_feature == ()
 
 
 def test_bins_hold_every_row_once_and_name_the_missing(log: Log) -> None:
     age = log.features.numeric[:, log.features.numeric_names.index("age")]
     coupon = np.where(np.isnan(age), 0.9, age / 100)
-    found = summarise(Allocation(np.stack([1 - coupon, coupon], axis=1), coupon), log)["by_feature"]
-    bins = next(part["bins"] for part in found if part["feature"] == "age")
-    assert sum(part["rows"] for part in bins) == len(log)
-    assert [part["label"] for part in bins][-1] == "(missing)"
-    assert bins[-1]["rows"] == int(np.isnan(age).sum())
-    shares = [part["probabilities"][1] for part in bins[:-1]]
+    found = action_shares(given(log, coupon, coupon)).by_feature
+    bins = next(part.bins for part in found if part.feature == "age")
+    assert sum(part.rows for part in bins) == len(log)
+    assert [part.label for part in bins][-1] == "(missing)"
+    assert bins[-1].rows == int(np.isnan(age).sum())
+    shares = [part.probabilities[1] for part in bins[:-1]]
     assert shares == sorted(shares)
 
 
 def test_missing_categories_are_apart(log: Log) -> None:
     codes = log.features.codes[:, log.features.category_names.index("channel")]
     coupon = (codes + 1) / 4
-    strongest = summarise(Allocation(np.stack([1 - coupon, coupon], axis=1), coupon), log)["by_feature"][0]
-    assert {part["label"]: part["cost"] for part in strongest["bins"]} == {"app": 0.25, "web": 0.5, "(missing)": 0.0}
+    strongest = action_shares(given(log, coupon, coupon)).by_feature[0]
+    assert {part.label: part.cost for part in strongest.bins} == {"app": 0.25, "web": 0.5, "(missing)": 0.0}
 
 
 def test_rare_labels_are_put_together() -> None:
@@ -123,26 +126,7 @@ def test_rare_labels_are_put_together() -> None:
     log = log_from_frame(frame)
     codes = log.features.codes[:, 0]
     coupon = codes / 12
-    summary = summarise(Allocation(np.stack([1 - coupon, coupon], axis=1), coupon), log)
-    bins = summary["by_feature"][0]["bins"]
+    bins = action_shares(given(log, coupon, coupon)).by_feature[0].bins
     assert len(bins) == 9
-    assert bins[-1]["label"] == "(others)"
-    assert sum(part["rows"] for part in bins) == 120
-
-
-def test_two_prices_are_mixed_by_their_shares_and_the_result_is_plain(log: Log) -> None:
-    def values(batch: Log, duals: tuple[float, ...]) -> SimpleNamespace:
-        always = np.array([[[1.0, 0.0], [0.0, 1.0]]], dtype=np.float32)
-        return SimpleNamespace(probabilities=np.repeat(always, len(batch), axis=0))
-
-    policy = SimpleNamespace(
-        specification=SimpleNamespace(duals=(0.1, 0.2), shares=(0.25, 0.75)),
-        values=values,
-        encoder=SimpleNamespace(encode=lambda batch: np.zeros((len(batch), 1))),
-        valuer=SimpleNamespace(outcomes=lambda states: (states, np.tile([0.0, 4.0], (len(states), 1)))),
-    )
-    summary = allocation_summary(policy, log)  # type: ignore[arg-type]
-    assert summary["users"] == USERS
-    assert summary["by_step"][0]["probabilities"] == pytest.approx([0.25, 0.75])
-    assert summary["by_step"][0]["cost"] == pytest.approx(3.0)
-    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    assert bins[-1].label == "(others)"
+    assert sum(part.rows for part in bins) == 120

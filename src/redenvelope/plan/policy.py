@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.learning.values import LearnedValues
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
 from redenvelope.plan.valuers import LearnedValuer, PlannedValuer, Source, Valuer, source_state
+from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.planning.tree import PlannedValues, TreePlanner
 from redenvelope.policies.mixture import MixturePolicy
 

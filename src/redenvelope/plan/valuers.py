@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.learning.learned import LearnedPolicy, LearnedPrice
-from redenvelope.learning.stored import learned_from_state, learned_state
-from redenvelope.learning.values import LearnedValues
 from redenvelope.models.neural import NeuralModel
+from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice
+from redenvelope.planning.learned_stored import learned_from_state, learned_state
+from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.planning.planned import PlannedPolicy
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import PlannedValues, TreePlanner
@@ -103,22 +103,17 @@ class LearnedValuer:
     @property
     def depth(self) -> int:
         """See Valuer."""
-        return self.learned.steps
+        return self.learned.depth
 
     @property
     def notes(self) -> tuple[str, ...]:
         """See Valuer."""
-        return self.learned.report.notes
+        return self.learned.notes
 
     def values(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> PlannedValues:
         """See Valuer."""
-        asked = np.asarray(duals, dtype=np.float64)
-        worth = self.learned.worth(states, steps_left, asked)
-        infinite = np.isinf(asked)[:, None]
-        price = np.where(np.isinf(asked), 1.0, asked)[:, None]
-        earned = np.where(infinite, 0.0, worth.reward_to_go + worth.bonus_to_go)
-        q = np.asarray(earned - price * worth.cost_to_go, dtype=np.float32)
-        return PlannedValues(q, worth.probabilities, worth.reward_to_go, worth.cost_to_go)
+        found = self.learned.values(states, steps_left, duals)
+        return PlannedValues(found.q, found.probabilities, *found.to_go)
 
     def policy(self, dual: float) -> Policy:
         """See Valuer."""
@@ -126,7 +121,8 @@ class LearnedValuer:
 
     def outcomes(self, states: StateArray) -> tuple[FloatArray, FloatArray]:
         """See Valuer."""
-        return self.learned.outcomes(states)
+        rewards, costs = self.learned.outcomes(states)
+        return rewards, costs
 
     def believed(
         self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray

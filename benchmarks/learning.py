@@ -24,7 +24,7 @@ from peers.environment import peer_python
 from quality import Stage, interval
 from quality import answers as planned_answers
 from quality import learn as read_campaign
-from redenvelope.learning.learned import RetrainedPrice
+from redenvelope.learning.retrained import RetrainedPrice
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.layout import StateLayout
@@ -113,7 +113,7 @@ def run_envelopes(options: argparse.Namespace) -> bool:
         learner = SoftQ.prepare(examples, seed=seed)
         values = {"learned, all prices": learner.learn_all()}
         values["learned, 24 prices together"] = learner.learn(stage.duals)
-        found = {name: known.worth(states, steps_left, stage.duals).probabilities for name, known in values.items()}
+        found = {name: known.values(states, steps_left, stage.duals).probabilities for name, known in values.items()}
         if options.each:
             each = RetrainedPrice(learner, states[:1])
             rungs = [each.policy(float(dual)).probabilities(states, steps_left) for dual in stage.duals]

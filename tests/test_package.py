@@ -56,6 +56,16 @@ def test_help_loads_nothing_heavy() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
+def test_deciding_loads_no_training_code() -> None:
+    modules = "redenvelope.plan.folder redenvelope.planning.learned_values redenvelope.planning.learned_stored"
+    code = f"import sys, {', '.join(modules.split())}; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert set(modules.split()) <= set(loaded)
+    factory = ("optax", "redenvelope.fitting", "redenvelope.learning", "redenvelope.models.fit")
+    factory += ("redenvelope.models.training",)
+    assert [name for name in loaded if name.startswith(factory)] == []
+
+
 def test_every_module_says_what_is_public() -> None:
     for path in SOURCE.rglob("*.py"):
         if path.name == "__init__.py":

@@ -16,10 +16,11 @@ from quality import learn as read_campaign
 from redenvelope.dual.bisection import Bisection
 from redenvelope.dual.solution import DualSolution
 from redenvelope.dual.solve import solve_dual
-from redenvelope.learning.learned import LearnedPolicy, LearnedPrice, RetrainedPrice
+from redenvelope.learning.retrained import RetrainedPrice
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.models.examples import Examples
+from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 LEAST_SAVING = 8.0
@@ -69,7 +70,7 @@ def plans(search: Search) -> list[tuple[LearnedPolicy, float]]:
     return [
         (search.price.policy(dual), share)
         if isinstance(search.price, RetrainedPrice)
-        else (LearnedPolicy(search.price.values, dual), share)
+        else (LearnedPolicy(search.price.learned, dual), share)
         for dual, share in mixed(search.found)
     ]
 

@@ -29,7 +29,7 @@ def rewards(stage: Stage, users: int, seed: int) -> dict[str, FloatArray]:
     values = SoftQ.prepare(examples, seed=seed).learn_all()
     return {
         "bandit": stage.earn(answers(stage, encoder, fit, 1, 0.0)),
-        "learned": stage.earn(values.worth(states, steps_left, stage.duals).probabilities),
+        "learned": stage.earn(values.values(states, steps_left, stage.duals).probabilities),
         "planned": stage.earn(answers(stage, encoder, fit, stage.campaign.steps, 0.0)),
     }
 

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from quality import interval
 from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.induction import backward_induction
-from redenvelope.learning.learned import LearnedPolicy, LearnedPrice, RetrainedPrice
+from redenvelope.learning.retrained import RetrainedPrice
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
 from redenvelope.models.tabular import fit_tabular
+from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice
 from redenvelope.policies.policy import Policy
 from redenvelope.simulate.two_step import two_step
 from sections.prices import Price, mixed, search
@@ -54,7 +55,7 @@ def truth_of(encoder: Encoder) -> Truth:
 
 
 def policy_at(price: Price, dual: float) -> LearnedPolicy:
-    return price.policy(dual) if isinstance(price, RetrainedPrice) else LearnedPolicy(price.values, dual)
+    return price.policy(dual) if isinstance(price, RetrainedPrice) else LearnedPolicy(price.learned, dual)
 
 
 def largest_rise(price: Price, truth: Truth) -> float:
@@ -76,7 +77,7 @@ def run_seed(seed: int) -> dict[str, tuple[float, float, float]]:
     planned = planned_frontier(examples, encoder)
     learner = SoftQ.prepare(examples, seed=seed)
     every = LearnedPrice(learner.learn_all(), first)
-    near = LearnedPrice(learner.learn_near(every.values, search(every, BUDGET).dual), first)
+    near = LearnedPrice(learner.learn_near(every.learned, search(every, BUDGET).dual), first)
     ways: dict[str, Price] = {"all": every, "near": near, "each": RetrainedPrice(learner, first)}
     result = {}
     for name, price in ways.items():

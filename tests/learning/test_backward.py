@@ -9,8 +9,8 @@ import pytest
 from scipy.special import logsumexp
 
 from redenvelope.finite.induction import backward_induction
-from redenvelope.learning.learned import LearnedPrice
 from redenvelope.learning.soft_q import SoftQ
+from redenvelope.planning.learned_price import LearnedPrice
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
 
@@ -56,10 +56,11 @@ def on_all_users(world: World) -> SoftQ:
     def twice(values: np.ndarray) -> np.ndarray:
         return np.concatenate([values, values])
 
-    columns = ("states", "action", "reward", "cost", "propensity", "continues")
+    columns = ("states", "action", "propensity", "continues", "keys")
     doubled = replace(
         examples,
         **{name: twice(getattr(examples, name)) for name in columns},
+        outcomes=np.concatenate([examples.outcomes, examples.outcomes], axis=1),
         starts=np.concatenate([examples.starts, examples.starts[1:] + rows]),
     )
     fold = np.repeat(np.array([0, -1], dtype=np.int8), rows)
@@ -80,9 +81,7 @@ def learned_values(world: World, learner: SoftQ, temperature: float) -> np.ndarr
         for state in range(problem.states):
             rows = np.flatnonzero((world.log.step == step) & (world.state == state))[:1]
             if len(rows):
-                worth = values.worth(world.examples.states[rows], problem.steps - step, DUALS)
-                net = worth.reward_to_go - DUALS[:, None] * worth.cost_to_go + worth.bonus_to_go
-                found[:, step, state] = net[0]
+                found[:, step, state] = values.values(world.examples.states[rows], problem.steps - step, DUALS).q[0]
     return found
 
 

@@ -12,7 +12,7 @@ from redenvelope.finite.induction import backward_induction
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.learning.soft_q import SoftQ, all_prices, near_prices
-from redenvelope.learning.values import LearnedValues
+from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
 
@@ -22,8 +22,7 @@ DUALS = np.array([0.0, 0.4, 1.5])
 def errors(world: World, values: LearnedValues, duals: np.ndarray, temperature: float) -> np.ndarray:
     """Distance of learned from exact action values in every state of the log, [found, duals, actions]."""
     states, step, state = world.every_state()
-    worth = values.worth(states, world.problem.steps - step, duals)
-    learned = worth.reward_to_go - duals[:, None] * worth.cost_to_go + worth.bonus_to_go
+    learned = values.values(states, world.problem.steps - step, duals).q
     exact = backward_induction(world.problem, duals, temperature).action_values[:, step, state].swapaxes(0, 1)
     return np.abs(learned - exact)[np.isfinite(exact)]
 
@@ -95,8 +94,8 @@ def test_double_estimator_undoes_the_flattery_of_a_maximum() -> None:
         for folds, found in ((1, plain), (2, double)):
             values = prepared(world, folds=folds, **short).learn([0.0])
             to_go = (
-                values.worth(world.first_states()[:1], 2, [0.0]).reward_to_go
-                - values.worth(world.first_states()[:1], 1, [0.0]).reward_to_go
+                values.values(world.first_states()[:1], 2, [0.0]).to_go[0]
+                - values.values(world.first_states()[:1], 1, [0.0]).to_go[0]
             )
             found.append(to_go.mean())
     # 540 rows, 67 an action: the greatest of eight means of standard error 0.12 is 0.17 on average.
@@ -109,15 +108,16 @@ def test_guard_leaves_out_what_the_log_hardly_contains() -> None:
     behaviour = np.array([[0.5, 0.498, 0.002]])
     world = make_world(problem, 3_000, 0, variance=0.01, behaviour=behaviour)
     # The few rows of the rare action were lucky beyond reason.
-    reward = np.where(world.examples.action == 2, 50.0, world.examples.reward)
-    lucky = replace(world, examples=replace(world.examples, reward=reward))
+    outcomes = world.examples.outcomes.copy()
+    outcomes[0, world.examples.action == 2] = 50.0
+    lucky = replace(world, examples=replace(world.examples, outcomes=outcomes))
     for least, taken in ((0.0, 1.0), (0.02, 0.0)):
         values = prepared(lucky, least_chance=least).learn([0.0])
-        first = values.worth(lucky.first_states()[:1], 2, [0.0])
+        first = values.values(lucky.first_states()[:1], 2, [0.0])
         assert first.probabilities[0, 0, 2] == taken
         assert (values.report.excluded[2] == 1.0) == (least > 0)
         assert bool(values.report.notes) == (least > 0)
-        assert (first.reward_to_go[0, 0, 0] > 10) == (least == 0.0)
+        assert (first.to_go[0, 0, 0, 0] > 10) == (least == 0.0)
 
 
 def test_divergence_is_reported_in_words() -> None:
@@ -130,7 +130,7 @@ def test_divergence_is_reported_in_words() -> None:
 def test_same_seed_same_values_other_seed_others() -> None:
     world = make_world(random_problem(2, states=5, steps=3), users=400, seed=1)
     states = world.first_states()
-    found = [prepared(world, seed).learn([0.5]).worth(states, 3, [0.5]).reward_to_go for seed in (0, 0, 1)]
+    found = [prepared(world, seed).learn([0.5]).values(states, 3, [0.5]).to_go for seed in (0, 0, 1)]
     assert (found[0] == found[1]).all()
     assert not (found[0] == found[2]).all()
 
@@ -149,8 +149,8 @@ def test_progress_and_wrong_arguments(noisy: World) -> None:
     values = learner.learn([0.5, 1.0], progress=lambda done, of: told.append((done, of)))
     assert told == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(UsageError, match=r"learned for duals from 0\.5 to 1, not for 2"):
-        values.worth(noisy.first_states(), 3, [2.0])
-    for wrong in ({"duals": [-1.0]}, {"duals": [1.0], "temperature": -1.0}, {"duals": [1.0], "warm": values}):
+        values.values(noisy.first_states(), 3, [2.0])
+    for wrong in ({"prices": [-1.0]}, {"prices": [1.0], "temperature": -1.0}, {"prices": [1.0], "warm": values}):
         with pytest.raises(UsageError):
             learner.learn(**wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no eligible action"):

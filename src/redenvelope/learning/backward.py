@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
 from redenvelope.learning.curves import aim_at
-from redenvelope.learning.folds import UserFolds, gather, stack
-from redenvelope.learning.networks import ValueNetwork, future_loss, networks_at, new_value_networks
+from redenvelope.learning.folds import FoldedRows, UserFolds, always, gather, pick
 from redenvelope.learning.settings import LearningSettings, StageProgress
 from redenvelope.models.examples import Examples
+from redenvelope.models.stacked import stack
 from redenvelope.models.training import Training, train
+from redenvelope.models.value_network import ValueNetwork, networks_at, new_value_networks
 
-__all__ = ["Futures", "NextValues", "fit_backward"]
+__all__ = ["Futures", "NextValues", "fit_backward", "future_loss"]
 
 NextValues = Callable[[ValueNetwork | None, int, NDArray[np.int64]], NDArray[np.float32]]
 """(networks of a step, the step, rows of the log at that step) -> values of their states [rows, heads, components].
@@ -69,7 +71,7 @@ def fit_backward(
     teaches = examples.continues | examples.is_last
     networks = new_value_networks(
         examples.layout, examples.actions, heads, components, settings.hidden, settings.advantage_rank,
-        folds.count, seed,
+        settings.most_curves, folds.count, seed,
     )  # fmt: skip
     found: list[ValueNetwork] = []
     errors, epochs = [], []
@@ -85,7 +87,7 @@ def fit_backward(
             {"future": aim.networks},
             None,
             future_loss,
-            _always(gather(examples, training, aim.target[np.searchsorted(rows, training)])),
+            always(gather(examples, training, aim.target[np.searchsorted(rows, training)])),
             len(training),
             gather(examples, held_out, aim.target[np.searchsorted(rows, held_out)]),
             settings.future,
@@ -102,6 +104,25 @@ def fit_backward(
     return Futures(stacked, np.array(errors[::-1]), tuple(epochs[::-1]))
 
 
+def future_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Array]:
+    """Mean Bellman loss of one fold's value network on FoldedRows, as training takes it."""
+    return {"future": _squared_error(networks["future"], rows)}
+
+
+def _squared_error(network: ValueNetwork, rows: FoldedRows) -> jax.Array:
+    """Half the squared error of the logged action's curves, in units of the heads' own variance, []."""
+    states, action, target = (pick(column, network.slot) for column in (rows.states, rows.action, rows.target))
+    raw = network.network(states).reshape(len(states), network.level.shape[0], 1 + network.shapes.shape[0])
+    taken = jax.nn.one_hot(action, network.level.shape[1])
+    # Only the logged action's score is needed: the others are never computed.
+    score = raw[..., 0] + taken @ network.level.T
+    # Products that are summed fuse into one loop; a product of small matrices a row would not.
+    score = score + (raw[..., 1:] * (taken @ network.advantages().T)[:, None]).sum(axis=-1)
+    # The share of the heads' variance that a curve makes up.
+    weight = jnp.square(jax.lax.stop_gradient(network.basis)).mean(axis=(1, 2))
+    return 0.5 * (jnp.square(target - score) @ weight).mean()
+
+
 def _require_sane(training: Training, stage: int) -> None:
     """Raise ModelError when the held-out Bellman error ran away instead of settling."""
     last = np.asarray(training.held_out["future"][-1])
@@ -112,8 +133,3 @@ def _require_sane(training: Training, stage: int) -> None:
         f"Bellman error is {np.sqrt(2 * np.max(last)):.3g} standard deviations of what was to be learned; lower the "
         "learning rate, or check the log for extreme rewards or costs"
     )
-
-
-def _always(chunk: Any) -> Any:
-    """A source that gives the same rows at every epoch."""
-    return lambda epoch: [chunk]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.learning.networks import ValueNetwork
+from redenvelope.models.value_network import ValueNetwork
 
 __all__ = ["Aim", "aim_at"]
 

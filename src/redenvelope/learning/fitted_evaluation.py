@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import UsageError
 from redenvelope.learning.backward import Futures, fit_backward
-from redenvelope.learning.immediate import Immediate
-from redenvelope.learning.networks import ValueNetwork, networks_at
-from redenvelope.learning.passes import future, in_blocks, present
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.learning.values import value_to_go
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import require_states
+from redenvelope.models.immediate import Immediate
+from redenvelope.models.value_network import ValueNetwork, networks_at
+from redenvelope.planning.learned_passes import future, in_blocks, present
+from redenvelope.planning.learned_values import value_to_go
 from redenvelope.policies.checks import checked_steps_left
 from redenvelope.policies.policy import Policy
 
@@ -38,8 +38,8 @@ class PolicyValues:
     """Steps of the campaign."""
     layout: StateLayout
 
-    def to_go(self, states: ArrayLike, steps_left: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Reward and cost to go of every first action under each policy, [n, policies, actions] each."""
+    def to_go(self, states: ArrayLike, steps_left: ArrayLike) -> FloatArray:
+        """Outcomes to go of every first action under each policy, [outcomes, n, policies, actions]."""
         rows = np.asarray(states, dtype=np.float32)
         require_states(rows, self.layout)
         left = checked_steps_left(steps_left, len(rows), self.steps)
@@ -53,7 +53,7 @@ class PolicyValues:
 
             alike = np.flatnonzero(left == steps)
             result[alike] = in_blocks(block, self.policies * 2 * self.immediate.actions, rows[alike])
-        return result[:, :, 0], result[:, :, 1]
+        return np.moveaxis(result, 2, 0)
 
 
 def evaluate_policies(learner: SoftQ, policies: Sequence[Policy]) -> PolicyValues:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,13 +9,15 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.chance import fold, fraction
 from redenvelope.errors import ModelError
+from redenvelope.learning.settings import LearningSettings
 from redenvelope.models.examples import Examples
+from redenvelope.models.training import ChunkSource
 
-__all__ = ["FoldedRows", "UserFolds", "gather", "new_folds", "pick", "slots", "stack"]
+__all__ = ["FoldedRows", "UserFolds", "always", "gather", "new_folds", "pick"]
 
 _HELD_OUT = -1
-_HELD_OUT_ROWS = 20_000  # more would only cost time: the noise of a mean over so many rows is small
 
 IndexArray = NDArray[np.int64]
 
@@ -48,6 +49,8 @@ class UserFolds:
     """Number of folds."""
     steps: int
     """Steps of the campaign."""
+    held_out_rows: int
+    """Rows held out of a split, at most."""
 
     def split(self, rows: IndexArray, what: str) -> tuple[IndexArray, IndexArray]:
         """Training rows and held-out rows, both [.., folds], of some rows [any].
@@ -60,26 +63,28 @@ class UserFolds:
         parts = [part if len(part) else rows for part in parts]
         held = rows[self.fold[rows] == _HELD_OUT]
         held = held if len(held) else rows
+        # From all over the log: the first users may not be like the last.
+        held = held[:: -(-len(held) // self.held_out_rows)]
         longest = max(len(part) for part in parts)
         training = np.stack([np.resize(part, longest) for part in parts], axis=1)
-        return training, np.repeat(held[:_HELD_OUT_ROWS, None], self.count, axis=1)
+        return training, np.repeat(held[:, None], self.count, axis=1)
 
 
-def new_folds(examples: Examples, count: int, held_out_share: float, seed: int) -> UserFolds:
-    """Deal the users of a log into folds, a share of them held out."""
-    held = round(held_out_share * examples.users)
-    if examples.users < count + 1 or not 0 < held < examples.users:
+def new_folds(examples: Examples, settings: LearningSettings, seed: int) -> UserFolds:
+    """Deal the users of a log into folds, a share of them held out: where a user falls depends on no other."""
+    count, share = settings.folds, settings.held_out_share
+    dealt = fold(examples.keys, count, "learning fold", seed).astype(np.int8)
+    places = fraction(examples.keys, "learning held out", seed)
+    # In the smallest logs chance may hold out nobody: then it is whoever comes nearest.
+    dealt[places <= max(share, places.min(initial=1.0))] = _HELD_OUT
+    if not 0 < share < 1 or examples.users < count + 1 or (dealt == _HELD_OUT).all():
         raise ModelError(
-            f"cannot deal {examples.users} user(s) into {count} fold(s) and hold out {held_out_share:.0%}; "
-            "log more users"
+            f"cannot deal {examples.users} user(s) into {count} fold(s) and hold out {share:.0%}; log more users"
         )
-    order = np.random.default_rng([seed, 1]).permutation(examples.users)
-    by_user = np.empty(examples.users, dtype=np.int8)
-    by_user[order] = (np.arange(examples.users) - held) % count
-    by_user[order[:held]] = _HELD_OUT
     layout = examples.layout
     step = np.rint(examples.states[:, layout.step] / layout.step_change).astype(np.int64)
-    return UserFolds(np.repeat(by_user, np.diff(examples.starts)), step, count, examples.campaign_steps)
+    by_row = np.repeat(dealt, np.diff(examples.starts))
+    return UserFolds(by_row, step, count, examples.campaign_steps, settings.held_out_rows)
 
 
 def gather(examples: Examples, rows: IndexArray, target: NDArray[np.float32] | None = None) -> Any:
@@ -102,12 +107,6 @@ def pick(column: jax.Array, slot: jax.Array) -> jax.Array:
     return (column * jax.lax.stop_gradient(slot).reshape(shape).astype(column.dtype)).sum(axis=1, dtype=column.dtype)
 
 
-def stack(trees: Sequence[Any]) -> Any:
-    """Trees of arrays into one, every array with a new leading axis [trees]."""
-    # In numpy: outside a compiled function, jax would compile a program for every shape there is.
-    return jax.tree.map(lambda *arrays: np.stack([np.asarray(array) for array in arrays]), *trees)
-
-
-def slots(count: int) -> NDArray[np.float32]:
-    """The places of all folds, [folds, folds]."""
-    return np.eye(count, dtype=np.float32)
+def always(chunk: Any) -> ChunkSource:
+    """A source that gives the same rows at every epoch."""
+    return lambda epoch: [chunk]

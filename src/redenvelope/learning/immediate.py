@@ -1,21 +1,22 @@
-"""What needs no price: the outcomes of a step, and how often the logger takes an action in a state."""
+"""Learning what needs no price: the outcomes of a step, and the logger's habits."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
-from redenvelope.learning.folds import UserFolds, gather, pick, slots, stack
+from redenvelope.learning.folds import UserFolds, always, gather, pick
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.models.examples import Examples, Rows
+from redenvelope.models.immediate import Folded, Immediate
 from redenvelope.models.outcome import OutcomeNetwork
 from redenvelope.models.selection import allowed_structures, falls
+from redenvelope.models.stacked import slots, stack
 from redenvelope.models.targets import (
     CostTarget,
     RewardTarget,
@@ -27,42 +28,7 @@ from redenvelope.models.targets import (
 from redenvelope.models.training import train
 from redenvelope.models.wide_deep import WideDeep
 
-__all__ = ["Immediate", "learn_immediate"]
-
-
-class Folded(eqx.Module):
-    """A network and the fold that it learns from."""
-
-    network: Any
-    slot: jax.Array
-    """One-hot, [folds]; not learned."""
-
-
-class Immediate(eqx.Module):
-    """Reward and cost of a step, and the logger's habits. Learned once, whatever the price."""
-
-    outcome: Folded
-    """Arrays with a leading axis [folds]."""
-    behaviour: Folded
-    """Arrays with a leading axis [folds]."""
-    rewarding: RewardTarget
-    costing: CostTarget
-    actions: int = eqx.field(static=True)
-
-    def outcomes(self, states: jax.Array) -> jax.Array:
-        """Mean reward and cost of every action by every fold: [n, width] -> [folds, n, 2, actions]."""
-
-        def one(folded: Folded) -> jax.Array:
-            reward_scores, cost_scores = folded.network(states)
-            rewards = self.rewarding.mean(reward_scores)
-            return jnp.stack([rewards, self.costing.mean(cost_scores, rewards)], axis=1)
-
-        return jax.vmap(one)(self.outcome)
-
-    def chances(self, states: jax.Array) -> jax.Array:
-        """Probability with which the logger takes each action, mean over folds: [n, width] -> [n, actions]."""
-        chances = jax.vmap(lambda folded: jax.nn.softmax(folded.network(states)))(self.behaviour)
-        return chances.mean(axis=0)
+__all__ = ["immediate_loss", "learn_immediate"]
 
 
 def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSettings, seed: int) -> Immediate:
@@ -73,7 +39,7 @@ def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSett
     """
     training, held_out = folds.split(np.arange(len(examples)), "anything")
     rows = np.unique(training)
-    reward, cost, action = examples.reward[rows], examples.cost[rows], examples.action[rows]
+    (reward, cost), action = examples.outcomes[:, rows], examples.action[rows]
     rewarding: RewardTarget = reward_target(reward)
     costing: CostTarget = cost_target(cost, reward, action, examples.actions)
     propensity = examples.propensity[rows]
@@ -97,7 +63,7 @@ def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSett
         {part: Folded(stacked[part], jnp.asarray(slots(folds.count))) for part in stacked},
         (rewarding, costing),
         immediate_loss,
-        _always(gather(examples, training)),
+        always(gather(examples, training)),
         len(training),
         gather(examples, held_out),
         settings.immediate,
@@ -133,7 +99,7 @@ def _started(
     costing: CostTarget,
 ) -> OutcomeNetwork:
     """The network, starting from the means of its own fold's rows [any]: folds must know nothing of each other."""
-    reward, cost, action = examples.reward[rows], examples.cost[rows], examples.action[rows]
+    (reward, cost), action = examples.outcomes[:, rows], examples.action[rows]
     return network.start(
         starting_scores(rewarding, reward, reward, action, examples.actions),
         starting_scores(costing, cost, reward, action, examples.actions),
@@ -151,8 +117,3 @@ def _structure(
     teaches, lesson = taught(target, value, reward, action)
     actions = int(action.max()) + 1
     return allowed_structures(falls(lesson[teaches], action[teaches], propensity[teaches], actions))[0]
-
-
-def _always(chunk: Any) -> Any:
-    """A source that gives the same rows at every epoch."""
-    return lambda epoch: [chunk]

@@ -13,19 +13,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import UsageError
 from redenvelope.learning.backward import fit_backward
-from redenvelope.learning.decide import double_value, supported
+from redenvelope.learning.double_value import double_value
 from redenvelope.learning.folds import UserFolds, new_folds
-from redenvelope.learning.immediate import Immediate, learn_immediate
-from redenvelope.learning.networks import ValueNetwork
-from redenvelope.learning.passes import block_rows, future, in_blocks, present
-from redenvelope.learning.settings import LearningReport, LearningSettings, StageProgress
-from redenvelope.learning.values import LearnedValues, scaled_dual, unscaled_dual
+from redenvelope.learning.immediate import learn_immediate
+from redenvelope.learning.settings import LearningSettings, StageProgress
 from redenvelope.models.examples import Examples
+from redenvelope.models.immediate import Immediate
+from redenvelope.models.value_network import ValueNetwork
+from redenvelope.planning.learned_decisions import supported
+from redenvelope.planning.learned_passes import block_rows, future, in_blocks, present
+from redenvelope.planning.learned_values import (
+    LearnedValues,
+    LearningReport,
+    checked_duals,
+    scaled_dual,
+    unscaled_dual,
+)
 from redenvelope.policies.checks import whole_mask
+from redenvelope.prices import outcome_weights
 
 __all__ = ["SoftQ", "all_prices", "near_prices"]
-
-_KNOTS = 13
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +62,17 @@ class SoftQ:
     ) -> SoftQ:
         """Learn what needs no price. `eligible` [rows, actions] says what each row's user might have got."""
         settings = settings or LearningSettings()
+        if examples.budgets != 1:
+            raise UsageError(
+                f"values are learned for one budget, and this log has costs of {examples.budgets}; plan with a model"
+            )
         mask = whole_mask(eligible, len(examples), examples.actions)
-        folds = new_folds(examples, settings.folds, settings.held_out_share, seed)
+        folds = new_folds(examples, settings, seed)
         immediate = learn_immediate(examples, folds, settings, seed)
         if progress is not None:
             progress(1, examples.campaign_steps)
         outcomes, chances = in_blocks(
-            lambda states: present(immediate, states), _KNOTS * 2 * examples.actions, examples.states
+            lambda states: present(immediate, states), settings.knots * 2 * examples.actions, examples.states
         )
         return cls(examples, immediate, folds, settings, seed, mask, outcomes, chances >= settings.least_chance)
 
@@ -73,40 +84,38 @@ class SoftQ:
     @property
     def unit(self) -> float:
         """The dual at which a mean reward is worth a mean cost: it sets the scale of duals."""
-        reward = float(np.abs(self.examples.reward).mean())
-        cost = float(np.abs(self.examples.cost).mean())
-        return reward / cost if reward > 0 and cost > 0 else 1.0
+        reward, cost = np.abs(self.examples.outcomes).mean(axis=1)
+        return float(reward / cost) if reward > 0 and cost > 0 else 1.0
 
     def learn(
         self,
-        duals: ArrayLike,
+        prices: ArrayLike,
         temperature: float = 0.0,
         warm: LearnedValues | None = None,
         progress: StageProgress | None = None,
     ) -> LearnedValues:
-        """Learn the values at duals [duals], all at once: they share a network, and every row teaches them all.
+        """Learn the values at prices [prices, 1], all at once: they share a network, and every row teaches them all.
 
-        `warm` are values for as many duals to start from, such as those of a neighbouring price.
+        `warm` are values for as many prices to start from, such as those of a neighbouring price.
         """
-        prices = np.unique(np.atleast_1d(np.asarray(duals, dtype=np.float64)))
-        if not len(prices) or not (prices >= 0).all():
-            raise UsageError("duals must be a list of numbers of at least 0 (infinity plans on cost alone)")
+        duals = np.unique(checked_duals(prices))
         if not (np.isfinite(temperature) and temperature >= 0):
             raise UsageError(f"temperature must be zero or a positive number, not {temperature}")
         components = 3 if temperature > 0 else 2
-        if warm is not None and (len(warm.duals), warm.components) != (len(prices), components):
-            raise UsageError("a warm start needs values of as many duals, with a temperature or without alike")
-        asked, soft = jnp.asarray(prices.astype(np.float32)), jnp.asarray(np.float32(temperature))
+        if warm is not None and (len(warm.duals), warm.components) != (len(duals), components):
+            raise UsageError("a warm start needs values of as many prices, with a temperature or without alike")
+        weights = jnp.asarray(outcome_weights(duals[:, None]).astype(np.float32))
+        soft = jnp.asarray(np.float32(temperature))
         actions = self.examples.actions
-        numbers = len(prices) * components * actions
+        numbers = len(duals) * components * actions
 
         def next_values(networks: ValueNetwork | None, stage: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-            shape = (block_rows(len(rows), numbers), self.settings.folds, len(prices), components, actions)
+            shape = (block_rows(len(rows), numbers), self.settings.folds, len(duals), components, actions)
             nothing = jnp.asarray(np.zeros(shape, np.float32) if networks is None else 0.0)
 
             def block(states: Any, now: Any, allowed: Any) -> jax.Array:
                 later = nothing if networks is None else future(networks, states)
-                return _values(now, later, asked, soft, allowed)
+                return _values(now, later, weights, soft, allowed)
 
             allowed = supported(self.frequent[rows], self.eligible[rows])
             found: NDArray[np.float32] = in_blocks(
@@ -118,7 +127,7 @@ class SoftQ:
             self.examples,
             self.folds,
             next_values,
-            len(prices),
+            len(duals),
             components,
             self.settings,
             self.seed,
@@ -128,7 +137,7 @@ class SoftQ:
         return LearnedValues(
             immediate=self.immediate,
             futures=futures.networks,
-            duals=prices,
+            duals=duals,
             temperature=temperature,
             unit=self.unit,
             steps=self.examples.campaign_steps,
@@ -137,31 +146,28 @@ class SoftQ:
             report=LearningReport(futures.bellman_error, futures.epochs, self.excluded),
         )
 
-    def learn_all(
-        self, temperature: float = 0.0, knots: int = _KNOTS, progress: StageProgress | None = None
-    ) -> LearnedValues:
+    def learn_all(self, temperature: float = 0.0, progress: StageProgress | None = None) -> LearnedValues:
         """Learn the values at all prices in one training: between the knots they are interpolated.
 
         Where many users switch at the same price, as in very small worlds, the cost that is believed between
         two knots may be off, because one knot's policy has switched and the other's has not: `learn_near`.
         """
-        return self.learn(all_prices(self.unit, knots), temperature, progress=progress)
+        return self.learn(all_prices(self.unit, self.settings.knots), temperature, progress=progress)
 
-    def learn_near(
-        self, values: LearnedValues, dual: float, knots: int = _KNOTS, progress: StageProgress | None = None
-    ) -> LearnedValues:
+    def learn_near(self, values: LearnedValues, dual: float, progress: StageProgress | None = None) -> LearnedValues:
         """Learn once more, with the knots close to a dual that a search found; 0 and infinity stay."""
-        return self.learn(near_prices(values.duals, dual, self.unit, knots), values.temperature, progress=progress)
+        near = near_prices(values.duals, dual, self.unit, self.settings.knots)
+        return self.learn(near, values.temperature, progress=progress)
 
 
-def all_prices(unit: float, knots: int = _KNOTS) -> NDArray[np.float64]:
+def all_prices(unit: float, knots: int) -> NDArray[np.float64]:
     """Duals from 0 to infinity, [knots], evenly spread on the scale of `scaled_dual`."""
     if knots < 2:
         raise UsageError(f"all prices need at least 2 knots, not {knots}")
     return unscaled_dual(np.linspace(0.0, 1.0, knots), unit)
 
 
-def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int = _KNOTS) -> NDArray[np.float64]:
+def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int) -> NDArray[np.float64]:
     """At most `knots` duals, spread evenly between the two of `duals` [any] around a dual, with 0 and infinity."""
     if knots < 4:
         raise UsageError(f"prices around a dual need at least 4 knots, not {knots}")
@@ -173,11 +179,11 @@ def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int
 
 @eqx.filter_jit
 def _values(
-    now: jax.Array, later: jax.Array, duals: jax.Array, temperature: jax.Array, allowed: jax.Array
+    now: jax.Array, later: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array
 ) -> jax.Array:
-    """Values of states, [n, duals, components].
+    """Values of states, [n, prices, components], where outcomes count by weights [outcomes, prices].
 
-    They are made of what a step gives [n, folds, 2, actions] and what follows, [n, folds, duals, components, actions].
+    They are made of what a step gives [n, folds, 2, actions] and what follows, [n, folds, prices, components, actions].
     """
     values = later.at[..., :2, :].add(now[:, :, None])
-    return double_value(jnp.swapaxes(values, 0, 1), duals, temperature, allowed)
+    return double_value(jnp.swapaxes(values, 0, 1), weights, temperature, allowed)

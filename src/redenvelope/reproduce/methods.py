@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from redenvelope.finite.induction import backward_induction
 from redenvelope.finite.problem import FiniteProblem
-from redenvelope.learning.learned import RetrainedPrice
+from redenvelope.learning.retrained import RetrainedPrice
 from redenvelope.log.encoding import Encoder
 from redenvelope.models.tabular import TabularModel
 from redenvelope.planning.tree import TreePlanner
@@ -114,8 +114,8 @@ class Retrained:
 
     def decisions(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> Decisions:
         """For encoded states [rows, width] with steps left [rows], at duals [duals]."""
-        worths = [self.price.values(float(dual)).worth(states, steps_left, [dual]) for dual in duals]
-        parts = ((worth.probabilities, worth.reward_to_go, worth.cost_to_go) for worth in worths)
+        found = [self.price.learned(float(dual)).values(states, steps_left, dual) for dual in duals]
+        parts = ((values.probabilities, *values.to_go) for values in found)
         return Decisions(*(np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)))
 
 

@@ -16,7 +16,7 @@ from redenvelope.dual.newton import Newton
 from redenvelope.dual.price import PriceFunction
 from redenvelope.dual.secant import Secant
 from redenvelope.dual.solve import DualSolver, solve_dual
-from redenvelope.learning.learned import RetrainedPrice
+from redenvelope.learning.retrained import RetrainedPrice
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.models.neural import NeuralModel
 from redenvelope.planning.rollout import ModelPrice

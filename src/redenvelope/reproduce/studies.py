@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from redenvelope.learning.learned import RetrainedPrice
+from redenvelope.learning.retrained import RetrainedPrice
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.learning.folds import FoldedRows, pick, slots, stack
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.response import LowRankResponse
+from redenvelope.models.stacked import slots, stack
 from redenvelope.models.wide_deep import WideDeep
 
-__all__ = ["ValueNetwork", "future_loss", "networks_at", "new_value_networks"]
-
-# Values at neighbouring prices rise and fall together: of 13 prices' rewards and costs to go, six curves hold
-# 96 to 99 % of the variance in the envelopes campaign, where its noise leaves 10 to 20 % that no network can learn.
-_MOST_CURVES = 6
+__all__ = ["ValueNetwork", "networks_at", "new_value_networks"]
 
 
 class ValueNetwork(eqx.Module):
@@ -47,27 +41,15 @@ class ValueNetwork(eqx.Module):
     def __call__(self, states: jax.Array) -> jax.Array:
         """[n, width] -> [n, heads, components, actions]."""
         spread = self.basis * self.scale
-        over_actions = jnp.concatenate([jnp.ones((1, self.level.shape[1])), self._shapes()])
+        over_actions = jnp.concatenate([jnp.ones((1, self.level.shape[1])), self.advantages()])
         # Curves and actions are spread out by one product of matrices: far cheaper than a small one a row.
         outwards = jnp.einsum("khc,ja->kjhca", spread, over_actions)
         level = self.centre[..., None] + jnp.einsum("khc,ka->hca", spread, self.level)
         flat = self.network(states) @ outwards.reshape(-1, level.size) + level.reshape(-1)
         return flat.reshape(len(states), *level.shape)
 
-    def loss(self, rows: FoldedRows) -> jax.Array:
-        """Half the squared error of the logged action's curves, in units of the heads' own variance, []."""
-        states, action, target = (pick(column, self.slot) for column in (rows.states, rows.action, rows.target))
-        raw = self.network(states).reshape(len(states), self.level.shape[0], 1 + self.shapes.shape[0])
-        taken = jax.nn.one_hot(action, self.level.shape[1])
-        # Only the logged action's score is needed: the others are never computed.
-        score = raw[..., 0] + taken @ self.level.T
-        # Products that are summed fuse into one loop; a product of small matrices a row would not.
-        score = score + (raw[..., 1:] * (taken @ self._shapes().T)[:, None]).sum(axis=-1)
-        # The share of the heads' variance that a curve makes up.
-        weight = jnp.square(jax.lax.stop_gradient(self.basis)).mean(axis=(1, 2))
-        return 0.5 * (jnp.square(target - score) @ weight).mean()
-
-    def _shapes(self) -> jax.Array:
+    def advantages(self) -> jax.Array:
+        """Shapes over the actions that sum to zero, [rank, actions]."""
         return self.shapes - self.shapes.mean(axis=1, keepdims=True)
 
 
@@ -78,12 +60,13 @@ def new_value_networks(
     components: int,
     hidden: tuple[int, ...],
     rank: int | None,
+    curves: int,
     folds: int,
     seed: int,
 ) -> ValueNetwork:
-    """Untrained networks, every array with a leading axis [folds]."""
+    """Untrained networks, every array with a leading axis [folds]; never more curves than numbers to say."""
     shapes = LowRankResponse(actions, rank=actions - 1 if rank is None else rank).shapes
-    curves = min(_MOST_CURVES, heads * components)
+    curves = min(curves, heads * components)
     basis = np.eye(curves, heads * components, dtype=np.float32).reshape(curves, heads, components)
     networks = [
         ValueNetwork(
@@ -107,9 +90,3 @@ def networks_at(futures: ValueNetwork | None, stage: int) -> ValueNetwork | None
         return None
     chosen: ValueNetwork = jax.tree.map(lambda array: np.asarray(array)[stage], futures)
     return chosen
-
-
-def future_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Array]:
-    """Mean Bellman loss of one fold's value network on FoldedRows, as training takes it."""
-    network: ValueNetwork = networks["future"]
-    return {"future": network.loss(rows)}

@@ -12,10 +12,11 @@ from redenvelope.dual.secant import Secant
 from redenvelope.dual.solve import solve_dual
 from redenvelope.errors import UsageError
 from redenvelope.finite.induction import exact_price
-from redenvelope.learning import learned
-from redenvelope.learning.learned import LearnedPolicy, LearnedPrice, RetrainedPrice
+from redenvelope.learning.retrained import RetrainedPrice
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.learning.values import LearnedValues
+from redenvelope.planning import learned_price
+from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice
+from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.policies.policy import Policy
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
@@ -73,7 +74,7 @@ def test_price_in_parts_is_the_price_at_once(
 ) -> None:
     duals = np.array([0.3, np.inf])
     whole = LearnedPrice(everything, world.first_states())(duals)
-    monkeypatch.setattr(learned, "_VALUES_AT_ONCE", 13 * 3 * 4 * 701)
+    monkeypatch.setattr(learned_price, "_VALUES_AT_ONCE", 13 * 3 * 4 * 701)
     assert np.allclose(whole, LearnedPrice(everything, world.first_states())(duals), rtol=1e-6)
 
 
@@ -122,4 +123,4 @@ def test_learned_policy_is_a_policy_and_keeps_to_what_is_eligible(world: World, 
     with pytest.raises(UsageError, match="steps left"):
         policy.probabilities(states, 4)
     with pytest.raises(UsageError, match="at least 0"):
-        RetrainedPrice(None, states).values(-1.0)  # type: ignore[arg-type]
+        RetrainedPrice(None, states).learned(-1.0)  # type: ignore[arg-type]

@@ -9,16 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.learning.folds import slots, stack
-from redenvelope.learning.immediate import Folded, Immediate
-from redenvelope.learning.networks import new_value_networks
-from redenvelope.learning.settings import LearningReport
-from redenvelope.learning.values import LearnedValues
+from redenvelope.models.immediate import Folded, Immediate
 from redenvelope.models.outcome import OutcomeNetwork
 from redenvelope.models.response import STRUCTURES, Response, new_response
+from redenvelope.models.stacked import slots, stack
 from redenvelope.models.targets import new_target, target_as_dict
+from redenvelope.models.value_network import new_value_networks
 from redenvelope.models.weights import named_arrays, read_layout, restored
 from redenvelope.models.wide_deep import WideDeep
+from redenvelope.planning.learned_values import LearnedValues, LearningReport
 
 __all__ = ["learned_from_state", "learned_state"]
 
@@ -56,7 +55,7 @@ def learned_from_state(config: dict[str, Any], arrays: dict[str, NDArray[np.floa
     layout, actions, steps = read_layout(config["layout"]), int(config["actions"]), int(config["steps"])
     temperature = float(config["temperature"])
     duals = np.array([np.inf if dual == "infinity" else float(dual) for dual in config["duals"]])
-    parts = restored(_skeleton(config, len(duals), 3 if temperature > 0 else 2), arrays)
+    parts = restored(_skeleton(config, len(duals), 3 if temperature > 0 else 2, _curves(arrays)), arrays)
     targets = (new_target(config["reward_target"]), new_target(config["cost_target"]))
     report = config["report"]
     return LearnedValues(
@@ -79,7 +78,7 @@ def _parts(immediate: Immediate, futures: Any) -> dict[str, Any]:
     return parts if futures is None else parts | {"futures": futures}
 
 
-def _skeleton(config: dict[str, Any], heads: int, components: int) -> dict[str, Any]:
+def _skeleton(config: dict[str, Any], heads: int, components: int, curves: int) -> dict[str, Any]:
     """Untrained parts of the right shapes."""
     layout, actions, folds = read_layout(config["layout"]), int(config["actions"]), int(config["folds"])
     hidden, generator = tuple(config["hidden"]), np.random.default_rng(0)
@@ -90,8 +89,14 @@ def _skeleton(config: dict[str, Any], heads: int, components: int) -> dict[str, 
     parts = {"outcome": Folded(outcome, places), "behaviour": Folded(behaviour, places)}
     if config["rank"] is None:
         return parts
-    network = new_value_networks(layout, actions, heads, components, hidden, int(config["rank"]), folds, 0)
+    network = new_value_networks(layout, actions, heads, components, hidden, int(config["rank"]), curves, folds, 0)
     return parts | {"futures": stack([network] * (int(config["steps"]) - 1))}
+
+
+def _curves(arrays: dict[str, NDArray[np.float32]]) -> int:
+    """Curves of the value networks, which only the weights tell; 1 where there are none."""
+    level = arrays.get("futures.level")
+    return 1 if level is None or level.ndim < 2 else level.shape[-2]
 
 
 def _structure(response: Response, actions: int) -> str:

@@ -1,4 +1,4 @@
-"""Networks asked about many states: in blocks of one shape, by two programs that all of learning shares."""
+"""Networks asked about many states: in blocks of one shape, by two programs that learning and deciding share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.learning.immediate import Immediate
-from redenvelope.learning.networks import ValueNetwork
+from redenvelope.models.buckets import filled
+from redenvelope.models.immediate import Immediate
+from redenvelope.models.value_network import ValueNetwork
 
 __all__ = ["block_rows", "future", "in_blocks", "present"]
 
@@ -21,8 +22,11 @@ _BLOCK_NUMBERS = 2**21  # numbers in the largest array of a block of rows: more 
 
 @eqx.filter_jit
 def present(immediate: Immediate, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Reward and cost of a step [n, folds, 2, actions], and the logger's chances [n, actions], of states [n, width]."""
-    return jnp.swapaxes(immediate.outcomes(states), 0, 1), immediate.chances(states)
+    """Outcomes of a step [n, folds, outcomes, actions], and the logger's chances [n, actions], of states [n, width].
+
+    The rows lead, as they do in blocks.
+    """
+    return jnp.transpose(immediate.outcomes(states), (2, 1, 0, 3)), immediate.chances(states)
 
 
 @eqx.filter_jit
@@ -48,11 +52,5 @@ def in_blocks(function: Callable[..., Any], numbers_a_row: int, *columns: NDArra
     parts = []
     for first in range(0, max(rows, 1), size):
         pieces = [column[first : first + size] for column in columns]
-        parts.append(jax.tree.map(np.asarray, function(*(_filled(piece, size) for piece in pieces))))
+        parts.append(jax.tree.map(np.asarray, function(*filled(pieces, size))))
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:rows], *parts)
-
-
-def _filled(piece: NDArray[Any], size: int) -> NDArray[Any]:
-    if len(piece) == size:
-        return piece
-    return np.concatenate([piece, np.ones((size - len(piece), *piece.shape[1:]), piece.dtype)])

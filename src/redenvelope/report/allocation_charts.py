@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from redenvelope.plan.record import FeatureShares, StepShares
-from redenvelope.report.drawing import HALF, SECOND, action_colours, draw, short_labels, values
+from redenvelope.report.drawing import HALF, LABEL, SECOND, action_colours, draw, short_labels, values
 from redenvelope.report.markup import Chart, number
 
 __all__ = ["cost_by_step_chart", "feature_chart", "step_chart"]
@@ -74,7 +74,7 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
         for place, (label, share) in enumerate(zip(labels, shares, strict=True))
     ]
     scale = alt.Scale(domain=list(labels), range=action_colours(len(labels)))
-    columns = _columns(shown)
+    columns = _columns(shown, [group for group, _ in groups])
     # Only what is shown is cut: pointing at the legend tells its values in full.
     cut = json.dumps(dict(zip(labels, shown, strict=True)))
     legend = alt.Legend(columns=columns, symbolType="square", labelExpr=f"{cut}[datum.value]")
@@ -99,7 +99,7 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
     return draw(drawn, HALF, 66 + 18 * rows_of_legend + 30 * len(groups))
 
 
-def _columns(labels: Sequence[str]) -> int:
-    """How many labels of a legend stand side by side."""
-    widest = 36 + 7 * max(map(len, labels), default=1)
-    return max(1, min(6, (HALF - 20) // widest))
+def _columns(labels: Sequence[str], groups: Sequence[str]) -> int:
+    """How many labels of a legend stand side by side, right of the groups' names."""
+    names, widest = (7 * max(map(len, words), default=1) for words in (groups, labels))
+    return max(1, min(6, (HALF - 20 - min(names, LABEL)) // (30 + widest)))

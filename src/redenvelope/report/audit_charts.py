@@ -53,7 +53,7 @@ def action_chart(audit: Audit) -> Chart | None:
         )
         for right in (False, True)  # labels stand inwards, so that none leaves the drawing
     ]
-    cost = alt.X("cost_estimate:Q", title="mean cost a decision")
+    cost = alt.X("cost_estimate:Q", title="mean cost a decision", axis=alt.Axis(tickCount=5))
     reward = alt.Y("reward_estimate:Q", title="mean reward a decision", scale=alt.Scale(zero=False))
     chart = alt.Chart(values(rows))
     drawn = layered(

@@ -19,6 +19,7 @@ __all__ = [
     "GOLD",
     "HALF",
     "INK",
+    "LABEL",
     "MUTED",
     "PHONE",
     "SECOND",
@@ -37,6 +38,8 @@ INK, MUTED, LINE = "var(--ink)", "var(--muted)", "var(--line)"
 
 FULL, HALF, PHONE = 760, 372, 358
 """Widths in pixels: across the page, half of it, and a phone's."""
+LABEL = 115
+"""The widest that the label of an axis may be, in pixels; it is cut there."""
 
 # A reader's own font may be wider than the one that labels are measured with.
 _PADDING = {"left": 10, "right": 14, "top": 2, "bottom": 2}
@@ -152,7 +155,7 @@ def draw(chart: alt.Chart | alt.LayerChart, width: int, height: int) -> str:
             titleFontWeight="normal",
             labelPadding=6,
             titlePadding=8,
-            labelLimit=130,
+            labelLimit=LABEL,
         )
         .configure_axisX(labelFlush=False)
         .configure_legend(

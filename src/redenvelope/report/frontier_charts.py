@@ -36,7 +36,8 @@ __all__ = ["by_price_chart", "frontier_chart", "policy_points", "search_chart"]
 _SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down")
 _COLOURS = (ACCENT, SECOND, GOLD, MUTED)
 _COST, _REWARD = "cost a user", "reward a user"
-_FITS = {False: "above the budget", True: "within it"}
+_FITS = {False: "above the line", True: "within it"}
+_PRICES_NAMED = 5
 
 
 def policy_points(certificate: Certificate, comparison: Sequence[ComparedPolicy]) -> list[dict[str, Any]]:
@@ -167,10 +168,7 @@ def by_price_chart(frontier: pl.DataFrame, target: str, certificate: Certificate
         for row in rows
     ]
     if target == "cost":
-        caption = (
-            "Dearer money is spent less: the price is read off where the cost, with what is uncertain about it, fits "
-            "the budget (dotted)."
-        )
+        caption = "Dearer money is spent less: the plan’s price is read off where the cost fits the budget (dotted)."
     else:
         caption = "What saving gives up: the reward falls as money gets dearer; the dotted line is this plan’s price."
     drawing = draw(_by_price_layers(plain, target, certificate), HALF, 250)
@@ -207,8 +205,8 @@ def _by_price_layers(rows: list[dict[str, Any]], target: str, certificate: Certi
     return layered(*layers)
 
 
-def search_chart(points: Sequence[PricePoint], budget: float) -> Chart | None:
-    """The cost at each of the prices around the budget, in order of the price."""
+def search_chart(points: Sequence[PricePoint], limit: float) -> Chart | None:
+    """The cost at each of the prices around what may be spent, in order of the price."""
     import altair as alt
 
     if not points:
@@ -218,33 +216,32 @@ def search_chart(points: Sequence[PricePoint], budget: float) -> Chart | None:
         {
             "place": place,
             "cost": point.cost,
-            "fits": _FITS[point.cost <= budget],
+            "fits": _FITS[point.cost <= limit],
             "note": f"λ {number(point.dual)}: cost {number(point.cost)}, reward {number(point.reward)}",
         }
         for place, point in enumerate(ordered)
     ]
     # Neighbours stand equally far apart: prices from 0 to infinity have no common scale.
-    shown = json.dumps([number(point.dual, 3) for point in ordered])
+    shown = json.dumps([number(point.dual) for point in ordered])
     axis = alt.Axis(
         labelExpr=f"{shown}[datum.value]",
         labelAngle=0,
-        labelOverlap="greedy",
+        values=list(range(0, len(ordered), -(-len(ordered) // _PRICES_NAMED))),
         grid=False,
         description="prices in rising order",
     )
     price = alt.X("place:O", title="price λ, rising", axis=axis)
     cost = alt.Y("cost:Q", title=_COST, scale=alt.Scale(zero=False))
-    kinds = alt.Scale(domain=[_FITS[False], _FITS[True]], range=[MUTED, SECOND])
+    kinds = alt.Scale(domain=list(_FITS.values()), range=[MUTED, SECOND])
+    fits = alt.Color("fits:N", scale=kinds, legend=alt.Legend(columns=2, columnPadding=28))
     chart = alt.Chart(values(rows))
     drawn = layered(
-        dotted_rule({"cost": budget}).encode(y="cost:Q"),
+        dotted_rule({"cost": limit}).encode(y="cost:Q"),
         chart.mark_line(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(x=price, y=cost),
-        chart.mark_point(filled=True, size=60, opacity=1).encode(
-            x=price, y=cost, color=alt.Color("fits:N", scale=kinds), description="note:N"
-        ),
+        chart.mark_point(filled=True, size=60, opacity=1).encode(x=price, y=cost, color=fits, description="note:N"),
     )
     caption = (
-        "Each point is a price of the estimated curve, with what is uncertain about its cost added. The plan’s price "
-        "lies where the points pass the budget (dotted); where they jump over it, the two prices beside are mixed."
+        f"Each point is a price of the estimated curve. The plan’s price lies where the points pass the dotted line, "
+        f"{number(limit)} a user; where they jump over it, the two prices beside it are mixed."
     )
-    return Chart("Cost around the budget", caption, draw(drawn, HALF, 270))
+    return Chart("Cost near the plan’s price", caption, draw(drawn, HALF, 270))

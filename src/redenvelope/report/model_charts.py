@@ -25,8 +25,8 @@ def prediction_chart(outcome: str, fidelity: OutcomeFidelity, labels: Sequence[s
         for kind, value in (("observed", part.observed), ("predicted", part.predicted)):
             note = f"{label}: {kind} {number(value)} over {number(part.rows)} rows"
             rows.append({**shared, "kind": kind, "value": value, "note": note})
-    action = alt.Y("action:N", title="action, by cost", sort=None, axis=alt.Axis(grid=True))
-    mean = alt.X("value:Q", title=f"mean {outcome} a decision")
+    action = alt.Y("action:N", title=None, sort=None, axis=alt.Axis(grid=True))
+    mean = alt.X("value:Q", title=f"mean {outcome} a decision", axis=alt.Axis(tickCount=4))
     colour = alt.Color("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=[INK, ACCENT]))
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=["circle", "diamond"]))
     size = alt.Size("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=[70, 60]))
@@ -47,5 +47,5 @@ def prediction_chart(outcome: str, fidelity: OutcomeFidelity, labels: Sequence[s
         else f"{len(apart)} of {count} predictions lie outside of the 95 % interval of what happened"
     )
     height = 70 + 30 * count
-    caption = f"A diamond on its dot is an action the model prices right: {verdict}."
+    caption = f"By cost; a diamond on its dot is an action the model prices right: {verdict}."
     return Chart(f"Predicted and observed {outcome}", caption, draw(drawn, HALF, height))

@@ -96,13 +96,14 @@ def _frontier_table(plan: Plan, level: str) -> str:
 
 def search_section(plan: Plan) -> str:
     """How the price was found."""
-    search, budget = plan.record.search, plan.certificate.budget
+    search, budget, wanted = plan.record.search, plan.certificate.budget, plan.certificate.target_reward
+    met = "the budget" if wanted is None else f"{number(search.target)}, what a reward of {number(wanted)} takes"
     sentences = [
         f"Costs and rewards of a table of prices were estimated in one pass over {number(search.users)} users who did "
-        "not train the model; the price is read off where the cost meets the budget.",
+        f"not train the model; the price is read off where the cost meets {met}.",
         search.message,
     ]
-    if search.target < budget * (1 - 1e-6):
+    if wanted is None and search.target < budget * (1 - 1e-6):
         sentences.append(
             f"The costs below have the uncertainty added, so that {number(budget)} holds with confidence: the "
             f"price found spends {number(search.target)} as estimated without it."
@@ -111,8 +112,8 @@ def search_section(plan: Plan) -> str:
         moved = number(search.made_monotone_by, 3)
         sentences.append(f"Estimated costs were moved by at most {moved} so that they fall with the price.")
     rows = [(number(point.dual), number(point.cost), number(point.reward)) for point in search.points]
-    around = table("Prices around the budget", ("price λ", "cost a user", "reward a user"), rows, words=0)
-    chart = figure(search_chart(search.points, budget))
+    around = table("Prices near the plan’s", ("price λ", "cost a user", "reward a user"), rows, words=0)
+    chart = figure(search_chart(search.points, budget if wanted is None else search.target))
     return section(
         "search", "How the price was found", items(sentences), f'<div class="pair top">{chart}{around}</div>'
     )

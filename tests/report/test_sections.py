@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from redenvelope.audit.effects import Mean
 from redenvelope.audit.verdicts import verdicts
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.policies.pricing import Pricing
-from redenvelope.report.audit_charts import overlap_chart
+from redenvelope.report.audit_charts import action_chart, overlap_chart
 from redenvelope.report.certificate_section import certificate_section, unspent_sentence
 from redenvelope.report.evidence_sections import log_section, model_section
 from redenvelope.report.frontier_charts import search_chart
@@ -126,7 +127,7 @@ def test_how_the_price_was_found_is_told_and_drawn_in_order_of_price(parsed: Par
 
 
 def test_the_cheapest_plan_for_a_reward_is_drawn_at_what_it_takes() -> None:
-    # The certificate's budget is then a bound of the cost; the price was read off where the cost is the search's target.
+    # The certificate's budget is then a bound of the cost; the price was read off where the search aimed at.
     asked = plan(certificate=certificate(target_reward=2.9, budget=3.9))
     shown = Parsed(search_section(asked)).text
     assert "the price is read off where the cost meets 3.5, what a reward of 2.9 takes" in shown
@@ -169,11 +170,12 @@ def test_what_the_record_lacks_is_left_out() -> None:
     assert untabled.count("li") == 2
 
 
-def test_an_action_that_was_never_logged_has_no_point() -> None:
-    never = replace(audit().actions[0], reward=replace(audit().actions[0].reward, estimate=np.nan))
-    shown = log_section(plan(record=record(audit=replace(audit(), actions=(never, *audit().actions[1:])))))
-    assert 'aria-label="nothing: cost' not in shown
-    assert 'aria-label="nothing: cost' in log_section(plan())
+def test_an_action_that_was_never_logged_is_not_drawn() -> None:
+    unknown = Mean.of(np.nan, np.nan)
+    first, *others = audit().actions
+    never = replace(audit(), actions=(replace(first, rows=0, reward=unknown, cost=unknown), *others))
+    assert action_chart(never) == action_chart(replace(audit(), actions=tuple(others)))
+    assert "nothing 0 – – to – – – to – 1.01" in Parsed(log_section(plan(record=record(audit=never)))).text
 
 
 def test_other_budgets_are_read_off_the_frontier(parsed: Parsed) -> None:

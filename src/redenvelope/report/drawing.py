@@ -107,10 +107,7 @@ def _core(label: str, head: int, tail: int, most: int) -> str:
 
 def finite(row: Mapping[str, Any], *names: str) -> bool:
     """Whether these entries of a row are numbers that can be drawn."""
-    return all(
-        isinstance(row.get(name), int | float) and not isinstance(row[name], bool) and math.isfinite(row[name])
-        for name in names
-    )
+    return all(row[name] is not None and math.isfinite(row[name]) for name in names)
 
 
 def values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from redenvelope.audit.verdicts import verdicts
@@ -33,7 +33,7 @@ class StageView:
         columns = (SpinnerColumn(finished_text="[green]✓[/]"), TextColumn("{task.description}"), TimeElapsedColumn())
         self._progress = Progress(*columns, console=self._console, disable=not enabled or not self._console.is_terminal)
         self._enabled = enabled
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, TaskID] = {}
         self._starts: dict[str, float] = {}
 
     def tell(self, event: Event) -> None:

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from redenvelope.audit.assignment import AssignmentEvidence
+from redenvelope.audit.audit import Audit
+from redenvelope.audit.carry_over import CarryOver
+from redenvelope.audit.effects import ActionEffect, Mean, Reversal
+from redenvelope.audit.overlap import Calibration, StepOverlap
+from redenvelope.log.findings import Finding, Severity
 from redenvelope.log.log import ActionCatalogue
+from redenvelope.models.fidelity import Fidelity, FidelityThresholds, OutcomeFidelity
+from redenvelope.models.followed import RollOutFidelity
+from redenvelope.models.gaps import ActionFidelity
 from redenvelope.plan.certificate import Certificate, Figure
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.policy import PolicySpecification
+from redenvelope.plan.record import (
+    ActionShares,
+    ComparedPolicy,
+    FeatureShares,
+    FitRecord,
+    FoldSize,
+    PlannerRecord,
+    PricePoint,
+    SearchRecord,
+    Shares,
+    StepShares,
+)
+from redenvelope.plan.specification import PolicySpecification
+from redenvelope.policies.pricing import Pricing
 
 HOSTILE = "<script>alert(1)</script>"
 CHARTS = 11
 """In a whole report, the frontier's two drawings counted as one."""
 LONG = "\"quoted\" & 'dear' and far too long for a legend"
 LABELS = ("nothing", HOSTILE, LONG)
+GIVEN = ((0.5, 0.3, 0.2), (0.2, 0.2, 0.6))
+"""Shares of the actions, [groups, actions]."""
 
 
 def certificate(**changes: Any) -> Certificate:
@@ -51,106 +76,100 @@ def frontier(points: int = 8) -> pl.DataFrame:
     return pl.DataFrame(columns | {"model_cost": cost, "model_reward": 1.02 * reward})
 
 
-def outcome() -> dict[str, Any]:
-    return {
-        "actions": [
-            {"action": place, "rows": 100, "predicted": 0.1 * place, "observed": 0.11 * place, "standard_error": 0.02}
-            for place in range(3)
-        ]
+def finding(message: str, **changes: Any) -> Finding:
+    return replace(Finding("odd", Severity.WARNING, message, remedy="look"), **changes)
+
+
+def audit() -> Audit:
+    effects = tuple(
+        ActionEffect(label, 80, Mean.of(0.3 * place, 0.05), Mean.of(1.0 * place, 0.05))
+        for place, label in enumerate(LABELS)
+    )
+    return Audit(
+        users=120,
+        rows=240,
+        steps=2,
+        features=3,
+        static_features=1,
+        propensity_source="logged",
+        logged_reward=Mean.of(2.81, 0.1),
+        logged_cost=Mean.of(7.84, 0.1),
+        actions=effects,
+        reversals=(Reversal(cheap=effects[0], dear=effects[1]),),  # so that a sentence names the hostile label
+        propensity_quantiles={"0": 0.2, "1": 0.5},
+        calibration=tuple(Calibration(label, 1.01, 0.2) for label in LABELS),
+        assignment=AssignmentEvidence(0.0, 0.01),
+        overlap=tuple(StepOverlap(step, 120, 100.0 / step, 60.0 / step**2, 60.0 / step, 40) for step in (1, 2)),
+        steps_alive=1,
+        carry_over=(CarryOver("reward", 1.0, 0.2, 1e-6),),
+        cheapest_cost=0.0,
+        dearest_cost=9.0,
+        folds=(),
+        findings=(
+            finding(f"column {HOSTILE} is odd", column=HOSTILE, count=1, examples=(HOSTILE,)),
+            finding("two values are odd", file="log.csv", column="city", count=2, rows=(3, 9), examples=("a", "b")),
+        ),
+    )
+
+
+def fidelity(*reasons: str) -> Fidelity:
+    actions = tuple(ActionFidelity(place, 100, 0.1 * place, 0.11 * place, 0.02) for place in range(3))
+    outcome = OutcomeFidelity(0.1, 0.11, 0.02, 0.5, None, actions, ())
+    followed = RollOutFidelity(1, 100, 0.1, 0.4, 1.0, 1.1, 0.1, 2.0, 2.1, 0.1, (), ())
+    return Fidelity(50, 100, outcome, outcome, (followed,), FidelityThresholds(), reasons)
+
+
+def search(**changes: Any) -> SearchRecord:
+    points = (PricePoint(0.0, 9.0, 3.0), PricePoint(0.0625, 4.0, 2.0), PricePoint(np.inf, 1.0, 1.0))
+    return replace(SearchRecord("converged", "The plan was found.", 3.5, 0.01, 500, points), **changes)
+
+
+def compared(
+    policy: str, figures: tuple[float, float], differences: tuple[float, float], reach: float = 0.1
+) -> ComparedPolicy:
+    """A policy's cost and reward, and its differences from the log in both, each known to ± `reach`."""
+    known = [figure for difference in differences for figure in (difference, difference - reach, difference + reach)]
+    return ComparedPolicy(policy, figures[0], 0.1, figures[1], 0.1, *known)
+
+
+def shares() -> ActionShares:
+    steps = tuple(StepShares(step, 20, given, given, 1.0 + step) for step, given in enumerate(GIVEN))
+    bins = tuple(Shares(f"bin {place} {HOSTILE}", 10, given, 1.0 + place) for place, given in enumerate(GIVEN))
+    return ActionShares(20, 40, LABELS, steps, (FeatureShares(f"city {HOSTILE}", 0.4, bins),))
+
+
+def record(**changes: Any) -> FitRecord:
+    content: dict[str, Any] = {
+        "audit": audit(),
+        "folds": {"train": FoldSize(100, 200), "certify": FoldSize(20, 40)},
+        "seed": 0,
+        "parts": (0.7, 0.15, 0.15),
+        "confidence": 0.95,
+        "safety": True,
+        "fidelity": fidelity(f"the mean of {HOSTILE} is off"),
+        "planner": PlannerRecord((f"thinned {HOSTILE}",), 2),
+        "search": search(),
+        "comparison": (
+            compared("logged", (7.84, 2.81), (0.0, 0.0), reach=0.0),
+            compared(f"bandit {HOSTILE}", (3.9, 2.5), (-3.94, -0.31)),
+            compared("plan", (3.65, 2.97), (-4.19, 0.16)),
+        ),
+        "shares": shares(),
+        "model": {},
+        "settings": {},
     }
+    return FitRecord(**content | changes)
 
 
-def mean(estimate: float) -> dict[str, float]:
-    return {"estimate": estimate, "lower": estimate - 0.1, "upper": estimate + 0.1, "standard_error": 0.05}
-
-
-def record() -> dict[str, Any]:
-    shares = [[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]]
-    return {
-        "folds": {"train": {"users": 100, "rows": 200}, "certify": {"users": 20, "rows": 40}},
-        "settings": {"solver": "newton", "safety": True, "confidence": 0.95, "seed": 0},
-        "comparison": [
-            {"policy": "logged", "cost": 7.84, "reward": 2.81, "reward_difference": 0.0},
-            {"policy": f"bandit {HOSTILE}", "cost": 3.9, "reward": 2.5, "reward_difference": -0.31},
-            {"policy": "plan", "cost": 3.65, "reward": 2.97}
-            | {"reward_difference": 0.16, "reward_difference_lower": 0.02, "reward_difference_upper": 0.3}
-            | {"cost_difference": -4.19, "cost_difference_lower": -4.5, "cost_difference_upper": -3.9},
-        ],
-        "allocation": {
-            "users": 20,
-            "actions": list(LABELS),
-            "by_step": [
-                {"step": step, "rows": 20, "probabilities": share, "logged": share, "cost": 1.0 + step}
-                for step, share in enumerate(shares)
-            ],
-            "by_feature": [
-                {
-                    "feature": f"city {HOSTILE}",
-                    "strength": 0.4,
-                    "bins": [
-                        {"label": f"bin {place} {HOSTILE}", "rows": 10, "probabilities": share, "cost": 1.0 + place}
-                        for place, share in enumerate(shares)
-                    ],
-                }
-            ],
-        },
-        "fidelity": {
-            "users": 50,
-            "trusted": False,
-            "reasons": [f"the mean of {HOSTILE} is off"],
-            "reward": outcome(),
-            "cost": outcome(),
-            "roll_outs": [
-                {"depth": 1, "state_error": 0.1, "unchanged_error": 0.4, "predicted_reward": 1.0}
-                | {"observed_reward": 1.1, "predicted_cost": 2.0, "observed_cost": 2.1}
-            ],
-        },
-        "planner": {"notes": [f"thinned {HOSTILE}"], "depth": 2},
-        "search": {
-            "status": "converged",
-            "message": "The plan was found.",
-            "target": 3.5,
-            "made_monotone_by": 0.01,
-            "steps": [
-                {"dual": 0.0, "cost": 9.0, "reward": 3.0},
-                {"dual": "infinity", "cost": 1.0, "reward": 1.0},
-                {"dual": 0.0625, "cost": 4.0, "reward": 2.0},
-            ],
-        },
-        "audit": {
-            "users": 120,
-            "rows": 240,
-            "steps": 2,
-            "features": 3,
-            "static_features": 1,
-            "propensity_source": "logged",
-            "verdicts": [f"Dearer is not always better: {HOSTILE}."],
-            "actions": [
-                {"label": label, "rows": 80, "reward": mean(0.3 * place), "cost": mean(1.0 * place)}
-                for place, label in enumerate(LABELS)
-            ],
-            "calibration": [{"label": label, "ratio": 1.01, "z": 0.2} for label in LABELS],
-            "reversals": [],
-            "overlap": [
-                {"step": step, "users": 120, "uniform": 100.0 / step, "greedy": 60.0 / step**2, "matching": 40}
-                | {"alone": 60.0 / step}
-                for step in (1, 2)
-            ],
-            "steps_alive": 1,
-            "findings": [
-                {"rule": "x", "severity": "warning", "message": f"column {HOSTILE} is odd", "remedy": "look"}
-                | {"column": HOSTILE, "count": 1, "rows": [], "examples": [HOSTILE]},
-                {"rule": "y", "severity": "warning", "message": "two values are odd", "remedy": "look"}
-                | {"file": "log.csv", "column": "city", "count": 2, "rows": [3, 9], "examples": ["a", "b"]},
-            ],
-        },
-    }
+def policy(pricing: Pricing | None = None) -> Any:
+    """What of a policy the page reads."""
+    specification = PolicySpecification("planned", horizon=3, temperature=0.002, steps=2)
+    return SimpleNamespace(specification=specification, pricing=pricing or Pricing.at(0.0625))
 
 
 def plan(**changes: Any) -> Plan:
-    specification = PolicySpecification("planned", 3, 0.002, 2, (0.0625,), (1.0,))
     content: dict[str, Any] = {
-        "policy": SimpleNamespace(specification=specification),
+        "policy": policy(),
         "catalogue": ActionCatalogue(LABELS, numeric=False),
         "certificate": certificate(),
         "frontier": frontier(),

@@ -9,7 +9,11 @@ import pytest
 from redenvelope.report.evaluation_view import show_evaluation
 
 
-def _row(estimator: str, target: str, estimate: float, *reasons: str, share: float = 1.0) -> dict[str, Any]:
+def _reason(weight: str, message: str) -> dict[str, str]:
+    return {"rule": "any", "weight": weight, "message": message}
+
+
+def _row(estimator: str, target: str, estimate: float, *reasons: Any, share: float = 1.0) -> dict[str, Any]:
     figures = {"estimate": estimate, "lower": estimate - 1, "upper": estimate + 1}
     return {"estimator": estimator, "target": target, "share": share, "reasons": list(reasons)} | figures
 
@@ -25,11 +29,11 @@ def _content(*rows: dict[str, Any], verified: bool | None = True) -> dict[str, A
 
 
 def test_the_verdict_comes_first_and_a_note_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    thin = "refusal: overlap is thin: after step 3 few are left"
+    thin = _reason("refusal", "overlap is thin: after step 3 few are left")
     show_evaluation(
         _content(
             _row("importance", "reward", 5.0, thin),
-            _row("importance", "cost", 6.0, thin, "warning: one user is heavy"),
+            _row("importance", "cost", 6.0, thin, _reason("warning", "one user is heavy")),
             _row("doubly_robust", "reward", 5.5),
             _row("doubly_robust", "cost", 6.5),
         )
@@ -41,7 +45,16 @@ def test_the_verdict_comes_first_and_a_note_is_told_once(capsys: pytest.CaptureF
     assert "5 (4 to 6)" in importance and "6 (5 to 7)" in importance and "[1][2]" in importance
     (robust,) = (line for line in shown.splitlines() if "doubly_robust" in line)
     assert "[1]" not in robust
+    assert "[1] refusal: overlap is thin" in shown and "[2] warning: one user is heavy" in shown
     assert "must not be relied on" in shown
+
+
+def test_a_warning_about_refusals_is_no_refusal(capsys: pytest.CaptureFixture[str]) -> None:
+    worded = _reason("warning", "refusal: in words alone")
+    show_evaluation(_content(*(_row("direct", target, 2.0, worded) for target in ("reward", "cost"))))
+    shown = capsys.readouterr().out
+    assert "[1] warning: refusal: in words alone" in shown
+    assert "must not be relied on" not in shown
 
 
 def test_components_of_a_mixture_and_a_fold_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,36 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from redenvelope.audit.verdicts import verdicts
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.log.findings import Severity
+from redenvelope.progress import Stages
 from redenvelope.report.plan_view import StageView, show_plan
-from tests.report.plans import certificate, plan, record
+from tests.report.plans import audit, certificate, finding, plan, record
 
 
 def test_a_stage_is_told_once_when_it_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     with StageView(enabled=True) as view:
-        for figure in ("", "epoch 3 of 30", "learning without a model: 5 of 40 steps", "30 epochs; reward dose"):
-            view.tell("model", figure)
+        stages = Stages(view.tell)
+        stages.begin("model")
+        stages.going_on("model", 3, 30, "epoch")
+        stages.going_on("model", 30, 30, "epoch")
+        stages.finish("model", "30 epochs; the best was 28 of 30")
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("model (")
-    assert line.endswith("s): 30 epochs; reward dose")
+    assert line.endswith("s): 30 epochs; the best was 28 of 30")
 
 
 @pytest.mark.parametrize("status", ["certified", "refused"])
 def test_reasons_are_told_once(status: str, capsys: pytest.CaptureFixture[str]) -> None:
-    checked = certificate(status=status, reasons=("overlap is thin", "one user carries 8 % of all weight"))
-    show_plan(plan(certificate=checked, record=record() | {"comparison": []}), Path("plan"))
+    thin = Reason("thin_overlap", Weight.WARNING if status == "certified" else Weight.REFUSAL, "overlap is thin")
+    heavy = Reason("heavy_weight", Weight.WARNING, "one user carries 8 % of all weight")
+    show_plan(plan(certificate=certificate(status=status, reasons=(thin, heavy))), Path("plan"))
     shown = capsys.readouterr().out
     assert shown.count("overlap is thin") == shown.count("one user carries 8 % of all weight") == 1
 
 
 def test_warnings_of_the_audit_are_shown_with_their_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    content = record() | {"comparison": []}
-    finding = {"severity": "warning", "message": "the budget does not bind", "remedy": "ask for less"}
-    content["audit"] = content["audit"] | {"findings": [finding] * 8}
-    show_plan(plan(record=content), Path("plan"))
+    slack = finding("the budget does not bind", remedy="ask for less")
+    mended = finding("a column was mended", severity=Severity.REPAIRED)
+    show_plan(plan(record=record(audit=replace(audit(), findings=(*[slack] * 8, mended)))), Path("plan"))
     shown = capsys.readouterr().out
     assert shown.count("the budget does not bind → ask for less") == 6
     assert "and 2 more" in shown
+    assert "a column was mended" not in shown
+
+
+def test_the_audit_and_the_comparison_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a table as wide as it likes to be
+    show_plan(plan(), Path("plan"))
+    shown = capsys.readouterr().out
+    for sentence in verdicts(audit()):
+        assert sentence in shown
+    assert "from the cost it aims at, 3.5, one more unit" in shown
+    (row,) = (line for line in shown.splitlines() if line.startswith("│ plan "))
+    cells = [cell.strip() for cell in row.strip("│").split("│")]
+    assert cells[1:] == [
+        "3.650 ± 0.100",
+        "2.970 ± 0.100",
+        "-4.190 (-4.290 to -4.090)",
+        "+0.160 (+0.060 to +0.260)",
+    ]
+    (logged,) = (line for line in shown.splitlines() if line.startswith("│ logged "))
+    assert [cell.strip() for cell in logged.strip("│").split("│")][3:] == ["", ""]

@@ -4,56 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
-from redenvelope.report.drawing import HALF, SECOND, action_colours, draw, finite, short_labels, values
+from redenvelope.plan.record import FeatureShares, StepShares
+from redenvelope.report.drawing import HALF, LABEL, SECOND, action_colours, draw, short_labels, values
 from redenvelope.report.markup import Chart, number
 
 __all__ = ["cost_by_step_chart", "feature_chart", "step_chart"]
 
 
-def step_chart(steps: Sequence[dict[str, Any]], labels: Sequence[str]) -> Chart | None:
+def step_chart(steps: Sequence[StepShares], labels: Sequence[str]) -> Chart:
     """Mean probability of each action at each step."""
-    groups = [(f"step {entry['step']}", entry.get("probabilities", ())) for entry in steps]
-    drawing = _shares(groups, labels)
-    if drawing is None:
-        return None
+    drawing = _shares([(f"step {entry.step}", entry.probabilities) for entry in steps], labels)
     caption = "Deeper red is dearer: bars that change from step to step show how the plan spreads money over time."
     return Chart("Actions by step", caption, drawing)
 
 
-def feature_chart(entry: dict[str, Any], labels: Sequence[str]) -> Chart | None:
+def feature_chart(given: FeatureShares, labels: Sequence[str]) -> Chart:
     """Mean probability of each action in bins of a feature."""
-    bins = entry.get("bins", ())
-    drawing = _shares([(str(part["label"]), part.get("probabilities", ())) for part in bins], labels)
-    if drawing is None:
-        return None
-    costs = [(part["cost"], str(part["label"])) for part in bins if finite(part, "cost")]
-    caption = f"This feature explains {entry.get('strength', 0.0):.0%} of the differences in what users get"
-    if costs:
-        most, least = max(costs), min(costs)
-        caption += (
-            f"; the most is spent on “{most[1]}” ({number(most[0], 3)} a decision), "
-            f"the least on “{least[1]}” ({number(least[0], 3)})"
-        )
-    return Chart(f"By {entry.get('feature')}", caption + ".", drawing)
+    most, least = (choose(given.bins, key=lambda part: part.cost) for choose in (max, min))
+    caption = (
+        f"This feature explains {given.strength:.0%} of the differences in what users get; "
+        f"the most is spent on “{most.label}” ({number(most.cost, 3)} a decision), "
+        f"the least on “{least.label}” ({number(least.cost, 3)})."
+    )
+    drawing = _shares([(part.label, part.probabilities) for part in given.bins], labels)
+    return Chart(f"By {given.feature}", caption, drawing)
 
 
-def cost_by_step_chart(steps: Sequence[dict[str, Any]]) -> Chart | None:
+def cost_by_step_chart(steps: Sequence[StepShares]) -> Chart:
     """Expected cost a user at each step."""
     import altair as alt
 
     rows = [
-        {
-            "step": f"step {entry['step']}",
-            "cost": entry["cost"],
-            "note": f"step {entry['step']}: {number(entry['cost'])}",
-        }
+        {"step": f"step {entry.step}", "cost": entry.cost, "note": f"step {entry.step}: {number(entry.cost)}"}
         for entry in steps
-        if finite(entry, "cost")
     ]
-    if not rows:
-        return None
     drawn = (
         alt.Chart(values(rows))
         .mark_bar(color=SECOND)
@@ -63,16 +48,16 @@ def cost_by_step_chart(steps: Sequence[dict[str, Any]]) -> Chart | None:
             description="note:N",
         )
     )
-    total, most = sum(row["cost"] for row in rows), max(rows, key=lambda row: row["cost"])
+    total, most = sum(entry.cost for entry in steps), max(steps, key=lambda entry: entry.cost)
     caption = (
-        f"The most goes to {most['step']}, {most['cost'] / total:.0%} of what the model expects to spend."
+        f"The most goes to step {most.step}, {most.cost / total:.0%} of what the model expects to spend."
         if total > 0
         else "Nothing is expected to be spent."
     )
     return Chart("Cost by step", caption, draw(drawn, HALF, 84 + 30 * len(rows)))
 
 
-def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]) -> str | None:
+def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]) -> str:
     """Stacked bars, one a group."""
     import altair as alt
 
@@ -86,12 +71,10 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
             "note": f"{group}: {label} {share:.1%}",
         }
         for group, shares in groups
-        for place, (label, share) in enumerate(zip(labels, shares, strict=False))
+        for place, (label, share) in enumerate(zip(labels, shares, strict=True))
     ]
-    if not rows:
-        return None
     scale = alt.Scale(domain=list(labels), range=action_colours(len(labels)))
-    columns = _columns(shown)
+    columns = _columns(shown, [group for group, _ in groups])
     # Only what is shown is cut: pointing at the legend tells its values in full.
     cut = json.dumps(dict(zip(labels, shown, strict=True)))
     legend = alt.Legend(columns=columns, symbolType="square", labelExpr=f"{cut}[datum.value]")
@@ -116,7 +99,7 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
     return draw(drawn, HALF, 66 + 18 * rows_of_legend + 30 * len(groups))
 
 
-def _columns(labels: Sequence[str]) -> int:
-    """How many labels of a legend stand side by side."""
-    widest = 36 + 7 * max(map(len, labels), default=1)
-    return max(1, min(6, (HALF - 20) // widest))
+def _columns(labels: Sequence[str], groups: Sequence[str]) -> int:
+    """How many labels of a legend stand side by side, right of the groups' names."""
+    names, widest = (7 * max(map(len, words), default=1) for words in (groups, labels))
+    return max(1, min(6, (HALF - 20 - min(names, LABEL)) // (30 + widest)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from redenvelope.audit.audit import Audit
 from redenvelope.report.drawing import (
     ACCENT,
     GOLD,
@@ -21,22 +22,23 @@ from redenvelope.report.markup import Chart, number
 
 __all__ = ["action_chart", "overlap_chart"]
 
+_KINDS = ("uniform policy", "fixed, step alone", "fixed, all steps")
 
-def action_chart(audit: dict[str, Any]) -> Chart | None:
+
+def action_chart(audit: Audit) -> Chart | None:
     """Reward against cost of each action, with intervals."""
     import altair as alt
 
     rows: list[dict[str, Any]] = []
-    effects = audit.get("actions", ())
-    for effect, shown in zip(effects, short_labels([effect["label"] for effect in effects], 14), strict=True):
-        row: dict[str, Any] = {"action": shown}
-        for target in ("reward", "cost"):
-            row |= {f"{target}_{part}": effect[target].get(part) for part in ("estimate", "lower", "upper")}
-        if finite(row, *(name for name in row if name != "action")):
-            row["note"] = (
-                f"{effect['label']}: cost {number(row['cost_estimate'])}, reward {number(row['reward_estimate'])}"
-            )
-            rows.append(row)
+    shortened = short_labels([effect.label for effect in audit.actions], 14)
+    for effect, shown in zip(audit.actions, shortened, strict=True):
+        row: dict[str, Any] = {}
+        for target, mean in (("reward", effect.reward), ("cost", effect.cost)):
+            ends = {f"{target}_lower": mean.lower, f"{target}_upper": mean.upper}
+            row |= {f"{target}_estimate": mean.estimate} | ends
+        if finite(row, *row):  # an action that was never logged has no mean
+            note = f"{effect.label}: cost {number(effect.cost.estimate)}, reward {number(effect.reward.estimate)}"
+            rows.append(row | {"action": shown, "note": note})
     if not rows:
         return None
     middle = (min(row["cost_estimate"] for row in rows) + max(row["cost_estimate"] for row in rows)) / 2
@@ -51,7 +53,7 @@ def action_chart(audit: dict[str, Any]) -> Chart | None:
         )
         for right in (False, True)  # labels stand inwards, so that none leaves the drawing
     ]
-    cost = alt.X("cost_estimate:Q", title="mean cost a decision")
+    cost = alt.X("cost_estimate:Q", title="mean cost a decision", axis=alt.Axis(tickCount=5))
     reward = alt.Y("reward_estimate:Q", title="mean reward a decision", scale=alt.Scale(zero=False))
     chart = alt.Chart(values(rows))
     drawn = layered(
@@ -64,7 +66,7 @@ def action_chart(audit: dict[str, Any]) -> Chart | None:
         chart.mark_point(color=SECOND, filled=True, size=60, opacity=1).encode(x=cost, y=reward, description="note:N"),
         *(side.encode(x=cost, y=reward, text="action:N") for side in sides),
     )
-    pairs = len(audit.get("reversals", ()))
+    pairs = len(audit.reversals)
     caption = (
         f"A point that lies lower than one to its left is money for less: {pairs} such pair{'s' * (pairs != 1)} "
         "beyond chance."
@@ -74,21 +76,20 @@ def action_chart(audit: dict[str, Any]) -> Chart | None:
     return Chart("Actions as logged", caption, draw(drawn, HALF, 260))
 
 
-def overlap_chart(audit: dict[str, Any]) -> Chart | None:
+def overlap_chart(audit: Audit) -> Chart | None:
     """Effective number of users after so many steps."""
     import altair as alt
 
-    kinds = {"uniform": "uniform policy", "alone": "fixed, step alone", "greedy": "fixed, all steps"}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
-            "step": entry["step"],
-            "kind": name,
-            "users": entry[field],
-            "note": f"{name}, {entry['step']} step(s): {number(round(entry[field]))} effective users",
+            "step": entry.step,
+            "kind": kind,
+            "users": users,
+            "note": f"{kind}, {entry.step} step(s): {number(round(users))} effective users",
         }
-        for entry in audit.get("overlap", ())
-        for field, name in kinds.items()
-        if finite(entry, "step", field) and entry[field] > 0
+        for entry in audit.overlap
+        for kind, users in zip(_KINDS, (entry.uniform, entry.alone, entry.greedy), strict=True)
+        if users > 0  # nobody has no logarithm
     ]
     if not rows:
         return None
@@ -98,23 +99,17 @@ def overlap_chart(audit: dict[str, Any]) -> Chart | None:
     users = alt.Y(
         "users:Q", title="effective users", scale=alt.Scale(type="log"), axis=alt.Axis(format=",~r", values=marks)
     )
-    legend = alt.Legend(columns=2)
-    colour = alt.Color(
-        "kind:N", legend=legend, scale=alt.Scale(domain=list(kinds.values()), range=[SECOND, GOLD, ACCENT])
-    )
+    scale = alt.Scale(domain=list(_KINDS), range=[SECOND, GOLD, ACCENT])
+    colour = alt.Color("kind:N", legend=alt.Legend(columns=2), scale=scale)
     chart = alt.Chart(values(rows))
     drawn = layered(
         chart.mark_line(strokeWidth=2, aria=False).encode(x=step, y=users, color=colour),
         chart.mark_point(filled=True, size=50, opacity=1).encode(x=step, y=users, color=colour, description="note:N"),
     )
-    alive, steps = audit.get("steps_alive"), len(audit["overlap"])
-    caption = "Weighing all steps leaves ever fewer users who speak for another policy (logarithmic)"
-    if isinstance(alive, int):
-        caption += (
-            f"; after {alive} of {steps} steps too few to certify a fixed action. A certificate weighs step by step."
-            if alive < steps
-            else f"; after all {steps} there are still enough to certify."
-        )
-    else:
-        caption += "."
+    alive, steps = audit.steps_alive, len(audit.overlap)
+    caption = "Weighing all steps leaves ever fewer users who speak for another policy (logarithmic)" + (
+        f"; after {alive} of {steps} steps too few to certify a fixed action. A certificate weighs step by step."
+        if alive < steps
+        else f"; after all {steps} there are still enough to certify."
+    )
     return Chart("Overlap by step", caption, draw(drawn, HALF, 280))

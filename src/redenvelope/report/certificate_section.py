@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from redenvelope.dual.solution import DualStatus
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
-from redenvelope.report.drawing import finite
-from redenvelope.report.markup import compared, interval, items, number, section, text
+from redenvelope.plan.record import ComparedPolicy
+from redenvelope.report.markup import interval, items, number, section, text
 
 __all__ = ["certificate_section", "gain_sentence", "price_sentence", "shortfall_sentence", "unspent_sentence"]
 
 _MUCH_UNSPENT = 0.05
 _TWO_SIDED_95 = 1.96
+_NO_GAIN = "no_gain"
 
 
 def certificate_section(plan: Plan) -> str:
     """The verdict in words, and the figures that matter."""
     certificate = plan.certificate
-    certified = certificate.status == "certified"
+    certified = certificate.is_certified
     shortfall, unspent = shortfall_sentence(plan), unspent_sentence(plan)
-    others = certificate.reasons if certified else certificate.reasons[1:]
-    if shortfall:  # says the same, with intervals
-        others = tuple(reason for reason in others if "earn less than what was logged" not in _verb(reason))
+    # A shortfall says what the reason of no gain says, with intervals.
+    others = [reason.message for reason in certificate.notes if not (shortfall and reason.rule == _NO_GAIN)]
     heading = "To know besides:" if certified else "Also:"
     notes = f"<p>{heading}</p>{items(others)}" if others else ""
     cautions = f'<p class="caution">{text(shortfall)}</p>' if shortfall else ""
@@ -49,15 +49,17 @@ def certificate_section(plan: Plan) -> str:
     )
 
 
-def _verb(reason: str) -> str:
-    return reason.replace("earns less", "earn less")
+def _beside_logged(plan: Plan) -> ComparedPolicy | None:
+    """The plan's row of the comparison, if it was compared."""
+    return next((row for row in plan.record.comparison if row.policy == "plan"), None)
 
 
-def _beside_logged(plan: Plan) -> dict[str, Any] | None:
-    """The plan's row of the comparison, if it was compared in full."""
-    names = [f"{target}_difference{end}" for target in ("reward", "cost") for end in ("", "_lower", "_upper")]
-    rows = (row for row in compared(plan.record) if row.get("policy") == "plan" and finite(row, *names))
-    return next(rows, None)
+def _reward_interval(row: ComparedPolicy) -> str:
+    return interval(row.reward_difference_lower, row.reward_difference_upper)
+
+
+def _cost_interval(row: ComparedPolicy) -> str:
+    return interval(row.cost_difference_lower, row.cost_difference_upper)
 
 
 def gain_sentence(plan: Plan) -> str:
@@ -65,49 +67,48 @@ def gain_sentence(plan: Plan) -> str:
     row = _beside_logged(plan)
     if row is None:
         return ""
-    reward, cost = row["reward_difference"], row["cost_difference"]
+    reward, cost = row.reward_difference, row.cost_difference
     level = f"{plan.certificate.confidence:.0%} interval"
     return (
         f"Beside what was logged for the same users, the plan earns {number(abs(reward), 3)} "
-        f"{'more' if reward >= 0 else 'less'} a user ({level} {interval(row, 'reward_difference')}) and costs "
-        f"{number(abs(cost), 3)} {'more' if cost >= 0 else 'less'} ({interval(row, 'cost_difference')})."
+        f"{'more' if reward >= 0 else 'less'} a user ({level} {_reward_interval(row)}) and costs "
+        f"{number(abs(cost), 3)} {'more' if cost >= 0 else 'less'} ({_cost_interval(row)})."
     )
 
 
 def shortfall_sentence(plan: Plan) -> str:
     """That the plan earns less than what was logged; empty if it does not."""
     row = _beside_logged(plan)
-    if row is None or row["reward_difference"] >= 0:
+    if row is None or row.reward_difference >= 0:
         return ""
-    earns = "earns less" if row["reward_difference_upper"] < 0 else "may earn less, within chance,"
-    cost = row["cost_difference"]
+    earns = "earns less" if row.reward_difference_upper < 0 else "may earn less, within chance,"
+    cost = row.cost_difference
     level = f"{plan.certificate.confidence:.0%} interval"
     start = (
-        f"The plan {earns} than what was logged: {number(-row['reward_difference'], 3)} less a user "
-        f"({level} {interval(row, 'reward_difference')})"
+        f"The plan {earns} than what was logged: {number(-row.reward_difference, 3)} less a user "
+        f"({level} {_reward_interval(row)})"
     )
     if cost >= 0:
         return f"{start}, and costs {number(cost, 3)} more: keep to what was logged."
-    logged = plan.certificate.logged.get("cost", math.nan)
+    logged = plan.certificate.logged["cost"]
     reason = (
         f" The budget is below the {number(logged)} a user that was spent." if plan.certificate.budget < logged else ""
     )
-    return f"{start}; it costs {number(-cost, 3)} less ({interval(row, 'cost_difference')}).{reason}"
+    return f"{start}; it costs {number(-cost, 3)} less ({_cost_interval(row)}).{reason}"
 
 
 def unspent_sentence(plan: Plan) -> str:
     """Why much of the budget is left, where the safety margin is the reason."""
-    search, settings = plan.record.get("search") or {}, plan.record.get("settings") or {}
-    certificate = plan.certificate
-    known = finite(search, "target") and certificate.budget > 0 and certificate.target_reward is None
-    if not known or not settings.get("safety") or search.get("status") != "converged":
+    search, certificate = plan.record.search, plan.certificate
+    aims_at_budget = certificate.budget > 0 and certificate.target_reward is None
+    if not (aims_at_budget and plan.record.safety and search.status == DualStatus.CONVERGED):
         return ""
-    unspent = 1 - search["target"] / certificate.budget
+    unspent = 1 - search.target / certificate.budget
     if unspent < _MUCH_UNSPENT:
         return ""
     reach = _TWO_SIDED_95 * certificate.cost.standard_error
     return (
-        f"The plan aims at {number(search['target'])} and leaves {unspent:.0%} of the budget, to be safe: on "
+        f"The plan aims at {number(search.target)} and leaves {unspent:.0%} of the budget, to be safe: on "
         f"{number(certificate.users)} users the cost is known to ± {number(reach, 2)} "
         "(95 % interval). A longer log narrows the gap; --no-safety aims at the budget itself, and is usually refused."
     )
@@ -115,11 +116,11 @@ def unspent_sentence(plan: Plan) -> str:
 
 def price_sentence(plan: Plan) -> str:
     """What the price of a unit of cost means; two prices where the plan mixes two."""
-    wanted, dual = plan.policy.specification, plan.certificate.dual
-    if len(wanted.duals) > 1:
+    pricing, dual = plan.policy.pricing, plan.certificate.dual
+    if len(pricing.shares) > 1:
         prices = " and ".join(
-            f"λ = {number(price)} for {share:.0%} of the users"
-            for price, share in zip(wanted.duals, wanted.shares, strict=True)
+            f"λ = {number(row[0])} for {share:.0%} of the users"
+            for row, share in zip(pricing.prices, pricing.shares, strict=True)
         )
         return f"Two prices are mixed, {prices}: no single one spends this much. More budget moves users to the first."
     if math.isinf(dual):
@@ -138,8 +139,8 @@ def _figures(certificate: Certificate) -> str:
         ("Reward a user", number(reward.estimate), f"at least {number(reward.lower)} with {level} confidence"),
         (
             "As logged, on the same users",
-            number(logged.get("reward")),
-            f"reward a user, at a cost of {number(logged.get('cost'))}",
+            number(logged["reward"]),
+            f"reward a user, at a cost of {number(logged['cost'])}",
         ),
     )
     inside = "".join(

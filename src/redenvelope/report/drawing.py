@@ -19,6 +19,7 @@ __all__ = [
     "GOLD",
     "HALF",
     "INK",
+    "LABEL",
     "MUTED",
     "PHONE",
     "SECOND",
@@ -37,6 +38,8 @@ INK, MUTED, LINE = "var(--ink)", "var(--muted)", "var(--line)"
 
 FULL, HALF, PHONE = 760, 372, 358
 """Widths in pixels: across the page, half of it, and a phone's."""
+LABEL = 115
+"""The widest that the label of an axis may be, in pixels; it is cut there."""
 
 # A reader's own font may be wider than the one that labels are measured with.
 _PADDING = {"left": 10, "right": 14, "top": 2, "bottom": 2}
@@ -104,10 +107,7 @@ def _core(label: str, head: int, tail: int, most: int) -> str:
 
 def finite(row: Mapping[str, Any], *names: str) -> bool:
     """Whether these entries of a row are numbers that can be drawn."""
-    return all(
-        isinstance(row.get(name), int | float) and not isinstance(row[name], bool) and math.isfinite(row[name])
-        for name in names
-    )
+    return all(row[name] is not None and math.isfinite(row[name]) for name in names)
 
 
 def values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
@@ -152,7 +152,7 @@ def draw(chart: alt.Chart | alt.LayerChart, width: int, height: int) -> str:
             titleFontWeight="normal",
             labelPadding=6,
             titlePadding=8,
-            labelLimit=130,
+            labelLimit=LABEL,
         )
         .configure_axisX(labelFlush=False)
         .configure_legend(

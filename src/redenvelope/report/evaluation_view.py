@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from redenvelope.evaluation.diagnostics import Weight
+
 __all__ = ["show_evaluation"]
 
 _VERIFIED = {True: "verified again on this log", False: "NOT reproduced on this log"}
@@ -17,7 +19,8 @@ def show_evaluation(content: dict[str, Any]) -> None:
     """What `evaluate_plan` found."""
     console = Console(highlight=False)
     certificate, logged = content["certificate"], content["logged"]
-    verdict = _VERIFIED.get(certificate["verified"], certificate.get("note", ""))
+    verified = certificate["verified"]
+    verdict = certificate["note"] if verified is None else _VERIFIED[verified]
     console.print(f"Certificate: {certificate['status']}, {verdict}.", soft_wrap=True)
     console.print(
         f"As logged, a user earned {logged['reward']:.4g} and cost {logged['cost']:.4g} "
@@ -42,7 +45,8 @@ def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
         rows.setdefault((row["estimator"], row["share"]), {})[row["target"]] = row
     for (estimator, share), targets in rows.items():
         reasons = [reason for row in targets.values() for reason in row["reasons"]]
-        marks = sorted({notes.setdefault(reason, len(notes) + 1) for reason in reasons})
+        told = [f"{reason['weight']}: {reason['message']}" for reason in reasons]
+        marks = sorted({notes.setdefault(note, len(notes) + 1) for note in told})
         label = estimator if share == 1 else f"{estimator} ({share:.0%} of users)"
         refused = any(_refused(row) for row in targets.values())
         figures = [_figure(targets[target]) for target in ("reward", "cost")]
@@ -56,4 +60,4 @@ def _figure(row: dict[str, Any]) -> str:
 
 
 def _refused(row: dict[str, Any]) -> bool:
-    return any(reason.startswith("refusal") for reason in row["reasons"])
+    return any(reason["weight"] == Weight.REFUSAL for reason in row["reasons"])

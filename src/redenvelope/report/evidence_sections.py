@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from redenvelope.log.findings import place
+from redenvelope.audit.audit import Audit
+from redenvelope.audit.overlap import StepOverlap
+from redenvelope.audit.verdicts import verdicts
+from redenvelope.log.findings import Finding, place
+from redenvelope.models.followed import RollOutFidelity
 from redenvelope.plan.plan import Plan
 from redenvelope.report.allocation_charts import cost_by_step_chart, feature_chart, step_chart
 from redenvelope.report.audit_charts import action_chart, overlap_chart
-from redenvelope.report.markup import figure, items, number, section, table, text
+from redenvelope.report.markup import figure, interval, items, number, section, table, text
 from redenvelope.report.model_charts import prediction_chart
 
 __all__ = ["allocation_section", "log_section", "model_section"]
@@ -16,22 +20,18 @@ __all__ = ["allocation_section", "log_section", "model_section"]
 
 def allocation_section(plan: Plan) -> str:
     """Who gets what."""
-    summary = plan.record.get("allocation") or {}
-    steps, features = summary.get("by_step") or [], summary.get("by_feature") or []
-    if not steps:
-        return ""
-    labels = summary.get("actions") or list(plan.catalogue.labels)
-    charts = [step_chart(steps, labels), cost_by_step_chart(steps)]
-    charts += [feature_chart(entry, labels) for entry in features]
+    given = plan.record.shares
+    labels = given.actions
+    charts = [step_chart(given.by_step, labels), cost_by_step_chart(given.by_step)]
+    charts += [feature_chart(feature, labels) for feature in given.by_feature]
     introduction = (
-        f"What the plan would give to {number(summary.get('users'))} users of the certify fold, in the situations they "
+        f"What the plan would give to {number(given.users)} users of the certify fold, in the situations they "
         "were logged in; following the plan would change those situations somewhat."
     )
     rows = [
-        (f"step {entry['step']}, {kind}", *(f"{share:.1%}" for share in entry[field]))
-        for entry in steps
-        for field, kind in (("probabilities", "plan"), ("logged", "logged"))
-        if len(entry.get(field, ())) == len(labels)
+        (f"step {entry.step}, {kind}", *(f"{share:.1%}" for share in probabilities))
+        for entry in given.by_step
+        for kind, probabilities in (("plan", entry.probabilities), ("logged", entry.logged))
     ]
     shares = table("Shares of the actions by step, in the plan and as logged", ("step", *labels), rows)
     return section(
@@ -39,53 +39,37 @@ def allocation_section(plan: Plan) -> str:
         "Who gets what",
         f"<p>{text(introduction)}</p>",
         f'<div class="pair">{"".join(figure(chart) for chart in charts)}</div>',
-        f"<details><summary>The figures, beside what was logged</summary>{shares}</details>" if shares else "",
+        f"<details><summary>The figures, beside what was logged</summary>{shares}</details>",
     )
 
 
 def model_section(plan: Plan) -> str:
     """Whether the model can be believed."""
-    fidelity = plan.record.get("fidelity") or {}
-    if not fidelity:
-        return ""
-    reasons = fidelity.get("reasons") or ()
-    trusted = fidelity.get("trusted", not reasons)
+    fidelity, labels = plan.record.fidelity, plan.catalogue.labels
     verdict = (
-        f"On {number(fidelity.get('users'))} users who did not train it, the model stays within its thresholds: "
+        f"On {number(fidelity.users)} users who did not train it, the model stays within its thresholds: "
         "it is trusted to plan ahead."
-        if trusted
+        if fidelity.trusted
         else "The model is not trusted to plan ahead:"
     )
-    labels = plan.catalogue.labels
-    charts = "".join(
-        figure(prediction_chart(outcome, fidelity.get(outcome) or {}, labels)) for outcome in ("reward", "cost")
-    )
+    charts = figure(prediction_chart("reward", fidelity.reward, labels))
+    charts += figure(prediction_chart("cost", fidelity.cost, labels))
     return section(
         "model",
         "Can the model be believed?",
         f"<p>{text(verdict)}</p>",
-        items(reasons),
-        f'<div class="pair">{charts}</div>' if charts else "",
-        _roll_outs(fidelity.get("roll_outs") or ()),
+        items(fidelity.reasons),
+        f'<div class="pair">{charts}</div>',
+        _roll_outs(fidelity.roll_outs),
     )
 
 
-def _roll_outs(entries: Any) -> str:
+def _roll_outs(roll_outs: Sequence[RollOutFidelity]) -> str:
     rows = []
-    for entry in entries:
-        unchanged = entry.get("unchanged_error")
-        ratio = round(entry["state_error"] / unchanged, 3) if unchanged else None
-        rows.append(
-            (
-                number(entry.get("depth")),
-                *(
-                    number(entry.get(f"{kind}_{outcome}"))
-                    for outcome in ("reward", "cost")
-                    for kind in ("predicted", "observed")
-                ),
-                number(ratio, 2),
-            )
-        )
+    for part in roll_outs:
+        ratio = round(part.state_error / part.unchanged_error, 3) if part.unchanged_error else None
+        sums = (part.predicted_reward, part.observed_reward, part.predicted_cost, part.observed_cost)
+        rows.append((number(part.depth), *map(number, sums), number(ratio, 2)))
     heads = ("steps", "reward, predicted", "observed", "cost, predicted", "observed", "state error")
     return table(
         "Followed along logged actions: sums over the steps; a state error below 1 beats “nothing changes”", heads, rows
@@ -94,70 +78,61 @@ def _roll_outs(entries: Any) -> str:
 
 def log_section(plan: Plan) -> str:
     """What the log says about itself."""
-    audit = plan.record.get("audit") or {}
-    if not audit:
-        return ""
+    audit = plan.record.audit
     size = (
-        f"{number(audit.get('users'))} users, {number(audit.get('rows'))} rows, {number(audit.get('steps'))} steps, "
-        f"{number(audit.get('features'))} features ({number(audit.get('static_features'))} of them static); "
-        f"propensities {audit.get('propensity_source')}."
+        f"{number(audit.users)} users, {number(audit.rows)} rows, {number(audit.steps)} steps, "
+        f"{number(audit.features)} features ({number(audit.static_features)} of them static); "
+        f"propensities {audit.propensity_source}."
     )
     charts = figure(action_chart(audit)) + figure(overlap_chart(audit))
     return section(
         "log",
         "The log",
         f"<p>{text(size)}</p>",
-        items(audit.get("verdicts") or ()),
-        _findings(audit),
+        items(verdicts(audit)),
+        _findings(audit.findings),
         f'<div class="pair">{charts}</div>' if charts else "",
         _actions(audit),
-        _overlap(audit),
+        _overlap(audit.overlap),
     )
 
 
-def _findings(audit: dict[str, Any]) -> str:
-    findings = audit.get("findings") or ()
+def _findings(findings: Sequence[Finding]) -> str:
     rows = []
     for finding in findings:
-        examples = ", ".join(finding.get("examples") or ())
-        message = f"{finding.get('message')} (such as {examples})" if examples else finding.get("message")
-        where = place(finding.get("file"), finding.get("column"), finding.get("rows") or ())
-        rows.append((finding.get("severity"), message, where or "–", finding.get("remedy")))
+        examples = f" (such as {', '.join(finding.examples)})" if finding.examples else ""
+        where = place(finding.file, finding.column, finding.rows)
+        rows.append((finding.severity, finding.message + examples, where or "–", finding.remedy))
     heads = ("severity", "finding", "where", "what to do")
     return table("Findings", heads, rows, len(heads)) or "<p>The audit has no findings.</p>"
 
 
-def _actions(audit: dict[str, Any]) -> str:
-    balance = {entry["label"]: entry.get("ratio") for entry in audit.get("calibration") or ()}
+def _actions(audit: Audit) -> str:
     rows = [
         (
-            effect["label"],
-            number(effect.get("rows")),
-            number(effect["reward"]["estimate"]),
-            _interval(effect["reward"]),
-            number(effect["cost"]["estimate"]),
-            _interval(effect["cost"]),
-            number(balance.get(effect["label"]), 3),
+            effect.label,
+            number(effect.rows),
+            number(effect.reward.estimate),
+            interval(effect.reward.lower, effect.reward.upper),
+            number(effect.cost.estimate),
+            interval(effect.cost.lower, effect.cost.upper),
+            number(balance.ratio, 3),
         )
-        for effect in audit.get("actions") or ()
+        for effect, balance in zip(audit.actions, audit.calibration, strict=True)
     ]
     heads = ("action", "rows", "reward", "95 % interval", "cost", "95 % interval", "1/propensity adds up to")
     return table("Actions by cost: mean a decision, weighted by 1/propensity", heads, rows)
 
 
-def _interval(mean: dict[str, Any]) -> str:
-    return f"{number(mean.get('lower'), 3)} to {number(mean.get('upper'), 3)}"
-
-
-def _overlap(audit: dict[str, Any]) -> str:
+def _overlap(overlap: Sequence[StepOverlap]) -> str:
     rows = [
         (
-            number(entry.get("step")),
-            *(number(round(entry[name])) for name in ("users", "uniform", "greedy")),
-            number(round(entry["alone"])) if "alone" in entry else "–",
-            number(round(entry["matching"])),
+            number(entry.step),
+            number(entry.users),
+            *(number(round(users)) for users in (entry.uniform, entry.greedy, entry.alone)),
+            number(entry.matching),
         )
-        for entry in audit.get("overlap") or ()
+        for entry in overlap
     ]
     effective = ("effective, uniform policy", "effective, best fixed action", "that step alone")
     heads = ("steps", "users", *effective, "users who match it")

@@ -1,13 +1,15 @@
-"""What a budget buys: the frontier, its course over the price, and the search that found the price."""
+"""What a budget buys: the frontier, its course over the price, and the prices around the budget."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.record import ComparedPolicy, PricePoint
 from redenvelope.report.drawing import (
     ACCENT,
     FULL,
@@ -34,17 +36,19 @@ __all__ = ["by_price_chart", "frontier_chart", "policy_points", "search_chart"]
 _SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down")
 _COLOURS = (ACCENT, SECOND, GOLD, MUTED)
 _COST, _REWARD = "cost a user", "reward a user"
+_FITS = {False: "above the line", True: "within it"}
+_PRICES_NAMED = 5
 
 
-def policy_points(certificate: Certificate, comparison: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def policy_points(certificate: Certificate, comparison: Sequence[ComparedPolicy]) -> list[dict[str, Any]]:
     """The plan, the logged policy and others, each with a note in words."""
     points: list[dict[str, Any]] = [
         {"policy": "this plan", "cost": certificate.cost.estimate, "reward": certificate.reward.estimate},
         {"policy": "as logged", **certificate.logged},
         *(
-            {"policy": str(row.get("policy", "other")), "cost": row.get("cost"), "reward": row.get("reward")}
+            {"policy": row.policy, "cost": row.cost, "reward": row.reward}
             for row in comparison
-            if row.get("policy") not in ("plan", "logged")  # the two above
+            if row.policy not in ("plan", "logged")  # the two above
         ),
     ]
     for point in points:
@@ -53,7 +57,7 @@ def policy_points(certificate: Certificate, comparison: Sequence[dict[str, Any]]
 
 
 def frontier_chart(
-    frontier: pl.DataFrame, certificate: Certificate, comparison: Sequence[dict[str, Any]] = ()
+    frontier: pl.DataFrame, certificate: Certificate, comparison: Sequence[ComparedPolicy] = ()
 ) -> Chart | None:
     """Reward against cost, with bands, the plan and what else there is to compare."""
     rows = [row for row in frontier.sort("cost").to_dicts() if finite(row, "cost", "reward")]
@@ -62,7 +66,7 @@ def frontier_chart(
     for row in rows:
         row["note"] = (
             f"price λ {number(_dual(row))}: cost {number(row['cost'])}, reward {number(row['reward'])} a user "
-            f"({number(row.get('reward_lower'))} to {number(row.get('reward_upper'))})"
+            f"({number(row['reward_lower'])} to {number(row['reward_upper'])})"
         )
         row["dual"] = number(_dual(row))  # infinity has no number in a chart's data
     chart = _frontier_layers(rows, certificate, policy_points(certificate, comparison))
@@ -164,9 +168,7 @@ def by_price_chart(frontier: pl.DataFrame, target: str, certificate: Certificate
         for row in rows
     ]
     if target == "cost":
-        caption = (
-            "Dearer money is spent less: the search walks down this curve until the cost fits the budget (dotted)."
-        )
+        caption = "Dearer money is spent less: the plan’s price is read off where the cost fits the budget (dotted)."
     else:
         caption = "What saving gives up: the reward falls as money gets dearer; the dotted line is this plan’s price."
     drawing = draw(_by_price_layers(plain, target, certificate), HALF, 250)
@@ -203,30 +205,43 @@ def _by_price_layers(rows: list[dict[str, Any]], target: str, certificate: Certi
     return layered(*layers)
 
 
-def search_chart(search: dict[str, Any], budget: float) -> Chart | None:
-    """The cost of every price that the search tried."""
+def search_chart(points: Sequence[PricePoint], limit: float) -> Chart | None:
+    """The cost at each of the prices around what may be spent, in order of the price."""
     import altair as alt
 
-    steps = [
-        {
-            "try": place,
-            "cost": step["cost"],
-            "note": f"try {place}: λ {number(step.get('dual'))}, cost {number(step['cost'])}",
-        }
-        for place, step in enumerate(search.get("steps", ()), start=1)
-        if finite(step, "cost")
-    ]
-    if not steps:
+    if not points:
         return None
-    order = alt.X("try:O", title="try", axis=alt.Axis(labelAngle=0, grid=False))
-    cost = alt.Y("cost:Q", title=_COST)
-    chart = alt.Chart(values(steps))
+    ordered = sorted(points, key=lambda point: point.dual)
+    rows = [
+        {
+            "place": place,
+            "cost": point.cost,
+            "fits": _FITS[point.cost <= limit],
+            "note": f"λ {number(point.dual)}: cost {number(point.cost)}, reward {number(point.reward)}",
+        }
+        for place, point in enumerate(ordered)
+    ]
+    # Neighbours stand equally far apart: prices from 0 to infinity have no common scale.
+    shown = json.dumps([number(point.dual) for point in ordered])
+    axis = alt.Axis(
+        labelExpr=f"{shown}[datum.value]",
+        labelAngle=0,
+        values=list(range(0, len(ordered), -(-len(ordered) // _PRICES_NAMED))),
+        grid=False,
+        description="prices in rising order",
+    )
+    price = alt.X("place:O", title="price λ, rising", axis=axis)
+    cost = alt.Y("cost:Q", title=_COST, scale=alt.Scale(zero=False))
+    kinds = alt.Scale(domain=list(_FITS.values()), range=[MUTED, SECOND])
+    fits = alt.Color("fits:N", scale=kinds, legend=alt.Legend(columns=2, columnPadding=28))
+    chart = alt.Chart(values(rows))
     drawn = layered(
-        dotted_rule({"cost": budget}).encode(y="cost:Q"),
-        chart.mark_line(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(x=order, y=cost),
-        chart.mark_point(color=SECOND, filled=True, size=60, opacity=1).encode(x=order, y=cost, description="note:N"),
+        dotted_rule({"cost": limit}).encode(y="cost:Q"),
+        chart.mark_line(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(x=price, y=cost),
+        chart.mark_point(filled=True, size=60, opacity=1).encode(x=price, y=cost, color=fits, description="note:N"),
     )
     caption = (
-        "Each try is one price; the last ones should lie on the dotted budget, or below it if no price lands there."
+        f"Each point is a price of the estimated curve. The plan’s price lies where the points pass the dotted line, "
+        f"{number(limit)} a user; where they jump over it, the two prices beside it are mixed."
     )
-    return Chart("How the price was found", caption, draw(drawn, HALF, 250))
+    return Chart("Cost near the plan’s price", caption, draw(drawn, HALF, 270))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
-__all__ = ["Chart", "compared", "figure", "interval", "items", "number", "section", "signed", "table", "text"]
+__all__ = ["Chart", "figure", "interval", "items", "number", "section", "signed", "table", "text"]
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,10 @@ def text(value: object) -> str:
     return escape(str(value), quote=True)
 
 
-def number(value: Any, digits: int = 4) -> str:
+def number(value: float | None, digits: int = 4) -> str:
     """A figure as people write it; a dash where there is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return "∞" if value == "infinity" else "–"
+    if value is None or math.isnan(value):
+        return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if isinstance(value, int) or abs(value) >= 10 ** (digits - 1):
@@ -38,20 +37,15 @@ def number(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}g}".replace("-", "−")
 
 
-def signed(value: Any, digits: int = 3) -> str:
+def signed(value: float | None, digits: int = 3) -> str:
     """A difference with its sign; what only rounding made is none."""
-    shown = number(0.0 if isinstance(value, float) and abs(value) < 1e-9 else value, digits)
+    shown = number(0.0 if value is not None and abs(value) < 1e-9 else value, digits)
     return f"+{shown}" if shown[0].isdigit() and shown != "0" else shown
 
 
-def interval(row: Mapping[str, Any], name: str) -> str:
-    """The two ends of a figure of a row, which stand beside it as name_lower and name_upper."""
-    return f"{number(row.get(f'{name}_lower'), 3)} to {number(row.get(f'{name}_upper'), 3)}"
-
-
-def compared(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The policies that a plan's record compares it with, and the plan itself."""
-    return [row for row in record.get("comparison") or () if isinstance(row, dict)]
+def interval(lower: float | None, upper: float | None) -> str:
+    """The two ends of an interval."""
+    return f"{number(lower, 3)} to {number(upper, 3)}"
 
 
 def section(name: str, title: str, *parts: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redenvelope.report.drawing import ACCENT, HALF, INK, draw, finite, layered, values
+from redenvelope.models.fidelity import OutcomeFidelity
+from redenvelope.report.drawing import ACCENT, HALF, INK, draw, layered, values
 from redenvelope.report.markup import Chart, number
 
 __all__ = ["prediction_chart"]
@@ -13,24 +14,19 @@ __all__ = ["prediction_chart"]
 _TWO_SIDED_95 = 1.96
 
 
-def prediction_chart(outcome: str, fidelity: dict[str, Any], labels: Sequence[str]) -> Chart | None:
+def prediction_chart(outcome: str, fidelity: OutcomeFidelity, labels: Sequence[str]) -> Chart:
     """Predicted and observed mean of each action, on users who did not train the model."""
     import altair as alt
 
     rows: list[dict[str, Any]] = []
-    for entry in fidelity.get("actions", ()):
-        if not finite(entry, "action", "predicted", "observed", "standard_error"):
-            continue
-        place, reach = int(entry["action"]), _TWO_SIDED_95 * entry["standard_error"]
-        label = labels[place] if 0 <= place < len(labels) else str(place)
-        shared = {"action": label, "lower": entry["observed"] - reach, "upper": entry["observed"] + reach}
-        for kind in ("observed", "predicted"):
-            note = f"{label}: {kind} {number(entry[kind])} over {number(entry.get('rows'))} rows"
-            rows.append({**shared, "kind": kind, "value": entry[kind], "note": note})
-    if not rows:
-        return None
-    action = alt.Y("action:N", title="action, by cost", sort=None, axis=alt.Axis(grid=True))
-    value = alt.X("value:Q", title=f"mean {outcome} a decision")
+    for part in fidelity.actions:
+        label, reach = labels[part.action], _TWO_SIDED_95 * part.standard_error
+        shared = {"action": label, "lower": part.observed - reach, "upper": part.observed + reach}
+        for kind, value in (("observed", part.observed), ("predicted", part.predicted)):
+            note = f"{label}: {kind} {number(value)} over {number(part.rows)} rows"
+            rows.append({**shared, "kind": kind, "value": value, "note": note})
+    action = alt.Y("action:N", title=None, sort=None, axis=alt.Axis(grid=True))
+    mean = alt.X("value:Q", title=f"mean {outcome} a decision", axis=alt.Axis(tickCount=4))
     colour = alt.Color("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=[INK, ACCENT]))
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=["circle", "diamond"]))
     size = alt.Size("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=[70, 60]))
@@ -40,16 +36,16 @@ def prediction_chart(outcome: str, fidelity: dict[str, Any], labels: Sequence[st
             y=action, x=alt.X("lower:Q", title=f"mean {outcome} a decision"), x2="upper:Q"
         ),
         chart.mark_point(filled=True, opacity=1).encode(
-            y=action, x=value, color=colour, shape=shape, size=size, description="note:N"
+            y=action, x=mean, color=colour, shape=shape, size=size, description="note:N"
         ),
     )
     apart = [row for row in rows if row["kind"] == "predicted" and not row["lower"] <= row["value"] <= row["upper"]]
-    count = len(rows) // 2
+    count = len(fidelity.actions)
     verdict = (
         "all predictions lie within the intervals"
         if not apart
         else f"{len(apart)} of {count} predictions lie outside of the 95 % interval of what happened"
     )
     height = 70 + 30 * count
-    caption = f"A diamond on its dot is an action the model prices right: {verdict}."
+    caption = f"By cost; a diamond on its dot is an action the model prices right: {verdict}."
     return Chart(f"Predicted and observed {outcome}", caption, draw(drawn, HALF, height))

@@ -20,17 +20,15 @@ _SECTIONS = (
     ("frontier", "What a budget buys", frontier_section),
     ("allocation", "Who gets what", allocation_section),
     ("model", "The model", model_section),
-    ("search", "The search", search_section),
+    ("search", "The price", search_section),
     ("log", "The log", log_section),
     ("making", "How it was made", making_section),
 )
 
 
 def render_report(plan: Plan) -> str:
-    """The report of a plan as HTML; what the plan's record lacks is left out."""
-    sections = [(name, title, make(plan)) for name, title, make in _SECTIONS]
-    present = [(name, title, body) for name, title, body in sections if body]
-    links = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, title, _ in present)
+    """The report of a plan as HTML."""
+    links = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, title, _ in _SECTIONS)
     title = f"Spending plan for a budget of {number(plan.certificate.budget)} a user"
     style, script = _resource("page.css"), _resource("page.js")
     return f"""<!doctype html>
@@ -50,7 +48,7 @@ def render_report(plan: Plan) -> str:
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main>
-{"".join(body for _, _, body in present)}
+{"".join(make(plan) for _, _, make in _SECTIONS)}
 </main>
 <footer>
 <p>Made by redenvelope {text(__version__)}. Policy {text(plan.certificate.policy_sha256)}; certify fold
@@ -65,8 +63,8 @@ def render_report(plan: Plan) -> str:
 
 def _origin(plan: Plan) -> str:
     """What the page is, of which log, and of when, as far as the record knows."""
-    source = plan.record.get("source") or {}
-    return " · ".join(str(part) for part in ("redenvelope report", source.get("log"), source.get("date")) if part)
+    source = plan.record.source
+    return " · ".join(("redenvelope report", *((source.log, source.date) if source is not None else ())))
 
 
 def _policy(script: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 
 from redenvelope.dual.frontier import Frontier
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.record import ComparedPolicy, Source
 from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, search_chart
-from redenvelope.report.markup import compared, figure, interval, items, number, section, signed, table
+from redenvelope.report.markup import figure, interval, items, number, section, signed, table
 
 __all__ = ["frontier_section", "making_section", "search_section"]
 
@@ -20,7 +20,7 @@ _OTHER_BUDGETS = (0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 def frontier_section(plan: Plan) -> str:
     """What a budget buys."""
-    comparison, certificate = compared(plan.record), plan.certificate
+    comparison, certificate = plan.record.comparison, plan.certificate
     level = f"{certificate.confidence:.0%} interval"
     pair = figure(by_price_chart(plan.frontier, "cost", certificate))
     pair += figure(by_price_chart(plan.frontier, "reward", certificate))
@@ -35,21 +35,13 @@ def frontier_section(plan: Plan) -> str:
     )
 
 
-def _policies(comparison: list[dict[str, Any]], level: str) -> str:
+def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
     heads = ("policy", "cost", "reward", "reward beside logged", level)
-    rows = [
-        (
-            row.get("policy"),
-            number(row.get("cost")),
-            number(row.get("reward")),
-            *(
-                ("–", "–")
-                if row.get("policy") == "logged"
-                else (signed(row.get("reward_difference")), interval(row, "reward_difference"))
-            ),
-        )
-        for row in comparison
-    ]
+    rows = []
+    for row in comparison:
+        beside = signed(row.reward_difference), interval(row.reward_difference_lower, row.reward_difference_upper)
+        differs = ("–", "–") if row.policy == "logged" else beside
+        rows.append((row.policy, number(row.cost), number(row.reward), *differs))
     return table("Policies side by side: means a user, on the certify users", heads, rows)
 
 
@@ -76,8 +68,6 @@ def _other_budgets(plan: Plan) -> str:
 
 
 def _curve(plan: Plan, cost: str, reward: str) -> Frontier | None:
-    if cost not in plan.frontier.columns or reward not in plan.frontier.columns:
-        return None
     known = plan.frontier.filter(pl.col(cost).is_finite() & pl.col(reward).is_finite())
     return Frontier(*(known[name].to_numpy() for name in ("dual", cost, reward))) if known.height else None
 
@@ -91,11 +81,11 @@ def _frontier_table(plan: Plan, level: str) -> str:
         (
             number(row["dual"]),
             number(row["cost"]),
-            interval(row, "cost"),
+            interval(row["cost_lower"], row["cost_upper"]),
             number(row["reward"]),
-            interval(row, "reward"),
-            number(row.get("model_cost")),
-            number(row.get("model_reward")),
+            interval(row["reward_lower"], row["reward_upper"]),
+            number(row["model_cost"]),
+            number(row["model_reward"]),
         )
         for row in plan.frontier.sort("dual").to_dicts()
     ]
@@ -106,68 +96,60 @@ def _frontier_table(plan: Plan, level: str) -> str:
 
 def search_section(plan: Plan) -> str:
     """How the price was found."""
-    search = plan.record.get("search") or {}
-    steps = [step for step in search.get("steps") or () if isinstance(step, dict)]
-    if not search:
-        return ""
-    budget = plan.certificate.budget
-    sentences = [search["message"]] if search.get("message") else []
-    target = search.get("target")
-    if isinstance(target, float) and target < budget * (1 - 1e-6):
+    search, budget, wanted = plan.record.search, plan.certificate.budget, plan.certificate.target_reward
+    met = "the budget" if wanted is None else f"{number(search.target)}, what a reward of {number(wanted)} takes"
+    sentences = [
+        f"Costs and rewards of a table of prices were estimated in one pass over {number(search.users)} users who did "
+        f"not train the model; the price is read off where the cost meets {met}.",
+        search.message,
+    ]
+    if wanted is None and search.target < budget * (1 - 1e-6):
         sentences.append(
             f"The costs below have the uncertainty added, so that {number(budget)} holds with confidence: the "
-            f"price found spends {number(target)} as estimated without it."
+            f"price found spends {number(search.target)} as estimated without it."
         )
-    mended = search.get("made_monotone_by")
-    if isinstance(mended, float) and mended > 0:
-        sentences.append(f"Estimated costs were moved by at most {number(mended, 3)} so that they fall with the price.")
-    rows = [
-        (str(place), number(step.get("dual")), number(step.get("cost")), number(step.get("reward")))
-        for place, step in enumerate(steps, start=1)
-    ]
-    tried = table("Prices tried", ("try", "price λ", "cost a user", "reward a user"), rows)
-    chart = figure(search_chart({"steps": steps}, budget))
+    if search.made_monotone_by > 0:
+        moved = number(search.made_monotone_by, 3)
+        sentences.append(f"Estimated costs were moved by at most {moved} so that they fall with the price.")
+    rows = [(number(point.dual), number(point.cost), number(point.reward)) for point in search.points]
+    around = table("Prices near the plan’s", ("price λ", "cost a user", "reward a user"), rows, words=0)
+    chart = figure(search_chart(search.points, budget if wanted is None else search.target))
     return section(
-        "search", "The search for the price", items(sentences), f'<div class="pair top">{chart}{tried}</div>'
+        "search", "How the price was found", items(sentences), f'<div class="pair top">{chart}{around}</div>'
     )
 
 
 def making_section(plan: Plan) -> str:
     """Where it came from, method, folds and settings."""
-    wanted = plan.policy.specification
+    wanted, pricing, record = plan.policy.specification, plan.policy.pricing, plan.record
     rows: list[tuple[str, object]] = [
-        *_source(plan),
+        *(_source(record.source) if record.source is not None else ()),
         ("method", wanted.method),
         ("steps planned ahead", f"{min(wanted.horizon, wanted.steps)} of {wanted.steps}"),
         ("temperature", number(wanted.temperature, 3)),
-        ("price λ", ", ".join(number(dual) for dual in wanted.duals)),
-        ("share of users at each price", ", ".join(f"{share:.1%}" for share in wanted.shares)),
+        ("price λ", ", ".join(number(row[0]) for row in pricing.prices)),
+        ("share of users at each price", ", ".join(f"{share:.1%}" for share in pricing.shares)),
         ("estimator of the certificate", plan.certificate.cost.estimator),
         ("standard error of the cost", number(plan.certificate.cost.standard_error, 3)),
         ("standard error of the reward", number(plan.certificate.reward.standard_error, 3)),
     ]
-    for name, fold in (plan.record.get("folds") or {}).items():
-        rows.append((f"users who {name}", f"{number(fold.get('users'))} ({number(fold.get('rows'))} rows)"))
-    settings = plan.record.get("settings") or {}
-    rows += [(name, _plain(settings[name])) for name in ("solver", "safety", "confidence", "seed") if name in settings]
-    rows += [(name, _plain(value)) for name, value in plan.certificate.diagnostics.items()]
+    for name, fold in record.folds.items():
+        rows.append((f"users who {name}", f"{number(fold.users)} ({number(fold.rows)} rows)"))
+    asked = (("safety", record.safety), ("confidence", record.confidence), ("seed", record.seed))
+    rows += [(name, _plain(value)) for name, value in (*asked, *plan.certificate.diagnostics.items())]
     shown = [(name.replace("_", " "), value) for name, value in rows]
-    notes = items((plan.record.get("planner") or {}).get("notes") or ())
+    notes = items(record.planner.notes)
     return section("making", "How it was made", notes, table("Settings and diagnostics", ("what", "value"), shown, 2))
 
 
-def _source(plan: Plan) -> Iterator[tuple[str, object]]:
-    """The log's name, the day, and what its columns are called, where the record knows them."""
-    source = plan.record.get("source") or {}
-    if source.get("log"):
-        yield "log", source["log"]
-    if source.get("date"):
-        yield "made on", source["date"]
-    if "columns" in source:
-        renamed = ", ".join(f"{role} = {name}" for role, name in (source["columns"] or {}).items() if role != name)
-        yield "columns of the log", renamed or "named as here"
-    if source.get("ignored"):
-        yield "columns left out", ", ".join(map(str, source["ignored"]))
+def _source(source: Source) -> Iterator[tuple[str, str]]:
+    """The log's name, the day, and what its columns are called."""
+    yield "log", source.log
+    yield "made on", source.date
+    renamed = ", ".join(f"{role} = {name}" for role, name in source.columns.items() if role != name)
+    yield "columns of the log", renamed or "named as here"
+    if source.ignored:
+        yield "columns left out", ", ".join(source.ignored)
 
 
 def _plain(value: object) -> str:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from redenvelope.audit.verdicts import verdicts
+from redenvelope.log.findings import Finding, Severity
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.record import ComparedPolicy
+from redenvelope.progress import Event, Phase
 
 __all__ = ["StageView", "show_comparison", "show_frontier", "show_plan"]
-
-_GOING_ON = re.compile(r"\d+ of \d+( \w+)?$")
 
 _WARNINGS = 6  # more would push the certificate off the screen
 
@@ -31,21 +33,21 @@ class StageView:
         columns = (SpinnerColumn(finished_text="[green]✓[/]"), TextColumn("{task.description}"), TimeElapsedColumn())
         self._progress = Progress(*columns, console=self._console, disable=not enabled or not self._console.is_terminal)
         self._enabled = enabled
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, TaskID] = {}
         self._starts: dict[str, float] = {}
 
-    def tell(self, stage: str, figure: str) -> None:
-        """A stage begins (an empty figure), goes on (3 of 30), or is done."""
-        going_on = _GOING_ON.search(figure) is not None
+    def tell(self, event: Event) -> None:
+        """A stage begins, goes on, or is done."""
+        stage, message = event.stage, escape(event.message)
         if stage not in self._tasks:
             self._tasks[stage] = self._progress.add_task(f"[bold]{stage}[/]", total=1)
             self._starts[stage] = time.perf_counter()
-        self._progress.update(self._tasks[stage], description=f"[bold]{stage}[/] {escape(figure)}")
-        if figure and not going_on:
+        self._progress.update(self._tasks[stage], description=f"[bold]{stage}[/] {message}")
+        if event.phase is Phase.DONE:
             self._progress.update(self._tasks[stage], completed=1)
             if self._enabled and not self._console.is_terminal:
                 seconds = time.perf_counter() - self._starts[stage]
-                self._console.print(f"{stage} ({seconds:.1f} s): {escape(figure)}", soft_wrap=True)
+                self._console.print(f"{stage} ({seconds:.1f} s): {message}", soft_wrap=True)
 
     def __enter__(self) -> StageView:
         self._progress.start()
@@ -60,36 +62,34 @@ class StageView:
 def show_plan(plan: Plan, folder: Path) -> None:
     """The audit and the certificate in words, the comparison, and where everything is."""
     console = Console(highlight=False)
-    certificate = plan.certificate
+    certificate, record = plan.certificate, plan.record
     console.print("\n[bold]What the log says[/]")
-    for sentence in plan.record["audit"]["verdicts"]:
+    for sentence in verdicts(record.audit):
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
-    _show_warnings(console, plan.record["audit"]["findings"])
-    colour = "green" if certificate.status == "certified" else "red"
+    _show_warnings(console, record.audit.findings)
+    colour = "green" if certificate.is_certified else "red"
     console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
-    # The sentence of a refusal holds its first reason.
-    for reason in certificate.reasons if certificate.status == "certified" else certificate.reasons[1:]:
-        console.print(f"  • {escape(reason)}", soft_wrap=True)
+    for reason in certificate.notes:
+        console.print(f"  • {escape(reason.message)}", soft_wrap=True)
     console.print(
         f"Price of cost λ = {certificate.dual:.4g}: from the cost it aims at, "
-        f"{plan.record['search']['target']:.4g}, one more unit a user buys about that much reward.",
+        f"{record.search.target:.4g}, one more unit a user buys about that much reward.",
         soft_wrap=True,
     )
-    show_comparison(console, plan.record["comparison"])
+    show_comparison(console, record.comparison)
     console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)
 
 
-def _show_warnings(console: Console, findings: list[dict[str, Any]]) -> None:
+def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
     """What the audit warned of; the log was used all the same."""
-    warnings = [finding for finding in findings if finding["severity"] == "warning"]
+    warnings = [finding for finding in findings if finding.severity is Severity.WARNING]
     for finding in warnings[:_WARNINGS]:
-        text = f"{finding['message']} → {finding['remedy']}"
-        console.print(f"  [yellow]![/] {escape(text)}", soft_wrap=True)
+        console.print(f"  [yellow]![/] {escape(f'{finding.message} → {finding.remedy}')}", soft_wrap=True)
     if len(warnings) > _WARNINGS:
         console.print(f"  … and {len(warnings) - _WARNINGS} more: redenvelope audit shows them")
 
 
-def show_comparison(console: Console, rows: list[dict[str, Any]]) -> None:
+def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
     """The plan beside logged behaviour, chance and the bandit."""
     table = Table(
         title="On the certify fold: means a user ± standard error; differences with intervals, paired by user"
@@ -98,14 +98,17 @@ def show_comparison(console: Console, rows: list[dict[str, Any]]) -> None:
     for name in ("policy", "cost", "reward", "cost against logged", "reward against logged"):
         table.add_column(name, justify="left" if name == "policy" else "right")
     for row in rows:
-        differences = [
-            f"{row[f'{name}_difference']:+.3f} ({row[f'{name}_difference_lower']:+.3f} to "
-            f"{row[f'{name}_difference_upper']:+.3f})"
-            for name in ("cost", "reward")
-        ]
-        figures = [f"{row[name]:.3f} ± {row[f'{name}_error']:.3f}" for name in ("cost", "reward")]
-        table.add_row(row["policy"], *figures, *([""] * 2 if row["policy"] == "logged" else differences))
+        figures = (f"{row.cost:.3f} ± {row.cost_error:.3f}", f"{row.reward:.3f} ± {row.reward_error:.3f}")
+        differences = (
+            _difference(row.cost_difference, row.cost_difference_lower, row.cost_difference_upper),
+            _difference(row.reward_difference, row.reward_difference_lower, row.reward_difference_upper),
+        )
+        table.add_row(row.policy, *figures, *(("", "") if row.policy == "logged" else differences))
     console.print(table)
+
+
+def _difference(estimate: float, lower: float, upper: float) -> str:
+    return f"{estimate:+.3f} ({lower:+.3f} to {upper:+.3f})"
 
 
 def show_frontier(content: dict[str, Any]) -> None:

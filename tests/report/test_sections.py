@@ -1,0 +1,186 @@
+"""What each section says, and what it leaves out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from redenvelope.audit.effects import Mean
+from redenvelope.audit.verdicts import verdicts
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.policies.pricing import Pricing
+from redenvelope.report.audit_charts import action_chart, overlap_chart
+from redenvelope.report.certificate_section import certificate_section, unspent_sentence
+from redenvelope.report.evidence_sections import log_section, model_section
+from redenvelope.report.frontier_charts import search_chart
+from redenvelope.report.page import render_report
+from redenvelope.report.plan_sections import making_section, search_section
+from tests.report.parsed import Parsed
+from tests.report.plans import HOSTILE, audit, certificate, compared, fidelity, plan, policy, record, search
+
+
+@pytest.fixture(scope="module")
+def parsed() -> Parsed:
+    return Parsed(render_report(plan()))
+
+
+def test_the_certificate_is_said_in_words(parsed: Parsed) -> None:
+    first, _, rest = plan().certificate.sentence().partition(":")
+    assert f"{first}: {rest.strip()}" in parsed.text
+    assert "one more unit of budget a user buys about 0.0625 more reward" in parsed.text
+    assert (
+        "the plan earns 0.16 more a user (95% interval 0.06 to 0.26) and costs 4.19 less (−4.29 to −4.09)"
+        in parsed.text
+    )
+    assert "less than what was logged" not in parsed.text
+
+
+@pytest.mark.parametrize(
+    ("reward", "cost", "sentence"),
+    [
+        (
+            -0.5,
+            -3.0,
+            "The plan earns less than what was logged: 0.5 less a user (95% interval −0.6 to −0.4); it costs 3 less",
+        ),
+        (-0.5, -3.0, "The budget is below the 7.84 a user that was spent."),
+        (-0.05, -3.0, "The plan may earn less, within chance, than what was logged: 0.05 less a user"),
+        (-0.5, 0.2, "and costs 0.2 more: keep to what was logged."),
+    ],
+)
+def test_a_plan_that_earns_less_than_the_log_says_so_at_the_top(reward: float, cost: float, sentence: str) -> None:
+    beside = compared("plan", (1.0, 1.0), (cost, reward))
+    no_gain = Reason("no_gain", Weight.WARNING, "the plan was no better than the log")
+    other = Reason("clipped", Weight.WARNING, "some ratios were clipped")
+    worse = plan(record=record(comparison=(beside,)), certificate=certificate(reasons=(no_gain, other)))
+    shown = certificate_section(worse)
+    assert sentence in Parsed(shown).text
+    assert 'class="caution"' in shown[: shown.index('<dl class="figures">')]
+    assert other.message in shown
+    assert no_gain.message not in shown, "the caution says the same"
+
+
+def test_a_reason_of_no_gain_is_told_where_no_caution_says_it() -> None:
+    no_gain = Reason("no_gain", Weight.WARNING, "the plan was no better than the log")
+    shown = certificate_section(plan(record=record(comparison=()), certificate=certificate(reasons=(no_gain,))))
+    assert no_gain.message in shown
+    assert "Beside what was logged" not in shown
+
+
+def test_money_left_by_the_safety_margin_is_explained(parsed: Parsed) -> None:
+    # The search aims at 3.5 of 4; the standard error of the cost is 0.15, so an interval reaches 0.29 to either side.
+    assert "The plan aims at 3.5 and leaves 12% of the budget, to be safe" in parsed.text
+    assert "3,020 users the cost is known to ± 0.29 (95 % interval)" in parsed.text
+    assert unspent_sentence(plan(record=record(safety=False))) == ""
+    assert unspent_sentence(plan(record=record(search=search(target=3.9)))) == ""
+    assert unspent_sentence(plan(record=record(search=search(status="budget_slack")))) == ""
+    assert unspent_sentence(plan(certificate=certificate(target_reward=2.5))) == ""
+
+
+def test_a_mixture_of_prices_is_shown_as_deployed() -> None:
+    mixed = Pricing(((0.05, 7.0), (0.25, 8.0)), (0.3, 0.7))  # of two budgets, the first is what the page is about
+    deployed = plan(policy=policy(mixed), certificate=certificate(dual=0.25))
+    expected = "Two prices are mixed, λ = 0.05 for 30% of the users and λ = 0.25 for 70% of the users"
+    assert expected in Parsed(certificate_section(deployed)).text
+    assert "price λ 0.05, 0.25" in Parsed(making_section(deployed)).text
+
+
+def test_findings_name_their_place(parsed: Parsed) -> None:
+    assert "log.csv, column city, lines 4, 10" in parsed.text
+
+
+def test_the_audit_is_said_in_sentences(parsed: Parsed) -> None:
+    for sentence in verdicts(audit()):
+        assert sentence in parsed.text
+
+
+def _across(mark: ElementTree.Element) -> float:
+    """How far to the right a mark is drawn."""
+    found = re.match(r"translate\(([\d.]+),", mark.get("transform") or "")
+    assert found is not None
+    return float(found[1])
+
+
+def test_how_the_price_was_found_is_told_and_drawn_in_order_of_price(parsed: Parsed) -> None:
+    assert "estimated in one pass over 500 users" in parsed.text
+    assert "so that 4 holds with confidence: the price found spends 3.5 as estimated without it" in parsed.text
+    assert "price λ cost a user reward a user 0 9 3 0.0625 4 2 ∞ 1 1" in parsed.text
+    # Places in the drawing rise with the price, whatever the order they come in; with the budget they change colour.
+    drawn = search_chart(search().points[::-1], limit=4.0)
+    assert drawn is not None
+    marks = [
+        (_across(mark), mark.get("aria-label"), mark.get("fill"))
+        for mark in ElementTree.fromstring(drawn.wide).iter()
+        if mark.get("aria-roledescription") == "point"
+    ]
+    assert [label for _, label, _ in marks] == [
+        f"λ {dual}: cost {cost}, reward {reward}" for dual, cost, reward in ((0, 9, 3), (0.0625, 4, 2), ("∞", 1, 1))
+    ]
+    assert marks == sorted(marks, key=lambda mark: mark[0])
+    above, *within = (colour for _, _, colour in marks)
+    assert within == [within[0]] * 2
+    assert above != within[0]
+
+
+def test_the_cheapest_plan_for_a_reward_is_drawn_at_what_it_takes() -> None:
+    # The certificate's budget is then a bound of the cost; the price was read off where the search aimed at.
+    asked = plan(certificate=certificate(target_reward=2.9, budget=3.9))
+    shown = Parsed(search_section(asked)).text
+    assert "the price is read off where the cost meets 3.5, what a reward of 2.9 takes" in shown
+    assert "pass the dotted line, 3.5 a user" in shown
+    assert "uncertainty added" not in shown
+
+
+def test_a_refused_plan_says_so_and_why() -> None:
+    reasons = (
+        Reason("thin_overlap", Weight.REFUSAL, f"overlap is thin at {HOSTILE}"),
+        Reason("heavy_weight", Weight.WARNING, "one user carries 8 % of all weight"),
+    )
+    parsed = Parsed(certificate_section(plan(certificate=certificate(status="refused", reasons=reasons))))
+    assert "Refused: overlap is thin" in parsed.text
+    assert parsed.text.count("overlap is thin") == 1
+    assert reasons[1].message in parsed.text
+    assert any(a.get("class") == "verdict refused" for _, a in parsed.tags)
+    assert not any(a.get("class") == "verdict certified" for _, a in parsed.tags)
+
+
+@pytest.mark.parametrize(
+    ("dual", "sentence"),
+    [(0.0, "one more unit of it buys no more reward"), (np.inf, "the plan saves whatever can be saved")],
+)
+def test_the_ends_of_the_price_are_explained(dual: float, sentence: str) -> None:
+    assert sentence in Parsed(certificate_section(plan(certificate=certificate(dual=dual)))).text
+
+
+def test_what_the_record_lacks_is_left_out() -> None:
+    trusted = Parsed(model_section(plan(record=record(fidelity=replace(fidelity(), roll_outs=())))))
+    assert "it is trusted to plan ahead" in trusted.text
+    assert trusted.count("figure") == 2
+    assert trusted.count("table") == trusted.count("li") == 0
+    quiet = Parsed(log_section(plan(record=record(audit=replace(audit(), findings=())))))
+    assert "The audit has no findings." in quiet.text
+    assert quiet.count("table") == 2
+    assert overlap_chart(replace(audit(), overlap=())) is None
+    untabled = Parsed(search_section(plan(record=record(search=search(target=4.0, made_monotone_by=0.0, points=())))))
+    assert untabled.count("figure") == untabled.count("table") == 0
+    assert untabled.count("li") == 2
+
+
+def test_an_action_that_was_never_logged_is_not_drawn() -> None:
+    unknown = Mean.of(np.nan, np.nan)
+    first, *others = audit().actions
+    never = replace(audit(), actions=(replace(first, rows=0, reward=unknown, cost=unknown), *others))
+    assert action_chart(never) == action_chart(replace(audit(), actions=tuple(others)))
+    assert "nothing 0 – – to – – – to – 1.01" in Parsed(log_section(plan(record=record(audit=never)))).text
+
+
+def test_other_budgets_are_read_off_the_frontier(parsed: Parsed) -> None:
+    # The frontier is √cost at 8 costs; between two of them mixing earns a straight line.
+    costs = np.linspace(1, 9, 8)
+    earned = float(np.interp(4.4, costs, np.sqrt(costs)))
+    difference = earned - float(np.interp(4.0, costs, np.sqrt(costs)))
+    assert f"+10% 4.4 {earned:.4g} +{difference:.3g}" in parsed.text

@@ -27,7 +27,7 @@ __all__ = ["Search", "Searched", "curve_table", "land", "safety_margin"]
 
 FloatArray = NDArray[np.float64]
 
-_SHOWN = 8  # prices on either side of the one found that the record keeps
+_SHOWN = 5  # prices on either side of the one found that the record keeps
 
 
 @dataclass(frozen=True, eq=False)

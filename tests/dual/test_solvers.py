@@ -53,12 +53,12 @@ def test_noise_ends_within_the_budget(solver: DualSolver, seed: int) -> None:
     # An off-policy estimate: neither cost nor reward is monotone, and no plan is optimal for its estimate.
     calls = 0
 
-    def price(duals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def price(prices: np.ndarray) -> np.ndarray:
         nonlocal calls
         calls += 1
-        noise = np.random.default_rng([seed, calls]).normal(0, 0.3, (2, len(duals)))
-        costs = 5 / (1 + duals) + noise[0]
-        return costs, 3 * np.sqrt(np.maximum(costs, 0)) + noise[1]
+        noise = np.random.default_rng([seed, calls]).normal(0, 0.3, (2, len(prices)))
+        costs = 5 / (1 + prices[:, 0]) + noise[0]
+        return np.stack([3 * np.sqrt(np.maximum(costs, 0)) + noise[1], costs])
 
     solution = solve_dual(price, 2.0, solver)
     assert calls <= 2100
@@ -72,7 +72,7 @@ def test_newton_needs_at_most_half_of_the_evaluations_of_bisection(temperature: 
     newton_steps, bisection_steps = [], []
     for seed in range(20):
         price = exact_price(random_problem(seed, states=6, actions=4, steps=4), temperature)
-        costs, _ = price(np.array([0.0, np.inf]))
+        _, costs = price(np.array([0.0, np.inf]))
         for share in (0.1, 0.3, 0.6, 0.9):
             budget = float(costs[1] + share * (costs[0] - costs[1]))
             newton = solve_dual(price, budget, Newton(tolerance=1e-6))

@@ -38,9 +38,9 @@ def test_value_of_the_optimal_table_is_the_optimum(seed: int) -> None:
     budget = (campaign.cheapest().cost + campaign.dearest().cost) / 2
     solution = linear_program(campaign.problem, budget)
     value = campaign.value(decide_from(solution.policy))
-    assert value == pytest.approx((solution.cost, solution.reward), rel=1e-12)
+    assert value.outcomes == pytest.approx(solution.value.outcomes, rel=1e-12)
     optimum = campaign.optimum(budget)
-    assert (optimum.cost, optimum.reward) == pytest.approx(value, rel=1e-12)
+    assert (optimum.reward, optimum.cost) == pytest.approx(tuple(value.outcomes), rel=1e-12)
     assert optimum.reward >= campaign.bandit(budget).reward
 
 
@@ -51,7 +51,7 @@ def test_bandit_that_cannot_afford_its_cheapest_action_says_what_would_do() -> N
     assert refused.cost == pytest.approx(campaign.cheapest().cost, rel=1e-12)
     assert campaign.bandit(campaign.dearest().cost).status == "budget_slack"
     # Actions out of order: the cheapest one is now the last.
-    reversed_costs = replace(campaign.problem, costs=campaign.problem.costs[:, ::-1], eligible=None)
+    reversed_costs = replace(campaign.problem, costs=campaign.problem.costs[..., ::-1], eligible=None)
     turned = FiniteCampaign(reversed_costs)
     assert turned.bandit(0.0).cost == pytest.approx(turned.dearest().cost, rel=1e-12)
 
@@ -81,7 +81,7 @@ def test_log_follows_the_logging_policy(seed: int) -> None:
     assert seen == pytest.approx(occupancy(campaign.problem, campaign.logging_policy), abs=5 * 0.5 / np.sqrt(users))
     totals = log.group_by("user").agg(pl.sum("cost", "reward"))
     expected = evaluate(campaign.problem, campaign.logging_policy)
-    for name, truth in expected._asdict().items():
+    for name, truth in zip(("reward", "cost"), expected.outcomes, strict=True):
         assert abs(totals[name].mean() - truth) < 4 * totals[name].std() / np.sqrt(users)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.dual.frontier import Frontier
+from redenvelope.dual.solvers import SOLVERS
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.estimate import evaluate
 from redenvelope.fitting.baseline import decider
@@ -19,7 +20,7 @@ from redenvelope.fitting.comparison import ComparedPolicy, added_by_user, compar
 from redenvelope.fitting.method import Lessons, Progress, learn_model, one_step_policy, unpriced_policy
 from redenvelope.fitting.scouting import grid_of_duals, model_frontier, some_users
 from redenvelope.fitting.search import OffPolicyCurve, SearchResult, budget_for, off_policy_curve, search_price
-from redenvelope.fitting.settings import SOLVERS, FitSettings
+from redenvelope.fitting.settings import FitSettings
 from redenvelope.fitting.summary import allocation_summary
 from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log

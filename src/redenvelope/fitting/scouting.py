@@ -43,14 +43,14 @@ def temperature_for(policy: DeployedPolicy, search: Log) -> float:
 
 
 def _tree_price(policy: DeployedPolicy, states: NDArray[np.float32], left: NDArray[np.int64]) -> PriceFunction:
-    """Costs and rewards to the end of the trees at some states: where the duals of interest lie, cheaply."""
+    """Outcomes to the end of the trees at some states: where the prices of interest lie, cheaply."""
     valuer = policy.valuer
 
-    def price(duals: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values = valuer.values(states, left, duals)
+    def price(prices: FloatArray) -> FloatArray:
+        values = valuer.values(states, left, prices[:, 0])
         costs = (values.probabilities * values.cost_to_go).sum(axis=2, dtype=np.float64)
         rewards = (values.probabilities * values.reward_to_go).sum(axis=2, dtype=np.float64)
-        return costs.mean(axis=0), rewards.mean(axis=0)
+        return np.stack([rewards.mean(axis=0), costs.mean(axis=0)])
 
     return price
 

@@ -15,6 +15,7 @@ from redenvelope.dual.frontier import Frontier
 from redenvelope.dual.solution import DualSolution, DualStatus, Mixture
 from redenvelope.dual.solve import DualSolver, solve_dual
 from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.prices import checked_prices
 
 __all__ = ["MonotonePrice", "OffPolicyCurve", "SearchResult", "budget_for", "off_policy_curve", "search_price"]
 
@@ -102,10 +103,10 @@ class MonotonePrice:
     rewards: FloatArray
     """[points]."""
 
-    def __call__(self, duals: FloatArray, /) -> tuple[FloatArray, FloatArray]:
-        """[duals] -> costs and rewards, both [duals]."""
-        places, asked = self._places(self.duals), self._places(np.asarray(duals, dtype=np.float64))
-        return np.interp(asked, places, self.costs), np.interp(asked, places, self.rewards)
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
+        """Prices [prices, 1] -> rewards and costs, [outcomes, prices]."""
+        places, asked = self._places(self.duals), self._places(checked_prices(prices)[:, 0])
+        return np.stack([np.interp(asked, places, values) for values in (self.rewards, self.costs)])
 
     def _places(self, duals: FloatArray) -> FloatArray:
         """Duals from 0 to infinity as places from 0 to 1, without a unit."""
@@ -155,7 +156,7 @@ def search_price(
     else:
         solution = replace(solution, mixture=None)
         price = MonotonePrice(curve.duals, curve.monotone_costs, curve.monotone_rewards)
-        aimed = price(np.array([solution.dual]))[0][0]
+        aimed = price(np.array([solution.dual]))[1, 0]
     target = float(min(aimed, budget))
     return SearchResult(solution if certify_users is None else _told(solution, target), curve, target)
 

@@ -5,26 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from redenvelope.dual.ascent import DualAscent
-from redenvelope.dual.bisection import Bisection
-from redenvelope.dual.newton import Newton
-from redenvelope.dual.secant import Secant
-from redenvelope.dual.solve import DualSolver
+from redenvelope.dual.solvers import SOLVERS
 from redenvelope.errors import UsageError
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.models.fit import NeuralSettings
 
-__all__ = ["SOLVERS", "FitSettings", "Method"]
+__all__ = ["FitSettings", "Method"]
 
 Method = Literal["auto", "planned", "learned", "bandit"]
-
-SOLVERS: dict[str, DualSolver] = {
-    "newton": Newton(),
-    "bisection": Bisection(),
-    "secant": Secant(),
-    "ascent": DualAscent(),
-}
-"""The dual searches by name."""
 
 
 @dataclass(frozen=True)

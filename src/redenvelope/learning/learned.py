@@ -13,6 +13,7 @@ from redenvelope.learning.settings import StageProgress
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.learning.values import LearnedValues, scaled_dual
 from redenvelope.policies.policy import normalised
+from redenvelope.prices import checked_prices
 
 __all__ = ["LearnedPolicy", "LearnedPrice", "RetrainedPrice"]
 
@@ -54,15 +55,15 @@ class LearnedPrice:
     eligible: NDArray[np.bool_] | None = None
     """[users, actions]; None allows all."""
 
-    def __call__(self, duals: FloatArray, /) -> tuple[FloatArray, FloatArray]:
-        """Mean costs and rewards, both [duals], without entropy bonus."""
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
+        """Prices [prices, budgets] -> mean reward and cost, without entropy bonus, [outcomes, prices]."""
+        duals = checked_prices(prices)[:, 0]
         sums = np.zeros((2, len(duals)))
         for values, allowed in [self._whole] if self._size >= len(self.states) else map(self._part, self._parts()):
             worth = self.values.between(values, allowed, duals)
-            for place, to_go in enumerate((worth.cost_to_go, worth.reward_to_go)):
+            for place, to_go in enumerate((worth.reward_to_go, worth.cost_to_go)):
                 sums[place] += np.einsum("nda,nda->nd", worth.probabilities, to_go).sum(axis=0, dtype=np.float64)
-        costs, rewards = sums / len(self.states)
-        return costs, rewards
+        return np.asarray(sums / len(self.states))
 
     @property
     def _size(self) -> int:
@@ -100,14 +101,13 @@ class RetrainedPrice:
     known: dict[float, LearnedValues] = field(default_factory=dict)
     """The values learned so far, by dual."""
 
-    def __call__(self, duals: FloatArray, /) -> tuple[FloatArray, FloatArray]:
-        """Mean costs and rewards, both [duals], without entropy bonus."""
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
+        """Prices [prices, budgets] -> mean reward and cost, without entropy bonus, [outcomes, prices]."""
         points = []
-        for dual in np.atleast_1d(duals):
-            price = LearnedPrice(self.values(float(dual)), self.states, self.steps_left, self.eligible)
-            points.append([column[0] for column in price(np.array([dual]))])
-        costs, rewards = np.array(points, dtype=np.float64).T
-        return costs, rewards
+        for row in checked_prices(prices):
+            price = LearnedPrice(self.values(float(row[0])), self.states, self.steps_left, self.eligible)
+            points.append(price(row[None]))
+        return np.concatenate(points, axis=1)
 
     def values(self, dual: float) -> LearnedValues:
         """The values at a dual, learned if they are not known yet."""

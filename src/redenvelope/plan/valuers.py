@@ -91,7 +91,8 @@ class PlannedValuer:
         self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """See Valuer: the policy is followed through the model to the end of the campaign."""
-        return ModelPrice(self.planner, states, steps_left)(duals)
+        rewards, costs = ModelPrice(self.planner, states, steps_left)(duals)
+        return costs, rewards
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,8 @@ class LearnedValuer:
         self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """See Valuer."""
-        return LearnedPrice(self.learned, states, steps_left)(duals)
+        rewards, costs = LearnedPrice(self.learned, states, steps_left)(duals)
+        return costs, rewards
 
 
 def source_state(source: Source) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:

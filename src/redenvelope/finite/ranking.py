@@ -27,18 +27,35 @@ class Ranking(NamedTuple):
     """
 
     weights: FloatArray
-    """What each outcome counts, [outcomes, prices]; see `outcome_weights`."""
+    """What each cost counts in a score, [budgets, prices, 1, 1]; 0 where a price is infinite."""
+    alone: NDArray[np.intp]
+    """The rows with an infinite price, [rows]."""
+    alone_weights: FloatArray
+    """What each cost counts there, [budgets, rows, 1, 1]: 1 where the price is infinite."""
     allowed: Mask | None
     """[states, actions]; None allows all."""
     roundings: FloatArray
     """How far apart equal outcomes to go may come out, [outcomes]."""
+    score_rounding: FloatArray
+    """How far apart equal scores may come out, [prices, 1, 1]; grows with the price, so that an action which lost a tie
+    against a cheaper one does not win it back at a higher price."""
 
     @classmethod
     def at(cls, problem: FiniteProblem, prices: FloatArray) -> Ranking:
         """The ranking at prices [prices, budgets]."""
-        greatest = np.abs(problem.outcomes).max(axis=(1, 2))
+        weights = outcome_weights(prices)
+        alone = weights[0] == 0
+        scored = np.where(alone, 0.0, weights[1:])
         unit = _TIE_ROUNDINGS * np.finfo(float).eps * problem.steps
-        return cls(outcome_weights(prices), problem.eligible, unit * greatest)
+        roundings = unit * np.abs(problem.outcomes).max(axis=(1, 2))
+        return cls(
+            weights=scored[:, :, None, None],
+            alone=np.flatnonzero(alone),
+            alone_weights=-weights[1:, alone, None, None],
+            allowed=problem.eligible,
+            roundings=roundings,
+            score_rounding=(roundings[0] - roundings[1:] @ scored)[:, None, None],
+        )
 
     def scores(self, to_go: FloatArray) -> FloatArray:
         """Penalised reward of outcomes to go [outcomes or more, prices, states, actions], [prices, states, actions].
@@ -46,24 +63,22 @@ class Ranking(NamedTuple):
         What comes after the outcomes is added as it is. −inf is an action that is not allowed, or that an infinite
         price finds too dear.
         """
-        alone = self._alone
-        weights = np.where(alone, 0.0, self.weights)[1:, :, None, None]
-        costs = to_go[1 : len(self.weights)]
-        scores = np.asarray(to_go[0] + weights[0] * costs[0])
-        for weight, cost in zip(weights[1:], costs[1:], strict=True):
+        outcomes = len(self.roundings)
+        scores = np.asarray(to_go[0] + self.weights[0] * to_go[1])
+        for weight, cost in zip(self.weights[1:], to_go[2:outcomes], strict=True):
             scores += weight * cost
-        for bonus in to_go[len(self.weights) :]:
+        for bonus in to_go[outcomes:]:
             scores += bonus
         if self.allowed is not None:
             scores = np.where(self.allowed, scores, -np.inf)
-        if alone.any():
-            left = self._cheapest(to_go[:, alone])
-            scores[alone] = np.where(left, scores[alone], -np.inf)
+        if len(self.alone):
+            left = self._cheapest(to_go[:, self.alone])
+            scores[self.alone] = np.where(left, scores[self.alone], -np.inf)
         return scores
 
     def choices(self, scores: FloatArray, to_go: FloatArray) -> NDArray[np.intp]:
         """The best action by scores [prices, states, actions], ties decided by the outcomes to go, [prices, states]."""
-        ties = scores >= scores.max(axis=-1, keepdims=True) - self._score_rounding
+        ties = scores >= scores.max(axis=-1, keepdims=True) - self.score_rounding
         choices = ties.argmax(axis=-1)
         # Few actions tie, if any: only their rows are looked at again.
         if np.count_nonzero(ties) > choices.size:
@@ -71,24 +86,10 @@ class Ranking(NamedTuple):
             choices[rows] = self._among_equals(ties[rows], to_go[:, rows[0], rows[1]])
         return np.asarray(choices)
 
-    @property
-    def _alone(self) -> Mask:
-        """Rows with an infinite price, [prices]."""
-        return np.asarray(self.weights[0] == 0)
-
-    @property
-    def _score_rounding(self) -> FloatArray:
-        """How far apart equal scores may come out, [prices, 1, 1]; grows with the price, so that an action which lost
-        a tie against a cheaper one does not win it back at a higher price."""
-        counted = np.where(self._alone, np.eye(len(self.weights))[0][:, None], np.abs(self.weights))
-        return np.asarray(self.roundings @ counted)[:, None, None]
-
     def _cheapest(self, to_go: FloatArray) -> Mask:
         """What an infinite price leaves: [outcomes, rows, states, actions] -> [rows, states, actions]."""
-        weights = np.abs(self.weights[1:, self._alone])
-        costs = to_go[1 : len(self.weights)]
-        dear = np.asarray((weights[:, :, None, None] * costs).sum(axis=0))
-        rounding = np.asarray(self.roundings[1:] @ weights)[:, None, None]
+        dear = np.asarray((self.alone_weights * to_go[1 : len(self.roundings)]).sum(axis=0))
+        rounding = (self.roundings[1:, None, None, None] * self.alone_weights).sum(axis=0)
         every = np.ones(dear.shape, dtype=bool) if self.allowed is None else np.broadcast_to(self.allowed, dear.shape)
         return self._least_costs(_least(dear, every, rounding), to_go)
 
@@ -100,7 +101,7 @@ class Ranking(NamedTuple):
 
     def _least_costs(self, candidates: Mask, to_go: FloatArray) -> Mask:
         """The candidates [..., actions] with the least costs, budget after budget."""
-        for cost, rounding in zip(to_go[1 : len(self.weights)], self.roundings[1:], strict=True):
+        for cost, rounding in zip(to_go[1 : len(self.roundings)], self.roundings[1:], strict=True):
             candidates = _least(cost, candidates, rounding)
         return candidates
 

@@ -34,3 +34,9 @@ def test_a_reward_and_a_cost_for_each_price(shape: tuple[int, ...]) -> None:
     price = RecordedPrice(lambda prices: np.ones(shape))
     with pytest.raises(ProblemError, match=r"prices of shape \(2, 1\) and returned .* it must return \(2, 2\)"):
         price([0.0, 1.0])
+
+
+def test_prices_are_handed_over_as_rows_of_one_budget() -> None:
+    shapes = []
+    RecordedPrice(lambda prices: (shapes.append(prices.shape), np.ones((2, len(prices))))[1])([0.0, 1.0, np.inf])
+    assert shapes == [(3, 1)]

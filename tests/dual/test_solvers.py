@@ -9,10 +9,13 @@ import pytest
 
 from redenvelope.dual.ascent import DualAscent
 from redenvelope.dual.bisection import Bisection
+from redenvelope.dual.bracket import Bracket, SearchEnd, finite_bracket
 from redenvelope.dual.newton import Newton
+from redenvelope.dual.price import RecordedPrice
 from redenvelope.dual.secant import Secant
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solve import DualSolver, solve_dual
+from redenvelope.dual.solvers import SOLVERS
 from redenvelope.finite.induction import exact_price
 from redenvelope.simulate.finite import random_problem
 
@@ -108,3 +111,27 @@ def test_ascent_reaches_what_bisection_reaches() -> None:
     slow = solve_dual(price, 2.5, DualAscent(max_steps=2000))
     assert slow.status is DualStatus.CONVERGED
     assert slow.dual == pytest.approx(solve_dual(price, 2.5, Bisection()).dual, rel=1e-4)
+
+
+class Halving:
+    """The example of the protocol's documentation."""
+
+    def search(self, price: RecordedPrice, bracket: Bracket, scale: float) -> SearchEnd:
+        bracket = finite_bracket(price, bracket) or bracket
+        for _ in range(50):
+            middle = price.at((bracket.low.dual + bracket.high.dual) / 2)
+            bracket = bracket.narrowed([middle])
+        return SearchEnd(DualStatus.CONVERGED, bracket, None, bracket.high.dual)
+
+
+def test_a_solver_of_ones_own_is_a_class_with_one_method(corners: Callable) -> None:
+    solver: DualSolver = Halving()
+    solution = solve_dual(corners([0, 1, 2, 3, 6], [0, 4, 3, 7, 8]), 2.0, solver)
+    assert (solution.status, solution.cost) == (DualStatus.CONVERGED, 2.0)
+    assert solution.reward == pytest.approx(5.5, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_named_solver_lands_on_the_budget(name: str) -> None:
+    solution = solve_dual(exact_price(random_problem(5), temperature=0.3), 2.0, SOLVERS[name])
+    assert solution.cost == pytest.approx(2.0, rel=1e-5)

@@ -85,6 +85,42 @@ def test_log_follows_the_logging_policy(seed: int) -> None:
         assert abs(totals[name].mean() - truth) < 4 * totals[name].std() / np.sqrt(users)
 
 
+@pytest.mark.parametrize("budgets", [2, 3])
+def test_a_log_has_a_column_for_each_cost(budgets: int) -> None:
+    problem = random_problem(3, leaving=0.1, budgets=budgets)
+    problem = replace(problem, costs=problem.costs + 1)
+    campaign, users = FiniteCampaign(problem), 20_000
+    log = campaign.log(users, 1)
+    names = ["reward", "cost", "cost_2", "cost_3"][: 1 + budgets]
+    assert log.columns == ["user", "step", "action", "propensity", *names, "state"]
+    state = log["state"].str.slice(1).cast(int).to_numpy()
+    action = log["action"].str.slice(1).cast(int).to_numpy()
+    noise = log.select(names).to_numpy() - problem.outcomes[:, state, action].T
+    # Gamma draws with means of 1 and more have an excess kurtosis of at most 0.6: four of √(2.6/n) for n rows.
+    assert noise.var(axis=0) == pytest.approx([0.1] * (1 + budgets), rel=4 * np.sqrt(2.6 / log.height))
+    # The noises of different outcomes are drawn apart: four standard errors of a correlation.
+    apart = np.corrcoef(noise.T) - np.eye(1 + budgets)
+    assert np.abs(apart).max() < 4 / np.sqrt(log.height)
+    totals = log.group_by("user").agg(pl.sum(*names)).select(names).to_numpy()
+    truth = evaluate(problem, campaign.logging_policy).outcomes
+    assert (np.abs(totals.mean(axis=0) - truth) < 4 * totals.std(axis=0) / np.sqrt(users)).all()
+
+
+def test_a_run_adds_up_every_cost() -> None:
+    campaign = FiniteCampaign(random_problem(4, leaving=0.1, budgets=3))
+    run = campaign.run(lambda frame: np.full((frame.height, 4), 0.25), users=20_000, seed=2)
+    truth = campaign.uniform()
+    assert run.outcomes.shape == truth.outcomes.shape == (4,)
+    assert (np.abs(run.outcomes - truth.outcomes) < 4 * run.errors).all()
+
+
+def test_questions_of_one_budget_are_refused_where_there_are_several() -> None:
+    campaign = FiniteCampaign(random_problem(0, budgets=2))
+    for question in (campaign.optimum, campaign.bandit):
+        with pytest.raises(UsageError, match=r"has 2 budgets, .* linear_program\(campaign.problem, budgets\)"):
+            question(1.0)
+
+
 def test_actions_cost_more_and_more_in_any_log() -> None:
     log = campaign_of(0).log(5_000, 0)
     costs = log.group_by("action").agg(pl.mean("cost")).sort("action")["cost"].to_list()

@@ -31,7 +31,7 @@ class LinearProgramSolution:
 
     status: LinearProgramStatus
     """budget_slack: more of any budget would buy nothing. budget_infeasible: no policy keeps all budgets; this one
-    has the least total of excesses, each as a share of its budget, and earns the most among such policies."""
+    has the least total of excesses, each as a share of its budget, and earns the most that these excesses allow."""
     value: Value
     """Mean reward and costs a user of `policy`, evaluated exactly."""
     duals: FloatArray
@@ -98,7 +98,7 @@ def least_costs(problem: FiniteProblem) -> FloatArray:
 def _least_excess(problem: FiniteProblem, program: FlowProgram, limits: FloatArray) -> LinearProgramSolution:
     """The solution where the solver found no policy within the budgets [budgets]: how far from them it has to be."""
     excess = program.least_excess(limits)
-    # Of the policies with this excess the one that earns the most; the first one found if rounding hides them.
+    # Of the policies with these excesses the one that earns the most; the first one found if rounding hides them.
     found = program.greatest_reward(limits + excess.amounts)
     if excess.total <= _RELATIVE_TOLERANCE:
         if found is None:

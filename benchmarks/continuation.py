@@ -96,7 +96,7 @@ def one(name: str, campaign: Campaign, horizon: int, temperature: float, duals: 
     truth = true_values(campaign, planner, encoder, duals)
     numbers = states[:, len(encoder.layout.static_categories) :]
     print(f"\n{name}: {len(rest.users):,} users; true reward {truth[0].round(3)}, cost {truth[1].round(3)}")
-    costs, rewards = ModelPrice(planner, states[first])(np.array(duals))
+    rewards, costs = ModelPrice(planner, states[first])(np.array(duals))
     print(f"  the model itself, followed to the end: reward {rewards.round(3)}, cost {costs.round(3)}")
     print(f"  learned in {fitted - start:.2f} s, applied to {len(states):,} rows in {extended - fitted:.2f} s")
     print(f"  {'':<16}{'':<10}{'reward error':>14}{'std. error':>12}{'cost error':>12}{'std. error':>12}")

@@ -38,7 +38,7 @@ def occupancy_program(problem: FiniteProblem, budget: float, method: str) -> flo
     balance = sparse.kron(sparse.eye_array(steps), leaving) - sparse.kron(sparse.eye_array(steps, k=-1), coming)
     result = linprog(
         -np.tile(problem.rewards.reshape(-1), steps),
-        A_ub=sparse.csr_array(np.tile(problem.costs.reshape(-1), steps)[None, :]),
+        A_ub=sparse.csr_array(np.tile(problem.costs[0].reshape(-1), steps)[None, :]),
         b_ub=[budget],
         A_eq=balance.tocsr(),
         b_eq=np.concatenate([problem.initial, np.zeros((steps - 1) * states)]),
@@ -49,10 +49,10 @@ def occupancy_program(problem: FiniteProblem, budget: float, method: str) -> flo
 
 def plain_search(problem: FiniteProblem, budget: float) -> float:
     """The same secant search as one would write it down first: one dual after the other."""
-    everyone = np.arange(problem.states)
+    everyone, costs = np.arange(problem.states), problem.costs[0]
 
     def plan(reward_weight: float, cost_weight: float) -> tuple[float, float]:
-        gains = reward_weight * problem.rewards - cost_weight * problem.costs
+        gains = reward_weight * problem.rewards - cost_weight * costs
         values = np.zeros(problem.states)
         cost, reward = np.zeros(problem.states), np.zeros(problem.states)
         for _ in range(problem.steps):
@@ -60,7 +60,7 @@ def plain_search(problem: FiniteProblem, budget: float) -> float:
             best = action_values.argmax(axis=1)
             values = action_values[everyone, best]
             following = problem.transitions[everyone, best]
-            cost = problem.costs[everyone, best] + following @ cost
+            cost = costs[everyone, best] + following @ cost
             reward = problem.rewards[everyone, best] + following @ reward
         return float(problem.initial @ cost), float(problem.initial @ reward)
 

@@ -194,7 +194,7 @@ def run_two_step(kind: str, users: int, seed: int) -> tuple[float, float]:
     if kind == "tabular":
         model = fit_tabular(examples)
         plans = backward_induction(model.problem, duals)
-        believed = plans.costs
+        believed = plans.outcomes[1]
         answers = [plans.probabilities[:, step, model.index(met)] for step, met in enumerate(states)]
     else:
         planner = TreePlanner(fit_neural(examples, seed=seed).model, 2, 0.0, 2)
@@ -206,8 +206,8 @@ def run_two_step(kind: str, users: int, seed: int) -> tuple[float, float]:
     # The two plans around the budget, mixed once per user.
     cheap = int(np.flatnonzero(believed <= TWO_STEP_BUDGET)[0])
     share = (TWO_STEP_BUDGET - believed[cheap]) / (believed[cheap - 1] - believed[cheap])
-    low, high = (np.array(evaluate(problem, tables[place])) for place in (cheap, cheap - 1))
-    cost, reward = low + share * (high - low)
+    low, high = (evaluate(problem, tables[place]).outcomes for place in (cheap, cheap - 1))
+    reward, cost = low + share * (high - low)
     return float(cost), float(reward)
 
 

@@ -31,7 +31,7 @@ Truth = Callable[[Policy], tuple[float, float]]
 
 
 def planned_frontier(examples: Examples, encoder: Encoder) -> FloatArray:
-    """True costs and rewards of planning in a counted model at many duals, by rising cost, [duals, 2]."""
+    """True rewards and costs of planning in a counted model at many duals, by rising cost, [duals, outcomes]."""
     problem, model = CAMPAIGN.problem, fit_tabular(examples)
     found = backward_induction(model.problem, np.append(np.linspace(0.0, 3.0, 301), np.inf)).probabilities
     truths = []
@@ -40,8 +40,8 @@ def planned_frontier(examples: Examples, encoder: Encoder) -> FloatArray:
         for step, met in enumerate(([0], range(1, problem.states))):
             frame = pl.DataFrame({"step": [step] * len(met), "state": [f"s{row}" for row in met]})
             table[step, list(met)] = probabilities[step, model.index(encoder.encode_frame(frame)[0])]
-        truths.append(evaluate(problem, table))
-    return np.array(truths)[np.argsort([truth.cost for truth in truths])]
+        truths.append(evaluate(problem, table).outcomes)
+    return np.array(sorted(truths, key=lambda outcomes: outcomes[1]))
 
 
 def truth_of(encoder: Encoder) -> Truth:
@@ -84,7 +84,7 @@ def run_seed(seed: int) -> dict[str, tuple[float, float, float]]:
         shares = mixed(search(price, BUDGET))
         points = np.array([truth(policy_at(price, dual)) for dual, _ in shares])
         cost, reward = np.array([share for _, share in shares]) @ points
-        loss = 1 - reward / float(np.interp(cost, planned[:, 0], planned[:, 1]))
+        loss = 1 - reward / float(np.interp(cost, planned[:, 1], planned[:, 0]))
         result[name] = (loss, float(cost), largest_rise(price, truth))
         print(
             f"two-step: seed {seed} {name:<5} true cost {cost:.4f}, reward {reward:.4f}, {loss:.2%} less than "

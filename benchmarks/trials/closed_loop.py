@@ -58,7 +58,12 @@ def plug_in_policy(policy: Any, log: Any, budget: float) -> Callable[[Any], Any]
     first = log.starts[:-1][:2_000]
     states = policy.encoder.encode_table(log.features.rows(first), log.step[first])
     left = policy.steps_left(log.step[first])
-    dual = solve_dual(lambda duals: policy.valuer.believed(states, left, duals), budget).dual
+
+    def price(prices: Any) -> Any:
+        costs, rewards = policy.valuer.believed(states, left, prices[:, 0])
+        return np.stack([rewards, costs])
+
+    dual = solve_dual(price, budget).dual
     component = policy.valuer.policy(dual)
 
     def decide(users: Any) -> Any:

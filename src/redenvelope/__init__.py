@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from redenvelope.audit.audit import Audit, audit_log
     from redenvelope.dual.allocation import allocate_one_step
     from redenvelope.dual.frontier import Frontier
-    from redenvelope.dual.solve import solve_dual
+    from redenvelope.dual.solve import DualSolver, solve_dual
     from redenvelope.errors import LogError, ModelError, PlanError, ProblemError, RedenvelopeError, UsageError
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
@@ -48,6 +48,7 @@ _HOMES = {
     "Plan": "plan.plan",
     "Certificate": "plan.certificate",
     "solve_dual": "dual.solve",
+    "DualSolver": "dual.solve",
     "Frontier": "dual.frontier",
     "allocate_one_step": "dual.allocation",
     "EnvelopeCampaign": "simulate.envelopes",
@@ -67,6 +68,7 @@ __all__ = [
     "Audit",
     "Certificate",
     "ColumnMap",
+    "DualSolver",
     "Encoder",
     "EnvelopeCampaign",
     "Finding",

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-Price = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Price = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""Prices [prices, 1] -> outcomes [outcomes, prices]."""
 
 
 @pytest.fixture
@@ -23,9 +24,9 @@ def corners() -> Callable[[ArrayLike, ArrayLike], Price]:
                 return int(np.lexsort((-plan_rewards, plan_costs))[0])
             return int(np.lexsort((plan_costs, -(plan_rewards - dual * plan_costs)))[0])
 
-        def price(duals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-            chosen = [best(dual) for dual in duals]
-            return plan_costs[chosen], plan_rewards[chosen]
+        def price(prices: NDArray[np.float64]) -> NDArray[np.float64]:
+            chosen = [best(dual) for (dual,) in prices]
+            return np.stack([plan_rewards[chosen], plan_costs[chosen]])
 
         return price
 
@@ -36,9 +37,9 @@ def corners() -> Callable[[ArrayLike, ArrayLike], Price]:
 def smooth() -> Price:
     """A smooth world: the reward of cost c is 4·√c, so that the cost at dual λ is (2/λ)², at most 9."""
 
-    def price(duals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def price(prices: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(divide="ignore"):
-            costs = np.minimum(9.0, (2 / np.asarray(duals, dtype=float)) ** 2)
-        return costs, 4 * np.sqrt(costs)
+            costs = np.minimum(9.0, (2 / prices[:, 0]) ** 2)
+        return np.stack([4 * np.sqrt(costs), costs])
 
     return price

@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from redenvelope.dual import allocation
-from redenvelope.dual.allocation import Allocation, allocate_one_step
+from redenvelope.dual.allocation import OneStepAllocation, allocate_one_step
 from redenvelope.dual.solution import DualStatus
 from redenvelope.errors import ProblemError, UsageError
 
@@ -32,7 +32,7 @@ def random_offers(seed: int, users: int, actions: int) -> tuple[np.ndarray, np.n
     return generator.normal(size=(users, actions)), generator.uniform(0, 2, size=(users, actions))
 
 
-def check_is_what_it_says(found: Allocation, rewards: np.ndarray, costs: np.ndarray) -> None:
+def check_is_what_it_says(found: OneStepAllocation, rewards: np.ndarray, costs: np.ndarray) -> None:
     """Costs and rewards again from the choices; the choices alone keep to the budget."""
     users = np.arange(len(rewards))
     cost, reward = costs[users, found.choices].sum(), rewards[users, found.choices].sum()

@@ -22,7 +22,7 @@ def action_means(problem: FiniteProblem) -> tuple[np.ndarray, np.ndarray]:
     uniform = problem.allowed / problem.allowed.sum(axis=1, keepdims=True)
     visits = occupancy(problem, uniform).sum(axis=0)
     totals = visits.sum(axis=0)
-    return (visits * problem.rewards).sum(axis=0) / totals, (visits * problem.costs).sum(axis=0) / totals
+    return (visits * problem.rewards).sum(axis=0) / totals, (visits * problem.costs[0]).sum(axis=0) / totals
 
 
 def test_valid_bound_holds_on_all_random_problems_and_the_papers_does_not() -> None:
@@ -30,7 +30,7 @@ def test_valid_bound_holds_on_all_random_problems_and_the_papers_does_not() -> N
     for seed in range(120):
         problem = random_problem(seed, states=4, actions=3, steps=3)
         price = exact_price(problem)
-        costs, rewards = price(np.array([0.0, np.inf]))
+        rewards, costs = price(np.array([0.0, np.inf]))
         budget = costs[1] + (0.1 + 0.8 * (seed % 9) / 8) * (costs[0] - costs[1])
         solution = solve_dual(price, budget, Secant())
         bound = valid_bound(Point(0.0, costs[0], rewards[0]), Point(np.inf, costs[1], rewards[1]), budget)
@@ -83,7 +83,7 @@ def test_narrowing_keeps_the_ends_on_their_sides_even_with_noise() -> None:
 
 
 def test_a_bracket_that_never_fits_is_given_up() -> None:
-    price = RecordedPrice(lambda duals: (np.where(np.isinf(duals), 0.0, 2.0), np.ones_like(duals)))
+    price = RecordedPrice(lambda prices: np.stack([np.ones(len(prices)), np.where(np.isinf(prices[:, 0]), 0.0, 2.0)]))
     low, high = price([0.0, np.inf])
     assert finite_bracket(price, Bracket(low, high, 1.0)) is None
     assert price.passes < 50

@@ -24,7 +24,7 @@ def test_one_pass_from_cheapest_to_unconstrained(corners: Callable) -> None:
     assert curve.costs.tolist() == [0, 1, 3, 6, 6]
     assert curve.rewards.tolist() == [0, 4, 7, 8, 8]
     calls = []
-    frontier(lambda duals: (calls.append(len(duals)), (np.ones_like(duals),) * 2)[1], np.arange(64.0))
+    frontier(lambda prices: (calls.append(len(prices)), np.ones((2, len(prices))))[1], np.arange(64.0))
     assert calls == [65]
 
 

@@ -10,26 +10,33 @@ from redenvelope.errors import ProblemError
 
 
 def test_every_evaluation_is_recorded_in_order() -> None:
-    price = RecordedPrice(lambda duals: (1 / (1 + duals), duals * 2))
+    price = RecordedPrice(lambda prices: np.stack([prices[:, 0] * 2, 1 / (1 + prices[:, 0])]))
     price([1.0, 3.0])
     assert price.at(0.0) == Point(0.0, 1.0, 0.0)
     assert price.points == [Point(1.0, 0.5, 2.0), Point(3.0, 0.25, 6.0), Point(0.0, 1.0, 0.0)]
     assert price.passes == 2
 
 
-def test_not_a_number_names_the_dual() -> None:
-    price = RecordedPrice(lambda duals: (np.where(duals == 2.5, np.nan, 1.0), duals))
-    with pytest.raises(ProblemError, match=r"costs that are not finite at dual 2\.5$"):
+def test_not_a_number_names_the_price() -> None:
+    price = RecordedPrice(lambda prices: np.stack([prices[:, 0], np.where(prices[:, 0] == 2.5, np.nan, 1.0)]))
+    with pytest.raises(ProblemError, match=r"costs that are not finite at price 2\.5$"):
         price([1.0, 2.5])
 
 
-def test_an_infinite_dual_that_is_multiplied_is_explained() -> None:
-    price = RecordedPrice(lambda duals: (np.ones_like(duals), 1 - duals))
-    with pytest.raises(ProblemError, match="rewards that are not finite at dual inf; an infinite dual must"):
+def test_an_infinite_price_that_is_multiplied_is_explained() -> None:
+    price = RecordedPrice(lambda prices: np.stack([1 - prices[:, 0], np.ones(len(prices))]))
+    with pytest.raises(ProblemError, match="rewards that are not finite at price inf; an infinite price must"):
         price([0.0, np.inf])
 
 
-def test_one_answer_for_each_dual() -> None:
-    price = RecordedPrice(lambda duals: (np.ones(1), np.ones(1)))
-    with pytest.raises(ProblemError, match="given 2 duals and returned costs of shape"):
+@pytest.mark.parametrize("shape", [(2, 1), (3, 2), (2,), (2, 2, 1)])
+def test_a_reward_and_a_cost_for_each_price(shape: tuple[int, ...]) -> None:
+    price = RecordedPrice(lambda prices: np.ones(shape))
+    with pytest.raises(ProblemError, match=r"prices of shape \(2, 1\) and returned .* it must return \(2, 2\)"):
         price([0.0, 1.0])
+
+
+def test_prices_are_handed_over_as_rows_of_one_budget() -> None:
+    shapes = []
+    RecordedPrice(lambda prices: (shapes.append(prices.shape), np.ones((2, len(prices))))[1])([0.0, 1.0, np.inf])
+    assert shapes == [(3, 1)]

@@ -29,7 +29,7 @@ def random_case(seed: int) -> tuple[FiniteProblem, float]:
         leaving=0.1 * (seed % 2),
         ineligible=0.2 * (seed % 5 == 0),
     )
-    costs, _ = exact_price(problem)(np.array([0.0, np.inf]))
+    _, costs = exact_price(problem)(np.array([0.0, np.inf]))
     return problem, float(costs[1] + generator.uniform(0.02, 0.98) * (costs[0] - costs[1]))
 
 

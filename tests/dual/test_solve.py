@@ -73,8 +73,9 @@ def test_the_greatest_useful_budget_is_spent(corners: Callable) -> None:
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
 def test_bracket_not_found_returns_the_cheapest_plan(solver: DualSolver) -> None:
     # Noise so bad that no finite dual ever seems to fit.
-    def price(duals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.where(np.isinf(duals), 0.5, 2.0), np.where(np.isinf(duals), 0.0, 1.0)
+    def price(prices: np.ndarray) -> np.ndarray:
+        infinite = np.isinf(prices[:, 0])
+        return np.stack([np.where(infinite, 0.0, 1.0), np.where(infinite, 0.5, 2.0)])
 
     solution = solve_dual(price, 1.0, solver)
     assert solution.cost <= 1.0
@@ -146,7 +147,7 @@ def test_the_unit_of_money_does_not_matter(solver: DualSolver, unit: float) -> N
 def test_the_log_of_the_search_holds_every_evaluation(smooth: Callable) -> None:
     solution = solve_dual(smooth, 2.0)
     assert [step.dual for step in solution.steps[:2]] == [0.0, np.inf]
-    costs, rewards = smooth(np.array([step.dual for step in solution.steps]))
+    rewards, costs = smooth(np.array([[step.dual] for step in solution.steps]))
     assert [step.cost for step in solution.steps] == costs.tolist()
     assert [step.reward for step in solution.steps] == rewards.tolist()
 
@@ -154,5 +155,5 @@ def test_the_log_of_the_search_holds_every_evaluation(smooth: Callable) -> None:
 def test_what_makes_no_sense_is_refused(smooth: Callable) -> None:
     with pytest.raises(UsageError, match="the budget must be a number"):
         solve_dual(smooth, float("nan"))
-    with pytest.raises(ProblemError, match="not finite at dual 0"):
-        solve_dual(lambda duals: (duals * np.nan, duals), 1.0)
+    with pytest.raises(ProblemError, match="not finite at price 0"):
+        solve_dual(lambda prices: np.full((2, len(prices)), np.nan), 1.0)

@@ -9,10 +9,13 @@ import pytest
 
 from redenvelope.dual.ascent import DualAscent
 from redenvelope.dual.bisection import Bisection
+from redenvelope.dual.bracket import Bracket, SearchEnd, finite_bracket
 from redenvelope.dual.newton import Newton
+from redenvelope.dual.price import RecordedPrice
 from redenvelope.dual.secant import Secant
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solve import DualSolver, solve_dual
+from redenvelope.dual.solvers import SOLVERS
 from redenvelope.finite.induction import exact_price
 from redenvelope.simulate.finite import random_problem
 
@@ -53,12 +56,12 @@ def test_noise_ends_within_the_budget(solver: DualSolver, seed: int) -> None:
     # An off-policy estimate: neither cost nor reward is monotone, and no plan is optimal for its estimate.
     calls = 0
 
-    def price(duals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def price(prices: np.ndarray) -> np.ndarray:
         nonlocal calls
         calls += 1
-        noise = np.random.default_rng([seed, calls]).normal(0, 0.3, (2, len(duals)))
-        costs = 5 / (1 + duals) + noise[0]
-        return costs, 3 * np.sqrt(np.maximum(costs, 0)) + noise[1]
+        noise = np.random.default_rng([seed, calls]).normal(0, 0.3, (2, len(prices)))
+        costs = 5 / (1 + prices[:, 0]) + noise[0]
+        return np.stack([3 * np.sqrt(np.maximum(costs, 0)) + noise[1], costs])
 
     solution = solve_dual(price, 2.0, solver)
     assert calls <= 2100
@@ -72,7 +75,7 @@ def test_newton_needs_at_most_half_of_the_evaluations_of_bisection(temperature: 
     newton_steps, bisection_steps = [], []
     for seed in range(20):
         price = exact_price(random_problem(seed, states=6, actions=4, steps=4), temperature)
-        costs, _ = price(np.array([0.0, np.inf]))
+        _, costs = price(np.array([0.0, np.inf]))
         for share in (0.1, 0.3, 0.6, 0.9):
             budget = float(costs[1] + share * (costs[0] - costs[1]))
             newton = solve_dual(price, budget, Newton(tolerance=1e-6))
@@ -108,3 +111,27 @@ def test_ascent_reaches_what_bisection_reaches() -> None:
     slow = solve_dual(price, 2.5, DualAscent(max_steps=2000))
     assert slow.status is DualStatus.CONVERGED
     assert slow.dual == pytest.approx(solve_dual(price, 2.5, Bisection()).dual, rel=1e-4)
+
+
+class Halving:
+    """The example of the protocol's documentation."""
+
+    def search(self, price: RecordedPrice, bracket: Bracket, scale: float) -> SearchEnd:
+        bracket = finite_bracket(price, bracket) or bracket
+        for _ in range(50):
+            middle = price.at((bracket.low.dual + bracket.high.dual) / 2)
+            bracket = bracket.narrowed([middle])
+        return SearchEnd(DualStatus.CONVERGED, bracket, None, bracket.high.dual)
+
+
+def test_a_solver_of_ones_own_is_a_class_with_one_method(corners: Callable) -> None:
+    solver: DualSolver = Halving()
+    solution = solve_dual(corners([0, 1, 2, 3, 6], [0, 4, 3, 7, 8]), 2.0, solver)
+    assert (solution.status, solution.cost) == (DualStatus.CONVERGED, 2.0)
+    assert solution.reward == pytest.approx(5.5, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_named_solver_lands_on_the_budget(name: str) -> None:
+    solution = solve_dual(exact_price(random_problem(5), temperature=0.3), 2.0, SOLVERS[name])
+    assert solution.cost == pytest.approx(2.0, rel=1e-5)

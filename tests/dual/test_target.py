@@ -23,7 +23,7 @@ from redenvelope.simulate.finite import random_problem
 def test_undoes_the_search_for_a_budget(seed: int) -> None:
     problem = random_problem(seed, states=5, actions=4, steps=3)
     price = exact_price(problem)
-    costs, _ = price(np.array([0.0, np.inf]))
+    _, costs = price(np.array([0.0, np.inf]))
     budget = costs[1] + (0.1 + 0.07 * seed) * (costs[0] - costs[1])
     best = linear_program(problem, budget)
     solution = least_cost_for(price, best.reward, Secant())

@@ -31,15 +31,14 @@ class World:
     @cached_property
     def truth(self) -> FloatArray:
         """Exact reward and cost of each policy, [targets, duals]."""
-        values = [evaluate(self.problem, policy) for policy in self.policies]
-        return np.array([[value.reward for value in values], [value.cost for value in values]])
+        return np.stack([evaluate(self.problem, policy).outcomes for policy in self.policies], axis=1)
 
     @cached_property
     def exact_values(self) -> FloatArray:
         """Reward and cost to go of every action, [targets, duals, steps, states, actions]."""
         problem = self.problem
         result = np.zeros((2, len(self.policies), problem.steps, *problem.rewards.shape))
-        for target, outcome in enumerate((problem.rewards, problem.costs)):
+        for target, outcome in enumerate(problem.outcomes):
             for dual, policy in enumerate(self.policies):
                 after = np.zeros(problem.states)
                 for step in reversed(range(problem.steps)):
@@ -57,7 +56,7 @@ class World:
         for step in range(problem.steps):
             action = _pick(logger[state], generator)
             reward = problem.rewards[state, action] + self.noise * generator.standard_normal(len(state))
-            cost = problem.costs[state, action] * generator.exponential(size=len(state))
+            cost = problem.costs[0, state, action] * generator.exponential(size=len(state))
             propensity = logger[state, action]
             columns.append(np.column_stack([alive, np.full(len(state), step), state, action, propensity, reward, cost]))
             moves = problem.transitions[state, action]
@@ -157,7 +156,7 @@ def every_path(world: World) -> tuple[Drawn, FloatArray]:
     def walk(state: int, step: int, chance: float, path: tuple[tuple[float, ...], ...]) -> None:
         for action in range(problem.actions):
             propensity = float(world.behaviour[state, action])
-            outcome = (problem.rewards[state, action], problem.costs[state, action])
+            outcome = problem.outcomes[:, state, action]
             extended = (*path, (step, state, action, propensity, *outcome))
             moves = problem.transitions[state, action]
             leaving = 1 - float(moves.sum()) if step + 1 < problem.steps else 1.0

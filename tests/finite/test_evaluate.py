@@ -20,33 +20,36 @@ def random_policy(problem: FiniteProblem, seed: int) -> np.ndarray:
     return weights / weights.sum(axis=2, keepdims=True)
 
 
-def path_sums(problem: FiniteProblem, policy: np.ndarray) -> tuple[float, float]:
-    """Cost and reward by adding up every path of states and actions."""
-    cost = reward = 0.0
+def path_sums(problem: FiniteProblem, policy: np.ndarray) -> np.ndarray:
+    """Outcomes [outcomes] by adding up every path of states and actions."""
+    sums = np.zeros(1 + problem.budgets)
     moves = list(product(range(problem.states), range(problem.actions)))
     for path in product(moves, repeat=problem.steps):
         probability = problem.initial[path[0][0]]
         for step, (state, action) in enumerate(path):
             probability *= policy[step, state, action]
             # A path counts what it earns step by step, so users who leave keep what they had earned.
-            cost += probability * problem.costs[state, action] / len(moves) ** (problem.steps - 1 - step)
-            reward += probability * problem.rewards[state, action] / len(moves) ** (problem.steps - 1 - step)
+            sums += probability * problem.outcomes[:, state, action] / len(moves) ** (problem.steps - 1 - step)
             if step + 1 < problem.steps:
                 probability *= problem.transitions[state, action, path[step + 1][0]]
-    return cost, reward
+    return sums
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_value_equals_the_sum_over_all_paths(seed: int) -> None:
-    problem = random_problem(seed, states=3, actions=2, steps=3, leaving=0.2, ineligible=0.3)
+    problem = random_problem(seed, states=3, actions=2, steps=3, leaving=0.2, ineligible=0.3, budgets=1 + seed % 3)
     policy = random_policy(problem, seed)
-    assert evaluate(problem, policy) == pytest.approx(path_sums(problem, policy), rel=1e-12)
+    value = evaluate(problem, policy)
+    assert value.outcomes == pytest.approx(path_sums(problem, policy), rel=1e-12)
+    assert value.outcomes.tolist() == [value.reward, *value.costs]
+    assert value.cost == value.costs[0]
 
 
 def test_a_policy_without_steps_holds_at_every_step() -> None:
     problem = random_problem(0)
     policy = random_policy(problem, 0)[0]
-    assert evaluate(problem, policy) == evaluate(problem, np.tile(policy, (problem.steps, 1, 1)))
+    table = np.tile(policy, (problem.steps, 1, 1))
+    np.testing.assert_array_equal(evaluate(problem, policy).outcomes, evaluate(problem, table).outcomes)
 
 
 def test_occupancy_loses_only_the_users_who_leave() -> None:

@@ -10,7 +10,7 @@ import pytest
 from redenvelope.errors import UsageError
 from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.induction import backward_induction, exact_price, finite_policy
-from redenvelope.finite.linear_program import least_cost
+from redenvelope.finite.linear_program import least_costs
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.simulate.finite import random_problem
 from redenvelope.simulate.two_step import two_step_problem
@@ -28,19 +28,19 @@ def deterministic_tables(problem: FiniteProblem) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(6))
 def test_hard_plan_is_the_best_of_all_deterministic_policies(seed: int) -> None:
     problem = random_problem(seed, states=2, actions=3, steps=3)
-    values = np.array([evaluate(problem, table) for table in deterministic_tables(problem)])
-    costs, rewards = exact_price(problem)(DUALS[:-1])
-    best = (values[:, 1] - DUALS[:-1, None] * values[:, 0]).max(axis=1)
+    values = np.array([evaluate(problem, table).outcomes for table in deterministic_tables(problem)])
+    rewards, costs = exact_price(problem)(DUALS[:-1])
+    best = (values[:, 0] - DUALS[:-1, None] * values[:, 1]).max(axis=1)
     np.testing.assert_allclose(rewards - DUALS[:-1] * costs, best, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_infinite_dual_is_the_cheapest_sequential_policy(seed: int) -> None:
     problem = random_problem(seed, states=2, actions=3, steps=3)
-    values = np.array([evaluate(problem, table) for table in deterministic_tables(problem)])
-    costs, _ = exact_price(problem)(np.array([np.inf]))
-    assert costs[0] == pytest.approx(values[:, 0].min(), rel=1e-12)
-    assert costs[0] == pytest.approx(least_cost(problem), rel=1e-12)
+    values = np.array([evaluate(problem, table).cost for table in deterministic_tables(problem)])
+    _, costs = exact_price(problem)(np.array([np.inf]))
+    assert costs[0] == pytest.approx(values.min(), rel=1e-12)
+    assert costs[0] == pytest.approx(least_costs(problem)[0], rel=1e-12)
 
 
 def test_greedy_cheapest_action_is_not_the_cheapest_policy() -> None:
@@ -56,8 +56,8 @@ def test_greedy_cheapest_action_is_not_the_cheapest_policy() -> None:
         steps=2,
     )
     # Pay 1 to stay, then take the free action at the last step.
-    assert exact_price(problem)(np.array([np.inf]))[0][0] == 1.0
-    assert exact_price(problem, lookahead=1)(np.array([np.inf]))[0][0] == 10.0
+    assert exact_price(problem)([np.inf])[1, 0] == 1.0
+    assert exact_price(problem, lookahead=1)([np.inf])[1, 0] == 10.0
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.01, 0.3, 5.0])
@@ -65,13 +65,10 @@ def test_greedy_cheapest_action_is_not_the_cheapest_policy() -> None:
 def test_costs_and_rewards_are_those_of_the_policy(temperature: float, lookahead: int | None) -> None:
     problem = random_problem(3, states=7, actions=4, steps=4)
     plans = backward_induction(problem, DUALS, temperature, lookahead)
-    costs, rewards = exact_price(problem, temperature, lookahead)(DUALS)
     for position in range(len(DUALS)):
         exact = evaluate(problem, plans.policy(position).table)
-        assert plans.costs[position] == pytest.approx(exact.cost, rel=1e-12)
-        assert plans.rewards[position] == pytest.approx(exact.reward, rel=1e-12)
-    np.testing.assert_allclose(costs, plans.costs, rtol=1e-12)
-    np.testing.assert_allclose(rewards, plans.rewards, rtol=1e-12)
+        assert plans.outcomes[:, position] == pytest.approx(exact.outcomes, rel=1e-12)
+    np.testing.assert_allclose(exact_price(problem, temperature, lookahead)(DUALS), plans.outcomes, rtol=1e-12)
 
 
 def enumerated_soft_value(problem: FiniteProblem, state: int, left: int, dual: float, temperature: float) -> float:
@@ -80,7 +77,7 @@ def enumerated_soft_value(problem: FiniteProblem, state: int, left: int, dual: f
         return 0.0
     values = [
         problem.rewards[state, action]
-        - dual * problem.costs[state, action]
+        - dual * problem.costs[0, state, action]
         + sum(
             problem.transitions[state, action, after]
             * enumerated_soft_value(problem, after, left - 1, dual, temperature)
@@ -112,11 +109,11 @@ def test_soft_action_values_match_enumeration(temperature: float) -> None:
 def test_soft_becomes_hard_as_the_temperature_falls(seed: int) -> None:
     problem = random_problem(seed, states=5, actions=4, steps=4)
     duals = DUALS[:-1]
-    hard_costs, hard_rewards = exact_price(problem)(duals)
+    hard_rewards, hard_costs = exact_price(problem)(duals)
     best = hard_rewards - duals * hard_costs
     losses = []
     for temperature in (1.0, 1e-1, 1e-2, 1e-3):
-        costs, rewards = exact_price(problem, temperature)(duals)
+        rewards, costs = exact_price(problem, temperature)(duals)
         loss = best - (rewards - duals * costs)
         # The soft optimum gives up at most the entropy bonus it could gain: temperature · steps · log A.
         assert (loss >= -1e-9).all()
@@ -130,7 +127,7 @@ def test_soft_becomes_hard_as_the_temperature_falls(seed: int) -> None:
 def test_cost_never_rises_with_the_dual(seed: int, temperature: float) -> None:
     problem = random_problem(seed, states=6, actions=4, steps=4)
     duals = np.append(np.linspace(0, 10, 200), np.inf)
-    costs, _ = exact_price(problem, temperature)(duals)
+    _, costs = exact_price(problem, temperature)(duals)
     assert (np.diff(costs) <= 1e-10).all()
 
 
@@ -145,7 +142,7 @@ def test_slope_of_the_soft_value_is_minus_the_cost(seed: int) -> None:
 
     slope = (value(dual + step) - value(dual - step)) / (2 * step)
     # Central differences err by step² and by rounding over step: both below 1e-8 here.
-    assert slope == pytest.approx(-exact_price(problem, temperature)(np.array([dual]))[0][0], rel=1e-7)
+    assert slope == pytest.approx(-exact_price(problem, temperature)([dual])[1, 0], rel=1e-7)
 
 
 def test_ties_go_to_the_cheapest_at_zero_and_to_the_best_at_infinity() -> None:
@@ -162,7 +159,7 @@ def test_ties_go_to_the_cheapest_at_zero_and_to_the_best_at_infinity() -> None:
 def test_constant_cost_keeps_the_greatest_reward_at_infinity() -> None:
     base = random_problem(1, states=9, actions=4, steps=5)
     problem = FiniteProblem(base.rewards, np.full_like(base.costs, 0.1), base.transitions, base.initial, 5)
-    costs, rewards = exact_price(problem)(np.array([0.0, np.inf]))
+    rewards, costs = exact_price(problem)(np.array([0.0, np.inf]))
     # Sums of 0.1 over states round differently; that must not decide which action is "cheapest".
     assert rewards[1] == pytest.approx(rewards[0], rel=1e-12)
     np.testing.assert_allclose(costs, costs[0], rtol=1e-12)
@@ -196,25 +193,23 @@ def test_sparse_and_blocked_products_agree_with_the_plain_one() -> None:
         for count in (1, 3, 400):
             duals = np.linspace(0, 2, count)
             plans = backward_induction(problem, duals[:3])
-            costs, rewards = exact_price(problem)(duals)
+            outcomes = exact_price(problem)(duals)
             for position in range(min(3, count)):
                 exact = evaluate(problem, plans.policy(position).table)
-                assert costs[position] == pytest.approx(exact.cost, rel=1e-12)
-                assert rewards[position] == pytest.approx(exact.reward, rel=1e-12)
+                assert outcomes[:, position] == pytest.approx(exact.outcomes, rel=1e-12)
 
 
 def test_users_who_leave_cost_and_earn_nothing_more() -> None:
     transitions = np.full((1, 1, 1), 0.5)
     problem = FiniteProblem(np.ones((1, 1)), np.full((1, 1), 2.0), transitions, np.ones(1), steps=3)
-    costs, rewards = exact_price(problem)(np.array([1.0]))
-    assert (costs[0], rewards[0]) == (3.5, 1.75)
+    assert exact_price(problem)([1.0])[:, 0].tolist() == [1.75, 3.5]
 
 
 def test_lookahead_of_one_is_the_bandit_and_a_long_one_the_plan() -> None:
     problem = two_step_problem()
     duals = np.array([0.0, 0.5, 0.9, 1.5])
     bandit = backward_induction(problem, duals, lookahead=1)
-    greedy = (problem.rewards - duals[:, None, None] * problem.costs).argmax(axis=-1)
+    greedy = (problem.rewards - duals[:, None, None] * problem.costs[0]).argmax(axis=-1)
     for step in range(2):
         np.testing.assert_array_equal(bandit.probabilities[:, step].argmax(axis=-1), greedy)
     longer = exact_price(problem, lookahead=99)(duals)

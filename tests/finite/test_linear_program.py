@@ -10,7 +10,7 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.finite.evaluate import evaluate
-from redenvelope.finite.linear_program import least_cost, linear_program
+from redenvelope.finite.linear_program import least_costs, linear_program
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.simulate.finite import random_problem
 from redenvelope.simulate.two_step import two_step_problem
@@ -22,7 +22,8 @@ def deterministic_values(problem: FiniteProblem) -> np.ndarray:
     rows = np.eye(problem.actions)
     tables = product(*(choices * problem.steps))
     shape = (problem.steps, problem.states, problem.actions)
-    return np.array([evaluate(problem, rows[list(table)].reshape(shape)) for table in tables])
+    values = [evaluate(problem, rows[list(table)].reshape(shape)) for table in tables]
+    return np.array([(value.cost, value.reward) for value in values])
 
 
 def best_mixture(points: np.ndarray, budget: float) -> float:
@@ -37,7 +38,7 @@ def best_mixture(points: np.ndarray, budget: float) -> float:
 
 def middling_budget(problem: FiniteProblem) -> float:
     """Half-way from the least cost to that of the greatest reward."""
-    return (least_cost(problem) + linear_program(problem, np.inf).cost) / 2
+    return (least_costs(problem)[0] + linear_program(problem, np.inf).cost) / 2
 
 
 def test_two_step_problem_to_four_decimals() -> None:
@@ -51,7 +52,7 @@ def test_two_step_problem_to_four_decimals() -> None:
 def test_equals_the_best_mixture_of_all_deterministic_policies(seed: int) -> None:
     problem = random_problem(seed, states=3, actions=3, steps=2, leaving=0.1, ineligible=0.2)
     points = deterministic_values(problem)
-    assert least_cost(problem) == pytest.approx(points[:, 0].min(), rel=1e-12)
+    assert least_costs(problem)[0] == pytest.approx(points[:, 0].min(), rel=1e-12)
     budget = middling_budget(problem)
     solution = linear_program(problem, budget)
     assert solution.reward == pytest.approx(best_mixture(points, budget), rel=1e-9)
@@ -86,13 +87,13 @@ def test_no_random_policy_lies_above_the_price_of_the_optimum() -> None:
     generator = np.random.default_rng(0)
     for _ in range(300):
         weights = generator.exponential(size=(4, 6, 4)) ** 3 * problem.allowed
-        cost, reward = evaluate(problem, weights / weights.sum(axis=2, keepdims=True))
-        assert reward <= solution.reward + solution.dual * (cost - budget) + 1e-9
+        value = evaluate(problem, weights / weights.sum(axis=2, keepdims=True))
+        assert value.reward <= solution.reward + solution.dual * (value.cost - budget) + 1e-9
 
 
 def test_reward_rises_with_the_budget_and_concavely() -> None:
     problem = random_problem(5, states=8, steps=4)
-    budgets = np.linspace(least_cost(problem), linear_program(problem, np.inf).cost, 12)
+    budgets = np.linspace(least_costs(problem)[0], linear_program(problem, np.inf).cost, 12)
     rewards = [linear_program(problem, budget).reward for budget in budgets]
     slopes = [later - earlier for earlier, later in pairwise(rewards)]
     assert min(slopes) > 0
@@ -105,14 +106,14 @@ def test_a_slack_budget_has_no_price() -> None:
     assert (solution.status, solution.dual) == ("budget_slack", 0.0)
     assert solution.reward == pytest.approx(linear_program(problem, 1e6).reward, rel=1e-12)
     # All actions earn the same: the dear first choice of the plan must not hide that cheap ones fit.
-    indifferent = replace(problem, rewards=np.zeros_like(problem.rewards), costs=problem.costs[:, ::-1])
-    solution = linear_program(indifferent, least_cost(indifferent) * 1.05)
+    indifferent = replace(problem, rewards=np.zeros_like(problem.rewards), costs=problem.costs[..., ::-1])
+    solution = linear_program(indifferent, least_costs(indifferent) * 1.05)
     assert (solution.status, solution.dual) == ("budget_slack", 0.0)
 
 
 def test_too_small_a_budget_is_data_and_names_the_least_one() -> None:
     problem = random_problem(7)
-    least = least_cost(problem)
+    least = least_costs(problem)[0]
     refused = linear_program(problem, least * 0.99)
     assert refused.status == "budget_infeasible"
     assert refused.cost == pytest.approx(least, rel=1e-12)
@@ -131,7 +132,7 @@ def test_cheapest_policy_looks_ahead() -> None:
         initial=np.array([1.0, 0.0, 0.0]),
         steps=2,
     )
-    assert least_cost(problem) == 1.0
+    assert least_costs(problem) == [1.0]
 
 
 def test_a_budget_that_is_no_number_is_refused() -> None:

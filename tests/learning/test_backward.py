@@ -31,7 +31,7 @@ def counted_values(world: World, dual: float, temperature: float) -> np.ndarray:
                 if len(rows):
                     # Who has left earns and costs nothing more.
                     later = [value[world.state[row + 1]] if examples.continues[row] else 0.0 for row in rows]
-                    gain = problem.rewards[state, action] - dual * problem.costs[state, action]
+                    gain = problem.rewards[state, action] - dual * problem.costs[0, state, action]
                     found[step, state, action] = gain + np.mean(later)
         seen = np.where(np.isnan(found[step]), -np.inf, found[step])
         with np.errstate(divide="ignore"):
@@ -130,6 +130,6 @@ def test_values_are_within_the_noise_of_exact_values(seed: int, temperature: flo
 def test_cost_falls_as_the_dual_rises_on_random_problems(seed: int, temperature: float) -> None:
     world = random_world(seed)
     price = LearnedPrice(prepared(world).learn_all(temperature), world.first_states())
-    costs, _ = price(np.append(np.linspace(0.0, 5.0, 41), np.inf))
+    _, costs = price(np.append(np.linspace(0.0, 5.0, 41), np.inf))
     # Values of two folds judge each other: a policy that is best for one may cost a little more by the other.
     assert np.diff(costs).max() < 0.01 * (costs[0] - costs[-1])

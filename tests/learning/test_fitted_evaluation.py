@@ -16,7 +16,7 @@ from tests.learning.conftest import make_world, prepared
 def exact_to_go(problem: FiniteProblem, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Reward and cost to go of each action and a policy [states, actions] ever after, [steps, states, actions] each."""
     results = []
-    for outcome in (problem.rewards, problem.costs):
+    for outcome in problem.outcomes:
         value, found = np.zeros(problem.states), []
         for _ in range(problem.steps):
             found.append(outcome + problem.transitions @ value)

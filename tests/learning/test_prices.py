@@ -40,7 +40,7 @@ def everything(learner: SoftQ) -> LearnedValues:
 
 
 @pytest.fixture(scope="module")
-def truth(world: World) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def truth(world: World) -> Callable[[np.ndarray], np.ndarray]:
     """Exact prices for the very users of the log, so that who was drawn is no difference."""
     first = np.bincount(world.state[world.log.starts[:-1]], minlength=world.problem.states)
     problem = type(world.problem)(
@@ -62,7 +62,7 @@ def test_price_for_all_duals_is_the_exact_price(world: World, everything: Learne
 
 
 def test_cost_does_not_rise_with_the_dual(world: World, everything: LearnedValues) -> None:
-    costs, rewards = LearnedPrice(everything, world.first_states())(np.append(np.linspace(0, 6, 40), np.inf))
+    rewards, costs = LearnedPrice(everything, world.first_states())(np.append(np.linspace(0, 6, 40), np.inf))
     # Training leaves errors of a few thousandths.
     assert np.diff(costs).max() < 0.01
     assert costs[0] - costs[-1] > 0.5
@@ -81,7 +81,7 @@ def test_price_in_parts_is_the_price_at_once(
 def test_search_over_a_learned_price_lands_where_the_exact_one_does(
     world: World, everything: LearnedValues, truth: Callable
 ) -> None:
-    costs, _ = truth(np.array([0.0, np.inf]))
+    _, costs = truth(np.array([0.0, np.inf]))
     budget = float(costs.mean())
     found = solve_dual(LearnedPrice(everything, world.first_states()), budget)
     exact = solve_dual(truth, budget)
@@ -100,7 +100,7 @@ def test_learning_each_price_agrees_with_learning_them_together(world: World, le
 def test_search_that_learns_at_every_price_keeps_what_it_learned(world: World, learner: SoftQ) -> None:
     quick = replace(learner, settings=replace(TABLE, future=replace(TABLE.future, steps=100)))
     each = RetrainedPrice(quick, world.first_states())
-    solution = solve_dual(each, float(each(np.array([0.0, np.inf]))[0].mean()), Secant())
+    solution = solve_dual(each, float(each(np.array([0.0, np.inf]))[1].mean()), Secant())
     assert solution.status == "converged"
     assert solution.dual in each.known
     again = len(each.known)

@@ -52,7 +52,7 @@ def test_without_a_prior_estimates_are_counts() -> None:
     problem = model.problem
     first = model.index(state(0, 0))[0]
     assert problem.rewards[first, 0] == pytest.approx((1 + 0 + 2) / 3)
-    assert problem.costs[first, 0] == pytest.approx(0.6 / 3)
+    assert problem.costs[0, first, 0] == pytest.approx(0.6 / 3)
     # Of three users one went to feature 1, one to 0, one left.
     moves = problem.transitions[first, 0]
     assert moves[model.index(state(1, 1))[0]] == pytest.approx(1 / 3)

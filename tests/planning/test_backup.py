@@ -40,8 +40,7 @@ def test_equals_backward_induction(table_world, every_state, actions, steps, tem
             values = np.where(probabilities > 0, exact.action_values[:, 0], -np.inf).max(axis=2)
             np.testing.assert_allclose(values, exact.action_values[:, 0].max(axis=2), **CLOSE)
         costs, rewards = mean_outcomes(problem, every_state(problem), result)
-        np.testing.assert_allclose(costs, exact.costs, **CLOSE)
-        np.testing.assert_allclose(rewards, exact.rewards, **CLOSE)
+        np.testing.assert_allclose([rewards, costs], exact.outcomes, **CLOSE)
         finite = np.isfinite(DUALS)
         np.testing.assert_allclose(np.swapaxes(result.q, 0, 1)[finite], exact.action_values[finite, 0], **CLOSE)
 
@@ -54,8 +53,7 @@ def test_eligible_holds_at_every_step(table_world, every_state, temperature):
     result = backup(expand(model, every_state(problem), 4), DUALS, temperature, np.tile(allowed, (problem.states, 1)))
     exact = backward_induction(barred, DUALS, temperature)
     costs, rewards = mean_outcomes(problem, every_state(problem), result)
-    np.testing.assert_allclose(costs, exact.costs, **CLOSE)
-    np.testing.assert_allclose(rewards, exact.rewards, **CLOSE)
+    np.testing.assert_allclose([rewards, costs], exact.outcomes, **CLOSE)
     assert np.all(np.asarray(result.probabilities)[:, :, ~allowed] == 0)
 
 
@@ -69,7 +67,7 @@ def test_infinite_dual_is_the_cheapest_sequence(table_world, every_state):
         for sequence in itertools.product(range(problem.actions), repeat=3):
             state, total = start, 0.0
             for action in sequence:
-                total += problem.costs[state, action]
+                total += problem.costs[0, state, action]
                 state = following[state, action]
             totals.append(total)
         assert cost[start] == pytest.approx(min(totals), rel=1e-5)
@@ -139,7 +137,7 @@ def test_discount_weighs_later_steps(table_world, every_state):
     model, problem = table_world(4, steps=2)
     result = backup(expand(model, every_state(problem), 2), [0.5], 0.0, discount=0.25)
     following = np.asarray(model.following)
-    penalised = problem.rewards - 0.5 * problem.costs
+    penalised = problem.rewards - 0.5 * problem.costs[0]
     expected = penalised + 0.25 * penalised.max(axis=1)[following]
     np.testing.assert_allclose(np.asarray(result.q)[:, 0], expected, **CLOSE)
 

@@ -25,7 +25,7 @@ def exact_to_go(problem: FiniteProblem, planner: TreePlanner) -> np.ndarray:
     """Reward and cost to go of every action, [2, duals, steps, states, actions], by induction over the tables."""
     plans = backward_induction(problem, DUALS, planner.temperature, lookahead=planner.horizon)
     result = np.zeros((2, *plans.probabilities.shape))
-    for target, outcome in enumerate((problem.rewards, problem.costs)):
+    for target, outcome in enumerate(problem.outcomes):
         after = np.zeros((len(DUALS), problem.states))
         for step in reversed(range(problem.steps)):
             following = np.einsum("sat,dt->dsa", problem.transitions, after)
@@ -65,9 +65,10 @@ def test_discount(table_world, every_state):
     states = every_state(problem)
     continuation = Continuation.fit(planner, states, STEPS, [1.0])
     complete = continuation.extend(planner.plan(states, STEPS, [1.0]), states, STEPS)
-    best = problem.costs[0, np.argmax(problem.rewards[0] - problem.costs[0])]
+    costs = problem.costs[0, 0]
+    best = costs[np.argmax(problem.rewards[0] - costs)]
     later = best * (1 - 0.5 ** (STEPS - 1))  # 1/2 + 1/4 + 1/8 + 1/16 of it
-    np.testing.assert_allclose(complete.cost_to_go[0, 0], problem.costs[0] + later, rtol=1e-5)
+    np.testing.assert_allclose(complete.cost_to_go[0, 0], costs + later, rtol=1e-5)
 
 
 def logged(problem: FiniteProblem, values: PlannedValues, path: np.ndarray, action: np.ndarray) -> Evidence:
@@ -77,7 +78,7 @@ def logged(problem: FiniteProblem, values: PlannedValues, path: np.ndarray, acti
         starts=np.arange(0, len(state) + 1, STEPS),
         action=taken,
         propensity=np.full(len(state), 1 / problem.actions),
-        outcomes={"reward": problem.rewards[state, taken], "cost": problem.costs[state, taken]},
+        outcomes={"reward": problem.rewards[state, taken], "cost": problem.costs[0, state, taken]},
         probabilities=values.probabilities,
         action_values={"reward": values.reward_to_go, "cost": values.cost_to_go},
     )
@@ -87,7 +88,7 @@ def test_direct_is_the_truth_and_doubly_robust_has_nothing_left_to_correct(table
     model, problem = table_world(3, states=STATES, steps=STEPS)
     planner, states = TreePlanner(model, 2, 0.3, STEPS), every_state(problem)
     plans = backward_induction(problem, DUALS, 0.3, lookahead=2)
-    truth = np.stack([plans.rewards, plans.costs])
+    truth = plans.outcomes
     users = 40 * STATES
     action = np.random.default_rng(0).integers(problem.actions, size=(users, STEPS))
     path = np.empty((users, STEPS), dtype=np.int64)

@@ -15,8 +15,8 @@ DUALS = np.array([0.0, 0.4, 1.0, np.inf])
 def test_a_tree_to_the_end_is_exact(table_world, every_state, temperature):
     model, problem = table_world(0, steps=4)
     price = ModelPrice(TreePlanner(model, 4, temperature, 4), every_state(problem))
-    costs, rewards = price(DUALS)
-    exact_costs, exact_rewards = exact_price(problem, temperature)(DUALS)
+    rewards, costs = price(DUALS)
+    exact_rewards, exact_costs = exact_price(problem, temperature)(DUALS)
     assert costs.dtype == np.float64
     np.testing.assert_allclose(costs, exact_costs, rtol=1e-5)
     np.testing.assert_allclose(rewards, exact_rewards, rtol=1e-5)
@@ -25,8 +25,8 @@ def test_a_tree_to_the_end_is_exact(table_world, every_state, temperature):
 @pytest.mark.parametrize("horizon", [1, 2, 3])
 def test_hard_short_horizon_is_exact(table_world, every_state, horizon):
     model, problem = table_world(1, steps=5)
-    costs, rewards = ModelPrice(TreePlanner(model, horizon, 0.0, 5), every_state(problem))(DUALS)
-    exact_costs, exact_rewards = exact_price(problem, 0.0, lookahead=horizon)(DUALS)
+    rewards, costs = ModelPrice(TreePlanner(model, horizon, 0.0, 5), every_state(problem))(DUALS)
+    exact_rewards, exact_costs = exact_price(problem, 0.0, lookahead=horizon)(DUALS)
     np.testing.assert_allclose(costs, exact_costs, rtol=1e-5)
     np.testing.assert_allclose(rewards, exact_rewards, rtol=1e-5)
 
@@ -36,7 +36,7 @@ def test_soft_short_horizon_is_unbiased(table_world, every_state):
     states = np.repeat(every_state(problem), 1500, axis=0)
     price = ModelPrice(TreePlanner(model, 2, 0.5, 5), states, seed=3)
     sums = price.sums(DUALS)
-    exact = exact_price(problem, 0.5, lookahead=2)(DUALS)
+    exact = exact_price(problem, 0.5, lookahead=2)(DUALS)[::-1]
     for mean, error, truth in zip(sums.means(), sums.standard_errors(), exact, strict=True):
         # First states are not drawn here, so the standard error is an upper bound; 4 of them is beyond chance.
         assert (np.abs(mean - truth) < 4 * error + 1e-5).all()
@@ -57,16 +57,16 @@ def test_parts_merge_into_the_whole(network_world, monkeypatch):
 def test_discount_is_the_same_near_and_far(table_world, every_state):
     # Horizon 1 in a one-state world: five times the same step, discounted.
     model, problem = table_world(0, states=1, steps=5)
-    costs, _ = ModelPrice(TreePlanner(model, 1, 0.0, 5, discount=0.5), every_state(problem))([1.0])
-    best = np.argmax(problem.rewards[0] - problem.costs[0])
-    assert costs[0] == pytest.approx(problem.costs[0, best] * (1 - 0.5**5) / 0.5, rel=1e-5)
+    _, costs = ModelPrice(TreePlanner(model, 1, 0.0, 5, discount=0.5), every_state(problem))([1.0])
+    best = np.argmax(problem.rewards[0] - problem.costs[0, 0])
+    assert costs[0] == pytest.approx(problem.costs[0, 0, best] * (1 - 0.5**5) / 0.5, rel=1e-5)
 
 
 def test_eligible_is_kept_on_the_way(network_world):
     model, states = network_world(1, users=20)
     mask = np.zeros((20, 5), dtype=bool)
     mask[:, 0] = True  # costs nothing and earns nothing
-    costs, rewards = ModelPrice(TreePlanner(model, 1, 0.1, 4), states, eligible=mask)([0.0])
+    rewards, costs = ModelPrice(TreePlanner(model, 1, 0.1, 4), states, eligible=mask)([0.0])
     assert costs[0] == pytest.approx(0, abs=1e-6)
     assert rewards[0] == pytest.approx(0, abs=1e-6)
 
@@ -74,5 +74,5 @@ def test_eligible_is_kept_on_the_way(network_world):
 def test_common_numbers_make_close_duals_agree(network_world):
     model, states = network_world(2, users=200)
     price = ModelPrice(TreePlanner(model, 1, 0.3, 4), states)
-    costs, _ = price([0.5, 0.5001])
+    _, costs = price([0.5, 0.5001])
     assert abs(costs[0] - costs[1]) < 2e-3

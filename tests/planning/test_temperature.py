@@ -63,7 +63,7 @@ def test_entropy_costs_reward_in_a_real_frontier(network_world):
     model, states = network_world(0, users=200)
     duals = np.append(np.linspace(0, 3, 200), np.inf)
     hard, small, large = (
-        ModelPrice(TreePlanner(model, 3, temperature, 3), states)(duals) for temperature in (0.0, 0.01, 0.3)
+        ModelPrice(TreePlanner(model, 3, temperature, 3), states)(duals)[::-1] for temperature in (0.0, 0.01, 0.3)
     )
     small_cost, large_cost = entropy_cost(*hard, *small), entropy_cost(*hard, *large)
     assert (large_cost[:-1] > small_cost[:-1]).all()

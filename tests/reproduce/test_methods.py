@@ -56,7 +56,9 @@ def test_values_to_go_are_those_of_the_policy() -> None:
 
 def test_a_short_tree_is_told_what_the_later_steps_bring() -> None:
     problem = two_step_problem()
-    model = TrueModel(*(jnp.asarray(part) for part in (problem.rewards, problem.costs, problem.transitions.argmax(2))))
+    model = TrueModel(
+        *(jnp.asarray(part) for part in (problem.rewards, problem.costs[0], problem.transitions.argmax(2)))
+    )
     states = np.arange(5, dtype=np.float32)[:, None]
     left = np.array([2, 1, 1, 1, 1])
     method = Continued(Planned(TreePlanner(model, 1, 0.0, 2)))
@@ -67,7 +69,7 @@ def test_a_short_tree_is_told_what_the_later_steps_bring() -> None:
     np.testing.assert_allclose(made.reward_to_go[0], problem.rewards[0] + second[:, None], rtol=1e-5)
     np.testing.assert_allclose(made.reward_to_go[1:], problem.rewards[1:, None].repeat(len(DUALS), 1), rtol=1e-5)
     # Costs are the same in all states, so that their average is what really follows.
-    np.testing.assert_allclose((made.probabilities * made.cost_to_go).sum(axis=2)[0], plans.costs, rtol=1e-5)
+    np.testing.assert_allclose((made.probabilities * made.cost_to_go).sum(axis=2)[0], plans.outcomes[1], rtol=1e-5)
 
 
 def test_a_counted_model_of_a_noiseless_log_decides_as_the_truth_does() -> None:
@@ -80,8 +82,7 @@ def test_a_counted_model_of_a_noiseless_log_decides_as_the_truth_does() -> None:
         exact = backward_induction(campaign.problem, DUALS, lookahead=lookahead)
         for place, dual in enumerate(DUALS):
             value = true_value(campaign, Counted(model, lookahead), encoder, (float(dual),), (1.0,))
-            assert value.cost == pytest.approx(exact.costs[place], rel=1e-9)
-            assert value.reward == pytest.approx(exact.rewards[place], rel=1e-9)
+            assert value.outcomes == pytest.approx(exact.outcomes[:, place], rel=1e-9)
 
 
 def test_a_mixture_is_worth_the_mixture_of_its_plans() -> None:

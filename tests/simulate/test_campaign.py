@@ -53,6 +53,6 @@ def test_actions_are_drawn_as_often_as_they_are_probable() -> None:
 
 def test_a_run_of_one_user_has_no_error_to_give() -> None:
     with pytest.raises(UsageError, match="at least 2"):
-        summarise_run(np.ones(1), np.ones(1))
-    run = summarise_run(np.array([1.0, 3.0]), np.array([0.0, 4.0]))
+        summarise_run(np.ones((2, 1)))
+    run = summarise_run(np.array([[0.0, 4.0], [1.0, 3.0]]))
     assert (run.cost, run.cost_error, run.reward, run.reward_error) == pytest.approx((2, 1, 2, 2))

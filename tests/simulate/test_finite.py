@@ -38,9 +38,9 @@ def test_value_of_the_optimal_table_is_the_optimum(seed: int) -> None:
     budget = (campaign.cheapest().cost + campaign.dearest().cost) / 2
     solution = linear_program(campaign.problem, budget)
     value = campaign.value(decide_from(solution.policy))
-    assert value == pytest.approx((solution.cost, solution.reward), rel=1e-12)
+    assert value.outcomes == pytest.approx(solution.value.outcomes, rel=1e-12)
     optimum = campaign.optimum(budget)
-    assert (optimum.cost, optimum.reward) == pytest.approx(value, rel=1e-12)
+    assert (optimum.reward, optimum.cost) == pytest.approx(tuple(value.outcomes), rel=1e-12)
     assert optimum.reward >= campaign.bandit(budget).reward
 
 
@@ -51,7 +51,7 @@ def test_bandit_that_cannot_afford_its_cheapest_action_says_what_would_do() -> N
     assert refused.cost == pytest.approx(campaign.cheapest().cost, rel=1e-12)
     assert campaign.bandit(campaign.dearest().cost).status == "budget_slack"
     # Actions out of order: the cheapest one is now the last.
-    reversed_costs = replace(campaign.problem, costs=campaign.problem.costs[:, ::-1], eligible=None)
+    reversed_costs = replace(campaign.problem, costs=campaign.problem.costs[..., ::-1], eligible=None)
     turned = FiniteCampaign(reversed_costs)
     assert turned.bandit(0.0).cost == pytest.approx(turned.dearest().cost, rel=1e-12)
 
@@ -81,8 +81,44 @@ def test_log_follows_the_logging_policy(seed: int) -> None:
     assert seen == pytest.approx(occupancy(campaign.problem, campaign.logging_policy), abs=5 * 0.5 / np.sqrt(users))
     totals = log.group_by("user").agg(pl.sum("cost", "reward"))
     expected = evaluate(campaign.problem, campaign.logging_policy)
-    for name, truth in expected._asdict().items():
+    for name, truth in zip(("reward", "cost"), expected.outcomes, strict=True):
         assert abs(totals[name].mean() - truth) < 4 * totals[name].std() / np.sqrt(users)
+
+
+@pytest.mark.parametrize("budgets", [2, 3])
+def test_a_log_has_a_column_for_each_cost(budgets: int) -> None:
+    problem = random_problem(3, leaving=0.1, budgets=budgets)
+    problem = replace(problem, costs=problem.costs + 1)
+    campaign, users = FiniteCampaign(problem), 20_000
+    log = campaign.log(users, 1)
+    names = ["reward", "cost", "cost_2", "cost_3"][: 1 + budgets]
+    assert log.columns == ["user", "step", "action", "propensity", *names, "state"]
+    state = log["state"].str.slice(1).cast(int).to_numpy()
+    action = log["action"].str.slice(1).cast(int).to_numpy()
+    noise = log.select(names).to_numpy() - problem.outcomes[:, state, action].T
+    # Gamma draws with means of 1 and more have an excess kurtosis of at most 0.6: four of √(2.6/n) for n rows.
+    assert noise.var(axis=0) == pytest.approx([0.1] * (1 + budgets), rel=4 * np.sqrt(2.6 / log.height))
+    # The noises of different outcomes are drawn apart: four standard errors of a correlation.
+    apart = np.corrcoef(noise.T) - np.eye(1 + budgets)
+    assert np.abs(apart).max() < 4 / np.sqrt(log.height)
+    totals = log.group_by("user").agg(pl.sum(*names)).select(names).to_numpy()
+    truth = evaluate(problem, campaign.logging_policy).outcomes
+    assert (np.abs(totals.mean(axis=0) - truth) < 4 * totals.std(axis=0) / np.sqrt(users)).all()
+
+
+def test_a_run_adds_up_every_cost() -> None:
+    campaign = FiniteCampaign(random_problem(4, leaving=0.1, budgets=3))
+    run = campaign.run(lambda frame: np.full((frame.height, 4), 0.25), users=20_000, seed=2)
+    truth = campaign.uniform()
+    assert run.outcomes.shape == truth.outcomes.shape == (4,)
+    assert (np.abs(run.outcomes - truth.outcomes) < 4 * run.errors).all()
+
+
+def test_questions_of_one_budget_are_refused_where_there_are_several() -> None:
+    campaign = FiniteCampaign(random_problem(0, budgets=2))
+    for question in (campaign.optimum, campaign.bandit):
+        with pytest.raises(UsageError, match=r"has 2 budgets, .* linear_program\(campaign.problem, budgets\)"):
+            question(1.0)
 
 
 def test_actions_cost_more_and_more_in_any_log() -> None:

@@ -15,7 +15,7 @@ POINTS = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0], [3.0, 2.5], [5.0, 4.5]])
 def price_of(points: np.ndarray) -> Price:
     def price(dual: float) -> Value:
         scores = -points[:, 0] if np.isinf(dual) else points[:, 1] - dual * points[:, 0]
-        return Value(*points[scores.argmax()])
+        return Value(points[scores.argmax(), ::-1])
 
     return price
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.dual.solution import DualStatus
 from redenvelope.errors import ProblemError, UsageError
 
-__all__ = ["Allocation", "allocate_one_step"]
+__all__ = ["OneStepAllocation", "allocate_one_step"]
 
 FloatArray = NDArray[np.float64]
 Choices = NDArray[np.intp]
@@ -31,7 +31,7 @@ _ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class Allocation:
+class OneStepAllocation:
     """An action for every user. Costs and rewards are means a user, the marginal user's share included."""
 
     status: DualStatus
@@ -66,7 +66,7 @@ class _Side(NamedTuple):
     """Sum over users."""
 
 
-def allocate_one_step(rewards: ArrayLike, costs: ArrayLike, budget: float) -> Allocation:
+def allocate_one_step(rewards: ArrayLike, costs: ArrayLike, budget: float) -> OneStepAllocation:
     """Choose one action a user, [users, actions], for the greatest reward within a mean cost a user.
 
     A discrete secant on the dual, which prices only the users whose action is not yet settled: an action
@@ -149,7 +149,7 @@ def _filled(
     plan: Choices,
     open_users: NDArray[np.intp],
     dearer: Choices,
-) -> Allocation:
+) -> OneStepAllocation:
     """Give open users their dearer action, in order, until the budget is spent; draw for the last one.
 
     All of them gain `dual` for each unit of cost, so that any order is optimal.
@@ -175,10 +175,10 @@ def _filled(
         f"The allocation spends {cost:.6g} of {budget:.6g} a user and earns {reward:.6g}; "
         f"one more unit of budget would earn about {dual:.4g} more."
     )
-    return Allocation(DualStatus.CONVERGED, budget, dual, cost, reward, plan, *marginal, None, message)
+    return OneStepAllocation(DualStatus.CONVERGED, budget, dual, cost, reward, plan, *marginal, None, message)
 
 
-def _settled(status: DualStatus, rewards: FloatArray, costs: FloatArray, budget: float) -> Allocation:
+def _settled(status: DualStatus, rewards: FloatArray, costs: FloatArray, budget: float) -> OneStepAllocation:
     """The end of a search that needs no search; ties go to what is cheaper, or earns more."""
     if status is DualStatus.BUDGET_SLACK:
         ties = rewards == rewards.max(axis=1, keepdims=True)
@@ -192,12 +192,12 @@ def _settled(status: DualStatus, rewards: FloatArray, costs: FloatArray, budget:
             f"The budget of {budget:.6g} a user is at least what the best allocation can use: it earns "
             f"{reward:.6g} for {cost:.6g}, and more budget would buy nothing."
         )
-        return Allocation(status, budget, 0.0, cost, reward, choices, None, None, 0.0, None, message)
+        return OneStepAllocation(status, budget, 0.0, cost, reward, choices, None, None, 0.0, None, message)
     message = (
         f"No allocation is as cheap as {budget:.6g} a user: the cheapest one costs {cost:.6g}, "
         "which is the least budget that would do."
     )
-    return Allocation(status, budget, np.inf, cost, reward, choices, None, None, 0.0, cost, message)
+    return OneStepAllocation(status, budget, np.inf, cost, reward, choices, None, None, 0.0, cost, message)
 
 
 def _price(rewards: FloatArray, costs: FloatArray, duals: Sequence[float]) -> list[_Side]:

@@ -1,4 +1,4 @@
-"""What a dual search is handed: a function from duals to the costs and rewards of their plans."""
+"""What a dual search is handed: a function from prices to the outcomes of their plans."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ FloatArray = NDArray[np.float64]
 
 
 class PriceFunction(Protocol):
-    """Mean cost and mean reward a user of the plan at each dual: [duals] -> (costs, rewards), both [duals].
+    """Mean outcomes a user of the plan at each row of prices: [prices, budgets] -> [outcomes, prices].
 
-    Duals are at least 0. A dual of 0 ignores cost. A dual of infinity plans on cost alone: its cost is the
-    least that any plan has, its reward the greatest among plans of that cost.
+    Outcomes are the reward, then one cost for each budget. Prices are at least 0. A price of 0 ignores its cost. A
+    price of infinity plans on its cost alone: with one budget the plan's cost is the least that any plan has, its
+    reward the greatest among plans of that cost.
     """
 
-    def __call__(self, duals: FloatArray, /) -> tuple[FloatArray, FloatArray]:
-        """Price a vector of duals in one pass."""
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
+        """Price all rows in one pass."""
         ...
 
 
@@ -38,7 +39,7 @@ class Point(NamedTuple):
 
 @dataclass(eq=False)
 class RecordedPrice:
-    """A price function that checks every answer and keeps a log of the search."""
+    """A price function of one budget that checks every answer and keeps a log of the search."""
 
     function: PriceFunction
     points: list[Point] = field(default_factory=list)
@@ -49,19 +50,20 @@ class RecordedPrice:
     def __call__(self, duals: Iterable[float]) -> list[Point]:
         """Price duals in one pass, in the order given."""
         vector = np.array(list(duals), dtype=np.float64)
-        costs, rewards = (np.asarray(values, dtype=np.float64) for values in self.function(vector))
+        outcomes = np.asarray(self.function(vector[:, None]), dtype=np.float64)
         self.passes += 1
-        for name, values in (("costs", costs), ("rewards", rewards)):
-            if values.shape != vector.shape:
-                raise ProblemError(
-                    f"price was given {len(vector)} duals and returned {name} of shape {values.shape}; "
-                    "it must return one number for each dual"
-                )
+        if outcomes.shape != (2, len(vector)):
+            raise ProblemError(
+                f"price was given prices of shape {(len(vector), 1)} and returned outcomes of shape {outcomes.shape}; "
+                f"it must return {(2, len(vector))}: the rewards, then the costs, one number for each price"
+            )
+        for name, values in zip(("rewards", "costs"), outcomes, strict=True):
             if not np.isfinite(values).all():
                 dual = vector[~np.isfinite(values)][0]
-                hint = "; an infinite dual must plan on cost alone" if np.isinf(dual) else ""
-                raise ProblemError(f"price returned {name} that are not finite at dual {dual:g}{hint}")
-        points = [Point(*map(float, row)) for row in zip(vector, costs, rewards, strict=True)]
+                hint = "; an infinite price must plan on cost alone" if np.isinf(dual) else ""
+                raise ProblemError(f"price returned {name} that are not finite at price {dual:g}{hint}")
+        rewards, costs = outcomes.tolist()
+        points = [Point(*row) for row in zip(vector.tolist(), costs, rewards, strict=True)]
         self.points.extend(points)
         return points
 

@@ -19,10 +19,27 @@ _ROUNDING = 1e-12
 
 
 class DualSolver(Protocol):
-    """A way to narrow a bracket: Bisection, DualAscent, Newton or Secant."""
+    """A way to narrow a bracket of prices until its plans land on the budget.
+
+    A solver is a small class with one method, in a file of its own; a line in `SOLVERS` (dual/solvers.py) gives it a
+    name. It is handed what `solve_dual` has already found out: a plan that costs too much and one that fits. Each
+    `price([dual, …])` is one pass over all users, which is what a solver saves on.
+
+        class Halving:
+            def search(self, price, bracket, scale):
+                bracket = finite_bracket(price, bracket) or bracket
+                for _ in range(50):
+                    middle = price.at((bracket.low.dual + bracket.high.dual) / 2)
+                    bracket = bracket.narrowed([middle])
+                return SearchEnd(DualStatus.CONVERGED, bracket, None, bracket.high.dual)
+    """
 
     def search(self, price: RecordedPrice, bracket: Bracket, scale: float) -> SearchEnd:
-        """Narrow a bracket; `scale` is the cost that a tolerance is a share of."""
+        """Narrow a bracket; `scale` is the cost that a tolerance is a share of.
+
+        The bracket's upper dual is infinite at first: `finite_bracket` finds one that is not. The end names one plan,
+        or none to have the bracket's ends mixed so that they spend the budget exactly.
+        """
         ...
 
 

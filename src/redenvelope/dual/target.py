@@ -29,9 +29,8 @@ def least_cost_for(price: PriceFunction, target: float, solver: DualSolver | Non
 
     # Reward becomes what is spent (negatively), cost what is earned, and a dual λ the price 1/λ of reward:
     # maximising −cost + reward/λ is maximising reward − λ·cost.
-    def turned(prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-        costs, rewards = price(_inverse(prices))
-        return -np.asarray(rewards), -np.asarray(costs)
+    def turned(prices: FloatArray) -> FloatArray:
+        return -np.asarray(price(_inverse(prices)))[::-1]
 
     found = solve_dual(turned, -target, solver)
     mixture = found.mixture and Mixture(

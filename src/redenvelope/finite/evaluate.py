@@ -1,8 +1,8 @@
-"""Exact cost and reward of any policy of a finite problem: no sampling, no noise."""
+"""Exact reward and costs of any policy of a finite problem: no sampling, no noise."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,33 @@ FloatArray = NDArray[np.float64]
 _PROBABILITY_TOLERANCE = 1e-5
 
 
-class Value(NamedTuple):
-    """What a policy costs and earns: means over users of sums over steps."""
+@dataclass(frozen=True, eq=False)
+class Value:
+    """What a policy earns and costs: means over users of sums over steps."""
 
-    cost: float
-    reward: float
+    outcomes: FloatArray
+    """The reward, then the cost of each budget, [outcomes]."""
+
+    @property
+    def reward(self) -> float:
+        """Mean reward a user."""
+        return float(self.outcomes[0])
+
+    @property
+    def cost(self) -> float:
+        """Mean cost a user of the first budget."""
+        return float(self.outcomes[1])
+
+    @property
+    def costs(self) -> FloatArray:
+        """Mean cost a user of every budget, [budgets]."""
+        return self.outcomes[1:]
 
 
 def evaluate(problem: FiniteProblem, policy: FloatArray) -> Value:
-    """Cost and reward of a policy table [steps, states, actions], or [states, actions] for every step."""
+    """The outcomes of a policy table [steps, states, actions], or [states, actions] for every step."""
     visits = occupancy(problem, policy).sum(axis=0)
-    return Value(cost=float((visits * problem.costs).sum()), reward=float((visits * problem.rewards).sum()))
+    return Value((problem.outcomes * visits).sum(axis=(1, 2)))
 
 
 def occupancy(problem: FiniteProblem, policy: FloatArray) -> FloatArray:

@@ -20,7 +20,7 @@ _PROBABILITY_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class FiniteProblem:
-    """A constrained Markov decision process over `steps` steps.
+    """A constrained Markov decision process over `steps` steps, with one budget or several.
 
     A row of `transitions` may sum to less than one: the rest of the users leave the campaign there,
     and neither cost nor earn anything afterwards.
@@ -29,7 +29,8 @@ class FiniteProblem:
     rewards: FloatArray
     """Mean reward, [states, actions]."""
     costs: FloatArray
-    """Mean cost, [states, actions]."""
+    """Mean cost that counts against each budget, [budgets, states, actions]; one table [states, actions] is of one
+    budget."""
     transitions: FloatArray
     """Probability of the next state, [states, actions, states]."""
     initial: FloatArray
@@ -45,6 +46,8 @@ class FiniteProblem:
             if not np.isfinite(values).all():
                 raise ProblemError(f"{name} holds a number that is not finite")
             object.__setattr__(self, name, values)
+        if self.costs.ndim == 2:
+            object.__setattr__(self, "costs", self.costs[None])
         self._check_shapes()
         self._check_probabilities()
 
@@ -58,6 +61,16 @@ class FiniteProblem:
         """Number of actions."""
         return int(self.rewards.shape[1])
 
+    @property
+    def budgets(self) -> int:
+        """Number of budgets: tables of costs."""
+        return int(self.costs.shape[0])
+
+    @cached_property
+    def outcomes(self) -> FloatArray:
+        """The rewards, then the costs of each budget, [outcomes, states, actions]."""
+        return np.concatenate([self.rewards[None], self.costs])
+
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:
         """Which actions a state allows, [states, actions], written out."""
@@ -67,8 +80,12 @@ class FiniteProblem:
         if self.rewards.ndim != 2:
             raise ProblemError(f"rewards must be [states, actions], not of shape {self.rewards.shape}")
         states, actions = self.rewards.shape
+        if self.costs.ndim != 3 or self.costs.shape[1:] != (states, actions) or not len(self.costs):
+            raise ProblemError(
+                f"costs must be one table of shape {(states, actions)} for each budget, [budgets, states, actions], "
+                f"not of shape {self.costs.shape}"
+            )
         expected = {
-            "costs": (states, actions),
             "transitions": (states, actions, states),
             "initial": (states,),
         }

@@ -49,7 +49,7 @@ class TabularModel:
         eligible = None if problem.eligible is None else problem.eligible[order]
         sorted_problem = FiniteProblem(
             rewards=problem.rewards[order],
-            costs=problem.costs[order],
+            costs=problem.costs[:, order],
             transitions=moved,
             initial=problem.initial[order],
             steps=problem.steps,
@@ -83,7 +83,7 @@ class TabularModel:
     def predict(self, states: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
         """Mean reward and cost of every action: [n, width] -> [n, actions] each."""
         rows = self.index(states)
-        return self.problem.rewards[rows], self.problem.costs[rows]
+        return self.problem.rewards[rows], self.problem.costs[0][rows]
 
     def roll_out(
         self, states: NDArray[np.float32], actions: NDArray[np.int32]
@@ -103,7 +103,7 @@ class TabularModel:
             for number in np.unique(action):
                 rows = action == number
                 rewards[depth, rows] = mass[rows] @ problem.rewards[:, number]
-                costs[depth, rows] = mass[rows] @ problem.costs[:, number]
+                costs[depth, rows] = mass[rows] @ problem.costs[0][:, number]
                 mass[rows] = mass[rows] @ problem.transitions[:, number]
             known = mass[:, :seen].sum(axis=1)
             mean = (mass[:, :seen] @ self.keys.astype(np.float64)) / np.maximum(known, 1e-300)[:, None]

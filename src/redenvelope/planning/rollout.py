@@ -21,6 +21,7 @@ from redenvelope.planning.backup import checked_duals
 from redenvelope.planning.checks import checked_states
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.checks import checked_eligible, checked_steps_left
+from redenvelope.prices import checked_prices
 
 __all__ = ["ModelPrice", "PriceSums", "price_sums"]
 
@@ -68,7 +69,7 @@ class PriceSums:
 
 @dataclass(frozen=True, eq=False)
 class ModelPrice:
-    """A price function: the mean cost and reward, in the model, of a planner's policy at each dual."""
+    """A price function: the mean reward and cost, in the model, of a planner's policy at each price."""
 
     planner: TreePlanner
     states: NDArray[np.float32]
@@ -80,9 +81,10 @@ class ModelPrice:
     seed: int = 0
     """Of the actions drawn on the way; matters only with entropy and a horizon short of the campaign."""
 
-    def __call__(self, duals: FloatArray, /) -> tuple[FloatArray, FloatArray]:
-        """Mean costs and rewards, both [duals]."""
-        return self.sums(duals).means()
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
+        """Prices [prices, budgets] -> mean reward and cost, [outcomes, prices]."""
+        costs, rewards = self.sums(checked_prices(prices)[:, 0]).means()
+        return np.stack([rewards, costs])
 
     def sums(self, duals: ArrayLike, users: slice = slice(None)) -> PriceSums:
         """The sums of some of the users; merged over parts they are those of all."""

@@ -83,7 +83,7 @@ def _rows(study: TwoStepStudy | EnvelopeStudy) -> list[dict[str, Any]]:
 def _truth(study: TwoStepStudy | EnvelopeStudy, target: str, state: str, action: str) -> float:
     assert isinstance(study, TwoStepStudy)
     problem = study.campaign.problem
-    table = problem.rewards if target == "reward" else problem.costs
+    table = problem.rewards if target == "reward" else problem.costs[0]
     return float(table[int(state[1:]), int(action[1:])])
 
 

@@ -96,4 +96,4 @@ def _value(studies: Studies, place: int, learned_by: str, budget: float) -> Valu
     study = studies.two_step[place]
     price = study.price("constrained MDP", learned_by)
     landing = bisect_budget(price, budget)
-    return true_value(study.campaign, price.method, price.encoder, landing.duals, landing.shares)
+    return true_value(study.campaign, price.method, price.encoder, landing.prices, landing.shares)

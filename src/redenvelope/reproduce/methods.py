@@ -122,7 +122,7 @@ class Retrained:
 def values_to_go(problem: FiniteProblem, tables: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Reward and cost to go of every action under policies [duals, steps, states, actions], of the same shape."""
     results = []
-    for outcome in (problem.rewards, problem.costs):
+    for outcome in problem.outcomes:
         to_go = np.empty_like(tables)
         later = np.zeros((len(tables), problem.states))
         for step in reversed(range(problem.steps)):
@@ -133,7 +133,7 @@ def values_to_go(problem: FiniteProblem, tables: FloatArray) -> tuple[FloatArray
 
 
 def true_values(campaign: Campaign, method: Method, encoder: Encoder, duals: FloatArray) -> FloatArray:
-    """Exact cost and reward of the policy of each dual, [duals, 2]; the method is asked once for all of them."""
+    """Exact reward and cost of the policy of each dual, [duals, outcomes]; the method is asked once for all of them."""
     actions = len(campaign.actions)
     frames: list[pl.DataFrame] = []
 
@@ -152,12 +152,11 @@ def true_values(campaign: Campaign, method: Method, encoder: Encoder, duals: Flo
         asked = frame.hash_rows(seed=0).to_numpy()
         return normalised(answers[order[np.searchsorted(keys[order], asked)], place])
 
-    return np.array([campaign.value(partial(decide, place=place)) for place in range(len(duals))])
+    return np.array([campaign.value(partial(decide, place=place)).outcomes for place in range(len(duals))])
 
 
 def true_value(
     campaign: Campaign, method: Method, encoder: Encoder, duals: tuple[float, ...], shares: tuple[float, ...]
 ) -> Value:
-    """Exact cost and reward of the mixture of the policies of some prices, drawn once per user."""
-    cost, reward = np.asarray(shares) @ true_values(campaign, method, encoder, np.array(duals))
-    return Value(float(cost), float(reward))
+    """Exact reward and cost of the mixture of the policies of some prices, drawn once per user."""
+    return Value(np.asarray(shares) @ true_values(campaign, method, encoder, np.array(duals)))

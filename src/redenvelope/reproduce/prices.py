@@ -7,7 +7,7 @@ import polars as pl
 
 from redenvelope.finite.induction import exact_price
 from redenvelope.reproduce.charts import prices_chart
-from redenvelope.reproduce.checking import bisect_budget, estimated_curve
+from redenvelope.reproduce.checking import bisect_budget, bounds, estimated_curve
 from redenvelope.reproduce.methods import true_value
 from redenvelope.reproduce.paper import BUDGET
 from redenvelope.reproduce.result import Figure, Result
@@ -26,7 +26,7 @@ def run_prices(studies: Studies) -> Result:
     frames, crossings = [], {}
     for policy, lookahead in _LOOKAHEAD.items():
         price = study.price(policy, "neural model")
-        costs, rewards = exact_price(study.campaign.problem, lookahead=lookahead)(duals)
+        rewards, costs = exact_price(study.campaign.problem, lookahead=lookahead)(duals)
         curve = estimated_curve(price.method, price.encoder, price.log, duals)
         truths = [true_value(study.campaign, price.method, price.encoder, (float(dual),), (1.0,)) for dual in duals]
         columns = {
@@ -37,12 +37,12 @@ def run_prices(studies: Studies) -> Result:
             "learned_cost": [value.cost for value in truths],
             "learned_reward": [value.reward for value in truths],
         }
-        for target, values in (("cost", curve.costs), ("reward", curve.rewards)):
-            lower, upper = curve.bounds(target)
-            columns |= {f"estimated_{target}": values, f"estimated_{target}_lower": lower}
-            columns |= {f"estimated_{target}_upper": upper}
+        lower, upper = bounds(curve)
+        for target, outcome in (("cost", 1), ("reward", 0)):
+            columns |= {f"estimated_{target}": curve.outcomes[outcome], f"estimated_{target}_lower": lower[outcome]}
+            columns |= {f"estimated_{target}_upper": upper[outcome]}
         frames.append(pl.DataFrame(columns))
-        crossings[policy] = bisect_budget(price, BUDGET).dual
+        crossings[policy] = bisect_budget(price, BUDGET).price
     table = pl.concat(frames)
     campaign = study.campaign
     # The budget is a corner of the optimum's frontier: any price between the slopes beside it spends it.

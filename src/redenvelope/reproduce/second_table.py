@@ -10,12 +10,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from redenvelope.dual.curve import MonotoneCurve
 from redenvelope.dual.frontier import refined_frontier
 from redenvelope.evaluation.estimate import marginalised_by
 from redenvelope.evaluation.marginalised import by_features
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.reproduce.charts import second_table_chart
-from redenvelope.reproduce.checking import Curve, estimated_curve, land_on
+from redenvelope.reproduce.checking import estimated_curve
 from redenvelope.reproduce.methods import Continued, Planned, true_values
 from redenvelope.reproduce.paper import TABLE_TWO
 from redenvelope.reproduce.result import Figure, Result, with_interval
@@ -93,14 +94,14 @@ def _solver(campaign: EnvelopeCampaign, policy: str) -> Callable[[float], Optimu
 
 def _at_budget(campaign: EnvelopeCampaign, policy: str, budget: float) -> Value:
     solution = _solver(campaign, policy)(budget)
-    return Value(solution.cost, solution.reward)
+    return Value(np.array([solution.reward, solution.cost]))
 
 
 def _at_reward(campaign: EnvelopeCampaign, policy: str, random: Value) -> Value:
     """The least cost of a reward: the budget whose best reward it is."""
     solve = _solver(campaign, policy)
     cost = float(brentq(lambda budget: solve(budget).reward - random.reward, 1e-3, random.cost * 1.5, xtol=1e-4))
-    return Value(cost, solve(cost).reward)
+    return Value(np.array([solve(cost).reward, cost]))
 
 
 def _learned(study: EnvelopeStudy, random: Value) -> dict[tuple[str, str, str], Value]:
@@ -109,27 +110,28 @@ def _learned(study: EnvelopeStudy, random: Value) -> dict[tuple[str, str, str], 
     for policy in _POLICIES:
         method = study.methods[policy]
         curve = _curve(study, method)
-        truth = true_values(study.campaign, method, study.material.encoder, curve.duals)
-        for form, target, wanted in (
-            ("fixed budget", "cost", random.cost),
-            ("fixed reward", "reward", random.reward),
-        ):
-            landing = land_on(curve, target, wanted)
-            places = np.searchsorted(curve.duals, landing.duals)
-            found[form, policy, _FOUND] = Value(*(np.asarray(landing.shares) @ truth[places]).tolist())
-            found[form, policy, _GIVEN] = _on_frontier(truth, target, wanted)
+        truth = true_values(study.campaign, method, study.material.encoder, curve.prices)
+        # Without entropy no plan lies between two others, however close they are: neighbours are mixed.
+        landings = {
+            "fixed budget": curve.price_for(random.cost, jump=0.0),
+            "fixed reward": curve.price_for_reward(random.reward),
+        }
+        for form, landing in landings.items():
+            places = np.searchsorted(curve.prices, landing.prices)
+            found[form, policy, _FOUND] = Value(np.asarray(landing.shares) @ truth[places])
+            found[form, policy, _GIVEN] = _on_frontier(truth, form, random)
     return {names: found[names] for names in sorted(found)}
 
 
-def _on_frontier(truth: FloatArray, target: str, wanted: float) -> Value:
-    """The mixture of policies with costs and rewards [duals, 2] that truly costs, or earns, what is wanted."""
-    known, other = (0, 1) if target == "cost" else (1, 0)
-    order = np.argsort(truth[:, known])
-    value = float(np.interp(wanted, truth[order, known], truth[order, other]))
-    return Value(wanted, value) if target == "cost" else Value(value, wanted)
+def _on_frontier(truth: FloatArray, form: str, random: Value) -> Value:
+    """The mixture of policies with outcomes [duals, outcomes] that truly costs, or earns, what random does."""
+    fixed = 0 if form == "fixed reward" else 1
+    known = truth[:, fixed]
+    order = np.argsort(known)
+    return Value(np.array([np.interp(random.outcomes[fixed], known[order], values[order]) for values in truth.T]))
 
 
-def _curve(study: EnvelopeStudy, method: Planned) -> Curve:
+def _curve(study: EnvelopeStudy, method: Planned) -> MonotoneCurve:
     """Estimates of the validation users at prices spread over where the method's frontier bends."""
     log, encoder = study.material.validation, study.material.encoder
     first = log.starts[:-1][:_SCOUTS]
@@ -147,8 +149,8 @@ def _curve(study: EnvelopeStudy, method: Planned) -> Curve:
 
 def _row(form: str, policy: str, learned_by: str, random: Value, values: list[Value]) -> dict[str, Any]:
     paper = TABLE_TWO[form, policy]
-    place = 0 if form == "fixed reward" else 1
-    changes = [value[place] / random[place] - 1 for value in values]
+    place = 1 if form == "fixed reward" else 0
+    changes = [float(value.outcomes[place] / random.outcomes[place]) - 1 for value in values]
     return {
         "form": form,
         "policy": policy,

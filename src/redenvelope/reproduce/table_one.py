@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from redenvelope.reproduce.charts import table_one_chart
@@ -29,9 +30,8 @@ def run_table_one(studies: Studies, methods: Sequence[tuple[str, str]] = METHODS
         values = [found[names] for found in learned]
         regrets = [campaign.optimum(value.cost).reward - value.reward for value in values]
         rows.append(_row(*names, exact[names[0]], uniform.reward) | _over_seeds(values, regrets, uniform.reward))
-    for row in rows[: len(exact)]:
-        cost, reward = float(row["exact_cost"]), float(row["exact_reward"])
-        row |= _over_seeds([Value(cost, reward)], [campaign.optimum(cost).reward - reward], uniform.reward)
+    for row, value in zip(rows[: len(exact)], exact.values(), strict=True):
+        row |= _over_seeds([value], [campaign.optimum(value.cost).reward - value.reward], uniform.reward)
     table = pl.DataFrame(rows, infer_schema_length=None)
     best = table.row(-1, named=True)
     return Result(
@@ -70,7 +70,7 @@ def _sentences(studies: Studies) -> tuple[str, ...]:
 def _exact(studies: Studies, name: str) -> Value:
     campaign = studies.two_step[0].campaign
     solution = campaign.bandit(BUDGET) if name == "bandit" else campaign.optimum(BUDGET)
-    return Value(solution.cost, solution.reward)
+    return Value(np.array([solution.reward, solution.cost]))
 
 
 def _learned_values(study: TwoStepStudy, methods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Value]:
@@ -79,7 +79,7 @@ def _learned_values(study: TwoStepStudy, methods: Sequence[tuple[str, str]]) -> 
     for names in methods:
         price = study.price(*names)
         landing = bisect_budget(price, BUDGET)
-        values[names] = true_value(study.campaign, price.method, price.encoder, landing.duals, landing.shares)
+        values[names] = true_value(study.campaign, price.method, price.encoder, landing.prices, landing.shares)
     return values
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from redenvelope.chance import draw
 from redenvelope.errors import UsageError
 from redenvelope.finite.evaluate import Value
 
@@ -27,15 +28,35 @@ A mixture drawn once per user is two policies; its value is the mixture of their
 _PROBABILITY_TOLERANCE = 1e-4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """Means over the users of one closed-loop run, with their standard errors."""
 
-    cost: float
-    reward: float
-    cost_error: float
-    reward_error: float
+    outcomes: FloatArray
+    """The reward, then the cost of each budget, [outcomes]."""
+    errors: FloatArray
+    """[outcomes]."""
     users: int
+
+    @property
+    def reward(self) -> float:
+        """Mean reward a user."""
+        return float(self.outcomes[0])
+
+    @property
+    def cost(self) -> float:
+        """Mean cost a user of the first budget."""
+        return float(self.outcomes[1])
+
+    @property
+    def reward_error(self) -> float:
+        """Standard error of the reward."""
+        return float(self.errors[0])
+
+    @property
+    def cost_error(self) -> float:
+        """Standard error of the first budget's cost."""
+        return float(self.errors[1])
 
 
 @dataclass(frozen=True)
@@ -68,7 +89,7 @@ class Campaign(Protocol):
         """Let a policy act on `users` users drawn from the evaluation population."""
 
     def value(self, decide: Decide) -> Value:
-        """The exact cost and reward of a policy on the evaluation population."""
+        """The exact reward and cost of a policy on the evaluation population."""
 
     def optimum(self, budget: float) -> Optimum:
         """The most any policy can earn within the budget."""
@@ -100,16 +121,12 @@ def ask(decide: Decide, frame: pl.DataFrame, actions: int) -> FloatArray:
 
 def draw_actions(probabilities: FloatArray, generator: np.random.Generator) -> NDArray[np.intp]:
     """One action a row, [rows], from probabilities [rows, actions]."""
-    edges = probabilities.cumsum(axis=1)
-    # Scaling by the last edge keeps a draw near 1 from falling past rounding into no action at all.
-    draws = generator.random(len(edges)) * edges[:, -1]
-    return np.asarray((draws[:, None] >= edges).sum(axis=1), dtype=np.intp)
+    return draw(probabilities, generator.random(len(probabilities)))
 
 
-def summarise_run(costs: FloatArray, rewards: FloatArray) -> Run:
-    """Means and standard errors of totals a user, both [users]."""
-    users = len(costs)
+def summarise_run(totals: FloatArray) -> Run:
+    """Means and standard errors of totals a user, [outcomes, users]."""
+    users = totals.shape[1]
     if users < 2:
         raise UsageError(f"a run needs at least 2 users to know its own error, not {users}")
-    errors = [float(totals.std(ddof=1) / np.sqrt(users)) for totals in (costs, rewards)]
-    return Run(float(costs.mean()), float(rewards.mean()), errors[0], errors[1], users)
+    return Run(totals.mean(axis=1), totals.std(axis=1, ddof=1) / np.sqrt(users), users)

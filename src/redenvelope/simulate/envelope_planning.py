@@ -14,7 +14,7 @@ FloatArray = NDArray[np.float64]
 
 
 def plan(dynamics: EnvelopeDynamics, users: EnvelopeUsers, dual: float, foresight: float) -> FloatArray:
-    """Cost and reward of the whole campaign, [2, users, states], under the policy of a price.
+    """Reward and cost of the whole campaign, [outcomes, users, states], under the policy of a price.
 
     The policy maximises reward − dual · cost of the step plus `foresight` times what it will be from the next
     state on: 1 plans to the end, 0 is the bandit. An infinite dual minimises cost.
@@ -30,10 +30,10 @@ def plan(dynamics: EnvelopeDynamics, users: EnvelopeUsers, dual: float, foresigh
         # Whole arrays, action after action: an argmax over a short last axis takes three times as long.
         for now_cost, now_reward, sent in zip(costs, rewards, dynamics.sent, strict=True):
             later = [idle[sent] + now_reward * (busy[sent] - idle[sent]) for idle, busy in follow_ups]
-            score = reward_weight * (now_reward + foresight * later[1])
-            score -= cost_weight * (now_cost + foresight * later[0])
+            score = reward_weight * (now_reward + foresight * later[0])
+            score -= cost_weight * (now_cost + foresight * later[1])
             better = score > best
             np.copyto(best, score, where=better)
-            np.copyto(to_go[0], now_cost + later[0], where=better)
-            np.copyto(to_go[1], now_reward + later[1], where=better)
+            np.copyto(to_go[0], now_reward + later[0], where=better)
+            np.copyto(to_go[1], now_cost + later[1], where=better)
     return to_go

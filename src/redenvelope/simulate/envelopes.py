@@ -104,17 +104,16 @@ class EnvelopeCampaign:
         drawn = self.users.take(generator.integers(len(self.users), size=users))
         everyone = np.arange(users)
         state = state_rows(drawn.habits, drawn.fatigues, np.zeros_like(drawn.habits))
-        costs, rewards = np.zeros(users), np.zeros(users)
+        totals = np.zeros((2, users))
         for step in range(self.steps):
             frame = _frame(drawn, everyone, everyone, np.full(users, step), state)
             action = draw_actions(ask(decide, frame, len(self.actions)), generator)
             active, used, state = self.dynamics.happen(drawn, state, action, generator)
-            costs += used * self.dynamics.amounts[action]
-            rewards += active
-        return summarise_run(costs, rewards)
+            totals += active, used * self.dynamics.amounts[action]
+        return summarise_run(totals)
 
     def value(self, decide: Decide) -> Value:
-        """The exact cost and reward of a policy; it is asked for every state a user may come to be in."""
+        """The exact reward and cost of a policy; it is asked for every state a user may come to be in."""
 
         def choose(rows: IndexArray, step: int, mass: FloatArray) -> FloatArray:
             row, state = np.nonzero(mass > 0)
@@ -162,9 +161,9 @@ class EnvelopeCampaign:
                 visits = mass[:, :, None] * choose(rows, step, mass)
                 active = visits * activities
                 consumed = active * users.consumption[:, None, None]
-                totals += (consumed @ self.dynamics.amounts).sum(), active.sum()
+                totals += active.sum(), (consumed @ self.dynamics.amounts).sum()
                 mass = self.dynamics.advance(users, activities, visits)
-        return Value(*(totals / len(self.users)).tolist())
+        return Value(totals / len(self.users))
 
     def _price(self, dual: float, foresight: float) -> Value:
         """Value of the policy that maximises reward − dual · cost now plus `foresight` times that to go."""
@@ -173,7 +172,7 @@ class EnvelopeCampaign:
             to_go = plan(self.dynamics, users, dual, foresight)
             start = state_rows(users.habits, users.fatigues, np.zeros_like(users.habits))
             totals += to_go[:, np.arange(len(users)), start].sum(axis=1)
-        return Value(*(totals / len(self.users)).tolist())
+        return Value(totals / len(self.users))
 
     def _chunks(self, size: int) -> Iterator[tuple[IndexArray, EnvelopeUsers]]:
         """The population in parts, each with its rows, so that memory does not grow with it."""

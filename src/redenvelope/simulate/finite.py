@@ -24,10 +24,11 @@ IndexArray = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class FiniteCampaign:
-    """Users who walk through the states of a finite problem, with noise on reward and cost.
+    """Users who walk through the states of a finite problem, with noise on reward and costs.
 
     Rewards are Gaussian. Costs have the mean and variance asked for and are gamma distributed, because money
-    that was spent is never negative.
+    that was spent is never negative. Where the problem has several budgets, the log's column `cost` is the cost of
+    the first, and `cost_2`, `cost_3`, … are those of the others.
     """
 
     problem: FiniteProblem
@@ -59,7 +60,7 @@ class FiniteCampaign:
         return self._uniform_policy
 
     def log(self, users: int, seed: int) -> pl.DataFrame:
-        """Columns user, step, action, propensity, reward, cost, state; users who leave have fewer rows."""
+        """Columns user, step, action, propensity, reward, cost (cost_2, …), state; users who leave have fewer rows."""
         generator = np.random.default_rng(seed)
         walk = _Walk(self, users, generator)
         frames = []
@@ -67,14 +68,13 @@ class FiniteCampaign:
             probabilities = self.logging_policy[walk.state]
             action = draw_actions(probabilities, generator)
             user, state = walk.user, walk.state
-            reward, cost = walk.advance(action)
+            outcomes = walk.advance(action)
             columns = {
                 "user": user,
                 "step": np.full(len(user), step),
                 "action": np.array(self.actions)[action],
                 "propensity": probabilities[np.arange(len(user)), action],
-                "reward": reward,
-                "cost": cost,
+                **dict(zip(self._outcome_names, outcomes, strict=True)),
                 "state": _labels(state),
             }
             frames.append(pl.DataFrame(columns))
@@ -84,17 +84,15 @@ class FiniteCampaign:
         """Let a policy act on `users` users and add up what happens, noise included."""
         generator = np.random.default_rng(seed)
         walk = _Walk(self, users, generator)
-        costs, rewards = np.zeros(users), np.zeros(users)
+        totals = np.zeros((1 + self.problem.budgets, users))
         for step in range(self.steps):
             probabilities = self._ask(decide, walk.user, step, walk.state)
             user = walk.user
-            reward, cost = walk.advance(draw_actions(probabilities, generator))
-            costs[user] += cost
-            rewards[user] += reward
-        return summarise_run(costs, rewards)
+            totals[:, user] += walk.advance(draw_actions(probabilities, generator))
+        return summarise_run(totals)
 
     def value(self, decide: Decide) -> Value:
-        """The exact cost and reward of a policy; it is asked once for each reachable state of each step."""
+        """The exact reward and costs of a policy; it is asked once for each reachable state of each step."""
         table = np.zeros((self.steps, self.problem.states, self.problem.actions))
         table[...] = self._uniform_policy
         reachable = self.problem.initial > 0
@@ -107,15 +105,17 @@ class FiniteCampaign:
 
     def optimum(self, budget: float) -> Optimum:
         """The most any policy can earn within the budget, by linear program."""
+        self._require_one_budget()
         solution = linear_program(self.problem, budget)
         return Optimum(solution.status, solution.cost, solution.reward, solution.dual)
 
     def bandit(self, budget: float) -> Optimum:
         """What the constrained bandit earns: the greatest r − λc of each step alone, the truth known."""
-        problem = self.problem
+        self._require_one_budget()
+        problem, costs = self.problem, self.problem.costs[0]
 
         def price(dual: float) -> Value:
-            gains = -problem.costs if np.isinf(dual) else problem.rewards - dual * problem.costs
+            gains = -costs if np.isinf(dual) else problem.rewards - dual * costs
             best = np.where(problem.allowed, gains, -np.inf).argmax(axis=1)
             return evaluate(problem, np.eye(problem.actions)[best])
 
@@ -139,6 +139,17 @@ class FiniteCampaign:
         policy: FloatArray = self.problem.allowed / self.problem.allowed.sum(axis=1, keepdims=True)
         return policy
 
+    @property
+    def _outcome_names(self) -> list[str]:
+        return ["reward", "cost", *(f"cost_{number}" for number in range(2, 1 + self.problem.budgets))]
+
+    def _require_one_budget(self) -> None:
+        if self.problem.budgets > 1:
+            raise UsageError(
+                f"this campaign has {self.problem.budgets} budgets, and this question is of one; "
+                "linear_program(campaign.problem, budgets) answers it for several"
+            )
+
     def _ask(self, decide: Decide, user: IndexArray, step: int, state: IndexArray) -> FloatArray:
         frame = pl.DataFrame({"user": user, "step": np.full(len(user), step), "state": _labels(state)})
         answer = ask(decide, frame, self.problem.actions)
@@ -159,12 +170,13 @@ class _Walk:
         self.state: IndexArray = draw_actions(np.tile(campaign.problem.initial, (users, 1)), generator)
         """State of each of them, [users still in]."""
 
-    def advance(self, action: IndexArray) -> tuple[FloatArray, FloatArray]:
-        """Take actions [users still in], move on, and return the noisy rewards and costs of the step."""
+    def advance(self, action: IndexArray) -> FloatArray:
+        """Take actions [users still in], move on, and return the step's noisy outcomes, [outcomes, users still in]."""
         campaign, problem = self.campaign, self.campaign.problem
-        noise = self.generator.standard_normal(len(action))
-        reward = problem.rewards[self.state, action] + np.sqrt(campaign.reward_variance) * noise
-        cost = _spent(problem.costs[self.state, action], campaign.cost_variance, self.generator)
+        outcomes = problem.outcomes[:, self.state, action]
+        outcomes[0] += np.sqrt(campaign.reward_variance) * self.generator.standard_normal(len(action))
+        for cost in outcomes[1:]:
+            cost[:] = _spent(cost, campaign.cost_variance, self.generator)
         edges = problem.transitions[self.state, action].cumsum(axis=1)
         draws = self.generator.random(len(action))
         following = (draws[:, None] >= edges).sum(axis=1)
@@ -173,7 +185,7 @@ class _Walk:
         following = np.where(complete, np.minimum(following, problem.states - 1), following)
         stays = following < problem.states
         self.user, self.state = self.user[stays], following[stays]
-        return reward, cost
+        return outcomes
 
 
 def random_problem(
@@ -185,10 +197,12 @@ def random_problem(
     deterministic: bool = False,
     leaving: float = 0.0,
     ineligible: float = 0.0,
+    budgets: int = 1,
 ) -> FiniteProblem:
     """A random finite problem whose costs rise with the action.
 
-    `leaving` is the mean share of users lost at a step, `ineligible` the share of actions forbidden.
+    `leaving` is the mean share of users lost at a step, `ineligible` the share of actions forbidden. With several
+    `budgets` the costs of the first rise with the action, and those of the others are in no order.
     """
     generator = np.random.default_rng(seed)
     shape = (states, actions)
@@ -199,13 +213,18 @@ def random_problem(
     staying = 1 - leaving * generator.uniform(0, 2, size=shape).clip(max=1 / max(leaving, 1e-12))
     eligible = generator.random(shape) >= ineligible
     eligible[np.arange(states), generator.integers(actions, size=states)] = True
+    # Reward grows with the action on the whole, and not always: dearer is not always better.
+    rewards = generator.normal(size=(states, 1)) + generator.normal(0.3, 0.6, size=shape).cumsum(axis=1)
+    # Bands that do not overlap keep the order of the actions' mean costs the same under any logging.
+    rising = np.arange(actions) * 0.5 + generator.uniform(0.0, 0.45, size=shape)
+    initial = generator.dirichlet(np.ones(states))
+    # Drawn last: the rest of a problem is the same with any number of budgets.
+    others = generator.uniform(0.0, 2.0, size=(budgets - 1, *shape))
     return FiniteProblem(
-        # Reward grows with the action on the whole, and not always: dearer is not always better.
-        rewards=generator.normal(size=(states, 1)) + generator.normal(0.3, 0.6, size=shape).cumsum(axis=1),
-        # Bands that do not overlap keep the order of the actions' mean costs the same under any logging.
-        costs=np.arange(actions) * 0.5 + generator.uniform(0.0, 0.45, size=shape),
+        rewards=rewards,
+        costs=np.concatenate([rising[None], others]),
         transitions=transitions * staying[:, :, None],
-        initial=generator.dirichlet(np.ones(states)),
+        initial=initial,
         steps=steps,
         eligible=None if ineligible == 0 else eligible,
     )

@@ -11,7 +11,7 @@ from redenvelope.simulate.campaign import Optimum
 __all__ = ["Price", "bisect_price", "climb_envelope"]
 
 Price = Callable[[float], Value]
-"""Cost and reward of the policy for a dual; 0 ignores cost and infinity minimises it."""
+"""Reward and cost of the policy for a dual; 0 ignores cost and infinity minimises it."""
 
 # Differences below this share of the figures are rounding.
 _RELATIVE_TOLERANCE = 1e-12

@@ -45,8 +45,8 @@ def child(plan: str, users: str, decisions: str) -> dict[str, Any]:
     start = time.perf_counter()
     import numpy as np
     import polars as pl
-
     from redenvelope.plan.decider import Decider
+
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
@@ -103,19 +103,27 @@ def main() -> None:
             make_plan(folder, arguments.users, members)
             command = [sys.executable, __file__, "--child", str(folder / f"plan-{members}")]
             command += [str(folder / "users.parquet"), str(decisions)]
-            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+            found = json.loads(
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+            )
             show(members, decisions, found)
 
 
 def show(members: int, decisions: int, found: dict[str, Any]) -> None:
-    print(f"\n{members} network(s), {ACTIONS} actions, {HORIZON} steps ahead, {FEATURES} features, {decisions:,} decisions")
+    print(
+        f"\n{members} network(s), {ACTIONS} actions, {HORIZON} steps ahead, {FEATURES} features, {decisions:,} decisions"
+    )
     print(f"  import and load      {found['load']:8.2f} s")
-    print(f"  warm up              {found['warm']:8.2f} s    (bar {WARM_SECONDS:g}: {verdict(found['warm'] <= WARM_SECONDS)})")
+    print(
+        f"  warm up              {found['warm']:8.2f} s    (bar {WARM_SECONDS:g}: {verdict(found['warm'] <= WARM_SECONDS)})"
+    )
     print(f"  first decision       {1e3 * found['first']:8.2f} ms")
     for name, bar in (("median", MEDIAN_MILLISECONDS), ("p99", P99_MILLISECONDS)):
         taken = 1e3 * found[name]
         print(f"  {name:<20} {taken:8.2f} ms   (bar {bar:g}: {verdict(taken <= bar)})")
-    print(f"  a table of one row   {1e3 * found['batch']:8.2f} ms   ({found['batch'] / found['median']:.0f} times as long)")
+    print(
+        f"  a table of one row   {1e3 * found['batch']:8.2f} ms   ({found['batch'] / found['median']:.0f} times as long)"
+    )
     print(
         f"  equal to the batch path: {found['same actions']:,} of {found['compared']:,} actions, "
         f"propensities within {found['largest gap']:.1e}"

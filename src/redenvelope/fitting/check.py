@@ -12,7 +12,7 @@ from redenvelope.chance import fraction
 from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.partitions import evaluate_partitions
-from redenvelope.fitting.contenders import Contender, contender, evidence_of
+from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.log.log import Log
 from redenvelope.plan.policy import DeployedPolicy

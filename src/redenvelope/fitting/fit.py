@@ -66,9 +66,7 @@ def fit(
     stages.finish("search", f"λ = {found.landing.price:.4g}, aiming at a cost of {found.target:.4g} a user")
     stages.begin("certificate")
     check = _checked(_contestants(policy, lessons, looking, found.budget), hold, looking, settings)
-    certificate = _with_outcome(
-        certify(check, "plan", found.budget, settings.confidence, target_reward), found
-    )
+    certificate = _with_outcome(certify(check, "plan", found.budget, settings.confidence, target_reward), found)
     stages.finish(
         "certificate", f"{certificate.status}: cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}"
     )
@@ -134,18 +132,14 @@ def _search(fold: EncodedLog, scouts: EncodedLog, certify_users: int, settings: 
     return Search(sample, scouts, walkers, estimator, wanted, margin)
 
 
-def _found(
-    looking: Search, policy: DeployedPolicy, budget: float | None, target_reward: float | None
-) -> Searched:
+def _found(looking: Search, policy: DeployedPolicy, budget: float | None, target_reward: float | None) -> Searched:
     if budget is not None:
         return looking.for_budget(policy, budget)
     assert target_reward is not None, "one of the two was asked for"
     return looking.for_reward(policy, target_reward)
 
 
-def _contestants(
-    policy: DeployedPolicy, lessons: Lessons, looking: Search, budget: float
-) -> dict[str, DeployedPolicy]:
+def _contestants(policy: DeployedPolicy, lessons: Lessons, looking: Search, budget: float) -> dict[str, DeployedPolicy]:
     """The plan, the bandit at the same budget, and chance."""
     contestants = {"plan": policy}
     if policy.specification.method != "bandit":
@@ -154,9 +148,7 @@ def _contestants(
     return contestants | {"uniform": one_step_policy(lessons, _BOILING)}
 
 
-def _checked(
-    contestants: dict[str, DeployedPolicy], hold: EncodedLog, looking: Search, settings: FitSettings
-) -> Check:
+def _checked(contestants: dict[str, DeployedPolicy], hold: EncodedLog, looking: Search, settings: FitSettings) -> Check:
     walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)
     return check_policies(contestants, hold, walkers, looking.estimator, settings.shown_users, settings.seed)
 

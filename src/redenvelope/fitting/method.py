@@ -72,7 +72,9 @@ def unpriced_policy(
             stages.finish("policy", f"values could not be learned ({error})")
             method = "bandit"
     actions, wanted = len(scouts.log.catalogue), settings.search
-    horizon = 1 if method == "bandit" else min(settings.horizon or horizon_for(actions, steps, wanted.largest_tree), steps)
+    horizon = (
+        1 if method == "bandit" else min(settings.horizon or horizon_for(actions, steps, wanted.largest_tree), steps)
+    )
     policy = _on_the_model(lessons, method, horizon)
     temperature = settings.temperature
     if temperature is None:

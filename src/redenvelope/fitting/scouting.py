@@ -57,9 +57,7 @@ def grid_of_prices(policy: DeployedPolicy, scouts: EncodedLog, settings: SearchS
     return np.concatenate([*gaps, finite[-1:], [np.inf]])
 
 
-def model_frontier(
-    policy: DeployedPolicy, scouts: EncodedLog, duals: FloatArray, settings: SearchSettings
-) -> Frontier:
+def model_frontier(policy: DeployedPolicy, scouts: EncodedLog, duals: FloatArray, settings: SearchSettings) -> Frontier:
     """What the policy's own values promise of the whole campaign: at a few of the duals [duals], straight between."""
     places = np.unique(np.linspace(0, len(duals) - 1, settings.scout_prices).round().astype(int))
     believed = policy.source.believed(policy.specification, *scouts.first_states())

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from redenvelope.learning.settings import StageProgress
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice, costs_and_rewards
+from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice
 from redenvelope.planning.learned_values import LearnedValues, checked_duals, scaled_dual
 
 __all__ = ["RetrainedPrice"]
@@ -33,14 +33,10 @@ class RetrainedPrice:
     known: dict[float, LearnedValues] = field(default_factory=dict)
     """The values learned so far, by dual."""
 
-    def __call__(self, prices: FloatArray, /) -> tuple[FloatArray, FloatArray]:
-        """See `costs_and_rewards`."""
-        return costs_and_rewards(self.outcomes(prices))
-
-    def outcomes(self, prices: ArrayLike) -> FloatArray:
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
         """Mean outcomes at prices [prices, 1], without entropy bonus, [outcomes, prices]."""
         points = [
-            LearnedPrice(self.learned(dual), self.states, self.steps_left, self.eligible).outcomes(dual)
+            LearnedPrice(self.learned(dual), self.states, self.steps_left, self.eligible)(np.array([[dual]]))
             for dual in checked_duals(prices).tolist()
         ]
         return np.concatenate(points, axis=1)

@@ -96,7 +96,7 @@ class LearnedSource:
 
     def planner(self, wanted: PolicySpecification) -> None:
         """See Source."""
-        return None
+        return
 
     def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
         """See Source."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.planning.learned_values import LearnedValues, checked_duals
 from redenvelope.policies.policy import normalised
 
-__all__ = ["LearnedPolicy", "LearnedPrice", "costs_and_rewards"]
+__all__ = ["LearnedPolicy", "LearnedPrice"]
 
 FloatArray = NDArray[np.float64]
 
@@ -51,11 +51,7 @@ class LearnedPrice:
     eligible: NDArray[np.bool_] | None = None
     """[users, actions]; None allows all."""
 
-    def __call__(self, prices: FloatArray, /) -> tuple[FloatArray, FloatArray]:
-        """See `costs_and_rewards`."""
-        return costs_and_rewards(self.outcomes(prices))
-
-    def outcomes(self, prices: ArrayLike) -> FloatArray:
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
         """Mean outcomes at prices [prices, 1], without entropy bonus, [outcomes, prices]."""
         duals = checked_duals(prices)
         sums = np.zeros((2, len(duals)))
@@ -81,8 +77,3 @@ class LearnedPrice:
     def _whole(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         # The networks need not be asked again at every step of a search.
         return self._part(slice(None))
-
-
-def costs_and_rewards(outcomes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Outcomes [outcomes, prices] as a search is told of them: mean costs and mean rewards, [prices] each."""
-    return outcomes[1], outcomes[0]

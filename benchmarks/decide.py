@@ -115,14 +115,16 @@ def show(members: int, decisions: int, found: dict[str, Any]) -> None:
     )
     print(f"  import and load      {found['load']:8.2f} s")
     print(
-        f"  warm up              {found['warm']:8.2f} s    (bar {WARM_SECONDS:g}: {verdict(found['warm'] <= WARM_SECONDS)})"
+        f"  warm up              {found['warm']:8.2f} s    "
+        f"(bar {WARM_SECONDS:g}: {verdict(found['warm'] <= WARM_SECONDS)})"
     )
     print(f"  first decision       {1e3 * found['first']:8.2f} ms")
     for name, bar in (("median", MEDIAN_MILLISECONDS), ("p99", P99_MILLISECONDS)):
         taken = 1e3 * found[name]
         print(f"  {name:<20} {taken:8.2f} ms   (bar {bar:g}: {verdict(taken <= bar)})")
     print(
-        f"  a table of one row   {1e3 * found['batch']:8.2f} ms   ({found['batch'] / found['median']:.0f} times as long)"
+        f"  a table of one row   {1e3 * found['batch']:8.2f} ms   "
+        f"({found['batch'] / found['median']:.0f} times as long)"
     )
     print(
         f"  equal to the batch path: {found['same actions']:,} of {found['compared']:,} actions, "

@@ -210,9 +210,7 @@ def _heed_solver(solver: str | None) -> None:
         return
     if solver not in SOLVERS:
         raise UsageError(f"there is no solver {solver!r}; choose among {', '.join(SOLVERS)}, or leave the option out")
-    typer.echo(
-        "--solver changes nothing here: fit reads the price off a table, exactly; solvers are in Python", err=True
-    )
+    typer.echo("--solver changes nothing: fit reads the price off a table, exactly", err=True)
 
 
 @contextmanager

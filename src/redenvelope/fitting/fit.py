@@ -92,7 +92,7 @@ def _require_question(log: Log, budget: float | None, target_reward: float | Non
 
 
 def _audited(log: Log, budget: float | None, stages: Stages) -> Audit:
-    """The audit; a log that it refuses is refused here too, with every reason; a wrong budget is not the log's fault."""
+    """The audit; what it refuses is refused here, with every reason; a wrong budget is not the log's fault."""
     stages.begin("audit")
     audited = audit_log(log, budget)
     errors = [finding for finding in audited.findings if finding.severity is Severity.ERROR]

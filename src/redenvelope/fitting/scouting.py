@@ -40,7 +40,7 @@ def _tree_price(policy: DeployedPolicy, scouts: EncodedLog) -> PriceFunction:
     states, left = scouts.first_states()
 
     def price(prices: FloatArray) -> FloatArray:
-        return policy.valuer.values(states, left, prices).expected().mean(axis=1)
+        return np.asarray(policy.valuer.values(states, left, prices).expected().mean(axis=1))
 
     return price
 

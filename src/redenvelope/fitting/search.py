@@ -1,4 +1,4 @@
-"""Find the price on users the model did not see: one pass for all prices, made monotone, and read off where it lands."""
+"""Find the price on users the model did not see: one pass for all prices, made monotone, then read off."""
 
 from __future__ import annotations
 

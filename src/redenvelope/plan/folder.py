@@ -99,8 +99,8 @@ def load_plan(folder: Path) -> Plan:
         newer = manifest["format"] > FORMAT
         remedy = "upgrade redenvelope" if newer else "make the plan again with `redenvelope fit`"
         raise PlanError(
-            f"{folder}: written in format {manifest['format']} by version {manifest.get('package')}; this version reads "
-            f"format {FORMAT}: {remedy}"
+            f"{folder}: written in format {manifest['format']} by version {manifest.get('package')}; this version "
+            f"reads format {FORMAT}: {remedy}"
         )
     try:
         for name, digest in manifest["files"].items():

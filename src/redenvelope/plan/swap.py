@@ -44,4 +44,4 @@ def _exchanged(first: Path, second: Path) -> bool:
         exchange = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
         return False
-    return exchange(_AT_FOLDER, os.fsencode(first), _AT_FOLDER, os.fsencode(second), _EXCHANGE) == 0
+    return bool(exchange(_AT_FOLDER, os.fsencode(first), _AT_FOLDER, os.fsencode(second), _EXCHANGE) == 0)

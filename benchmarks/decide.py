@@ -111,7 +111,8 @@ def main() -> None:
 
 def show(members: int, decisions: int, found: dict[str, Any]) -> None:
     print(
-        f"\n{members} network(s), {ACTIONS} actions, {HORIZON} steps ahead, {FEATURES} features, {decisions:,} decisions"
+        f"\n{members} network(s), {ACTIONS} actions, {HORIZON} steps ahead, {FEATURES} features, "
+        f"{decisions:,} decisions"
     )
     print(f"  import and load      {found['load']:8.2f} s")
     print(

@@ -16,15 +16,27 @@ from redenvelope.planning.learned_price import LearnedPrice
 from redenvelope.planning.learned_stored import learned_from_state, learned_state
 from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.single import SinglePlanner
+from redenvelope.planning.single_backup import SingleDecision
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.values import Valuer
 
-__all__ = ["SOURCES", "LearnedSource", "ModelSource", "Source", "Weights", "source_from_state"]
+__all__ = ["SOURCES", "LearnedSource", "ModelSource", "SingleValuer", "Source", "Weights", "source_from_state"]
 
 States = NDArray[np.float32]
 StepsLeft = NDArray[np.int64]
 Weights = dict[str, NDArray[np.float32]]
 """Arrays by name."""
+
+
+class SingleValuer(Protocol):
+    """Says what one user's actions are worth at the prices it was made for, in plain arrays."""
+
+    def decide(
+        self, state: States, steps_left: int, eligible: NDArray[np.bool_] | None = None
+    ) -> SingleDecision:
+        """Of a state [width]; `eligible` [actions] rules actions out."""
+        ...
 
 
 class Source(Protocol):
@@ -38,6 +50,10 @@ class Source(Protocol):
 
     def planner(self, wanted: PolicySpecification) -> TreePlanner | None:
         """The planner behind it, whose trees may end before the campaign does; None where nothing is planned."""
+        ...
+
+    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+        """The same for one user at a time, at prices [prices, budgets]."""
         ...
 
     def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
@@ -69,6 +85,10 @@ class ModelSource:
         """See Source."""
         return self.valuer(wanted)
 
+    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+        """See Source."""
+        return SinglePlanner.of(self.valuer(wanted), self.model, prices)
+
     def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
         """See Source: the policy is followed through the model to the end of the campaign."""
         return ModelPrice(self.valuer(wanted), states, steps_left)
@@ -97,6 +117,10 @@ class LearnedSource:
     def planner(self, wanted: PolicySpecification) -> None:
         """See Source."""
         return
+
+    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+        """See Source."""
+        return SingleLearned.of(self.values, prices)
 
     def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
         """See Source."""

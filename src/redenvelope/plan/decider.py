@@ -1,0 +1,97 @@
+"""Decisions for one user at a time in a long-lived process: plain mappings in and out, nothing compiled on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.chance import draw, fraction, user_key
+from redenvelope.errors import ModelError
+from redenvelope.plan.decisions import ACTION_STREAM
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.sources import SingleValuer
+
+__all__ = ["Decider", "Decision"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a user gets at a step."""
+
+    user: int | str
+    step: int
+    action: str | int | float
+    """The action's label, as the log wrote it."""
+    propensity: float
+    """With what probability it was drawn: log it, and decisions are the next log."""
+    probabilities: dict[str, float]
+    """Of every action, by label."""
+    expected_reward: float
+    """Of this step alone."""
+    expected_cost: float
+    prices: tuple[float, ...]
+    """Of each budget, that the user follows."""
+
+
+class Decider:
+    """Decides by a plan, one row at a time; the same decisions as `Plan.allocate` makes for a table.
+
+    For example:
+
+        decider = Decider(Plan.load("plan")).warm()
+        decision = decider.decide({"user": 17, "step": 0, "city": "Lyon", "visits": 3})
+    """
+
+    def __init__(self, plan: Plan, seed: int = 0) -> None:
+        policy = plan.policy
+        self._encoder, self._pricing = policy.encoder, policy.pricing
+        self._steps = policy.specification.steps
+        self._valuer: SingleValuer = policy.source.single(policy.specification, policy.pricing.table)
+        self._labels = plan.catalogue.labels
+        self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
+        self._seed = seed
+
+    def warm(self) -> Decider:
+        """Decide once for nobody at every step, so that no real user waits for what is done only once."""
+        for step in range(self._encoder.first_step, self._encoder.first_step + self._steps):
+            self.decide({"user": 0, "step": step})
+        return self
+
+    def decide(self, row: Mapping[str, Any], eligible: NDArray[np.bool_] | None = None) -> Decision:
+        """Decide for a user: `user`, `step` and the features; `eligible` [actions] rules actions out.
+
+        A feature that is missing, a label never seen, a value that is no number is taken as in a table.
+        """
+        user = row.get("user")
+        if user is None or isinstance(user, bool) or not isinstance(user, int | str | np.integer):
+            raise ModelError("a decision needs a 'user' to be for: a text or an integer")
+        state = self._encoder.encode_row(row)
+        step = int(row["step"])
+        found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, eligible)
+        keys = np.array([user_key(user if isinstance(user, str) else int(user))], dtype=np.uint64)
+        followed = int(self._pricing.drawn(keys, self._seed)[0])
+        shares = found.values.probabilities[0, followed]
+        probabilities = shares / shares.sum()
+        action = int(draw(probabilities[None], fraction(keys, ACTION_STREAM, self._seed, step))[0])
+        return Decision(
+            user=user if isinstance(user, str) else int(user),
+            step=step,
+            action=self._written[action],
+            propensity=float(probabilities[action]),
+            probabilities=dict(zip(self._labels, probabilities.tolist(), strict=True)),
+            expected_reward=float(found.outcomes[0, action]),
+            expected_cost=float(found.outcomes[1, action]),
+            prices=self._pricing.prices[followed],
+        )
+
+
+def _written(label: str, numeric: bool, labels: tuple[str, ...]) -> str | int | float:
+    """A label as a table of decisions holds it: numbers as integers where they all are."""
+    if not numeric:
+        return label
+    whole = all(float(other).is_integer() for other in labels)
+    return int(float(label)) if whole else float(label)

@@ -112,18 +112,13 @@ def test_the_curve_goes_through_its_points_and_is_straight_between() -> None:
     np.testing.assert_array_equal(price(PRICES[:, None]), points.outcomes)
     asked = np.array([0.5, 1.5, 3.0, 100.0])
     # The unit is the median of the finite prices above 0, which is 2.
-    expected = [
-        np.interp(asked / (asked + 2), [0, 1 / 3, 1 / 2, 2 / 3, 1], values)
-        for values in ([9, 8, 7, 6, 5], [5, 4, 3, 2, 0])
-    ]
+    places = [0, 1 / 3, 1 / 2, 2 / 3, 1]
+    expected = [np.interp(asked / (asked + 2), places, values) for values in points.outcomes]
     np.testing.assert_allclose(price(asked[:, None]), expected, rtol=1e-12)
 
 
 def test_the_unit_of_money_does_not_matter() -> None:
-    points, cents = (
-        curve([5.0, 4.0, 3.0]),
-        MonotoneCurve(PRICES[:3] / 100, curve([5.0, 4.0, 3.0]).outcomes, np.ones((2, 3))),
-    )
+    points, cents = curve([5.0, 4.0, 3.0]), curve([5.0, 4.0, 3.0], prices=PRICES / 100)
     assert cents.cost_at(0.005) == pytest.approx(points.cost_at(0.5), rel=1e-12)
 
 

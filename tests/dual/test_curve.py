@@ -79,6 +79,23 @@ def test_a_jump_is_mixed_and_a_slope_is_read() -> None:
     assert points.price_for(5.975, jump=0.0).prices == (1.0, 2.0)
 
 
+def test_between_close_neighbours_one_price_is_enough() -> None:
+    points = MonotoneCurve(np.linspace(0.0, 5.0, 201), np.tile(np.linspace(4.0, 2.0, 201), (2, 1)), np.ones((2, 201)))
+    budgets = np.random.default_rng(0).uniform(2.0, 4.0, size=300)
+    landings = [points.price_for(float(budget)) for budget in budgets]
+    assert all(
+        len(landing.prices) == 1 and landing.cost <= budget for landing, budget in zip(landings, budgets, strict=True)
+    )
+    np.testing.assert_allclose([landing.cost for landing in landings], budgets, rtol=1e-12)
+
+
+def test_neighbours_without_a_number_between_them_are_mixed() -> None:
+    points = curve([1.01, 1.0], prices=np.array([1.0, np.nextafter(1.0, 2.0)]))
+    landing = points.price_for(1.005)
+    assert landing.prices == tuple(points.prices)
+    assert landing.cost == pytest.approx(1.005, rel=1e-12)
+
+
 def test_what_a_secant_on_a_table_would_lose_is_kept() -> None:
     # The chord's slope prices a plan that nobody has: where the costs jump, no single price spends the budget.
     points = curve([4.0, 4.0, 1.0, 1.0, 1.0], [4.0, 4.0, 2.0, 2.0, 2.0])

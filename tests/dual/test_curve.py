@@ -12,7 +12,7 @@ from redenvelope.dual.price import PriceFunction
 from redenvelope.dual.secant import Secant
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solve import solve_dual
-from redenvelope.errors import ProblemError
+from redenvelope.errors import ProblemError, UsageError
 
 PRICES = np.array([0.0, 1.0, 2.0, 4.0, np.inf])
 
@@ -114,6 +114,21 @@ def test_budgets_beyond_the_curve_take_its_end() -> None:
     cheap, dear = points.price_for_reward(7.0), points.price_for_reward(9.5)
     assert (cheap.status, cheap.prices) == (DualStatus.BUDGET_SLACK, (1.0,))
     assert (dear.status, dear.prices) == (DualStatus.BUDGET_INFEASIBLE, (0.0,))
+
+
+def test_costs_a_rounding_apart_are_landed_on_too() -> None:
+    # Between the last two costs there is one number, and its share of the dearer plan rounds to nothing.
+    costs = [9.0, 1.0 + 2 * np.spacing(1.0), 1.0]
+    for budget in (1.0 + np.spacing(1.0), np.nextafter(costs[1], 0)):
+        for prices in (np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, np.inf])):
+            landing = curve(costs, prices=prices).price_for(budget)
+            assert 1.0 <= landing.cost <= budget
+
+
+def test_what_is_not_a_number_cannot_be_landed_on() -> None:
+    for land in (curve([5.0, 3.0]).price_for, curve([5.0, 3.0]).price_for_reward):
+        with pytest.raises(UsageError, match="to land on is not a number"):
+            land(float("nan"))
 
 
 def test_a_flat_part_is_left_at_its_lowest_price() -> None:

@@ -12,7 +12,7 @@ from redenvelope.dual.price import PriceFunction
 from redenvelope.dual.secant import Secant
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solve import solve_dual
-from redenvelope.errors import ProblemError
+from redenvelope.errors import ProblemError, UsageError
 
 PRICES = np.array([0.0, 1.0, 2.0, 4.0, np.inf])
 
@@ -79,6 +79,23 @@ def test_a_jump_is_mixed_and_a_slope_is_read() -> None:
     assert points.price_for(5.975, jump=0.0).prices == (1.0, 2.0)
 
 
+def test_between_close_neighbours_one_price_is_enough() -> None:
+    points = MonotoneCurve(np.linspace(0.0, 5.0, 201), np.tile(np.linspace(4.0, 2.0, 201), (2, 1)), np.ones((2, 201)))
+    budgets = np.random.default_rng(0).uniform(2.0, 4.0, size=300)
+    landings = [points.price_for(float(budget)) for budget in budgets]
+    assert all(
+        len(landing.prices) == 1 and landing.cost <= budget for landing, budget in zip(landings, budgets, strict=True)
+    )
+    np.testing.assert_allclose([landing.cost for landing in landings], budgets, rtol=1e-12)
+
+
+def test_neighbours_without_a_number_between_them_are_mixed() -> None:
+    points = curve([1.01, 1.0], prices=np.array([1.0, np.nextafter(1.0, 2.0)]))
+    landing = points.price_for(1.005)
+    assert landing.prices == tuple(points.prices)
+    assert landing.cost == pytest.approx(1.005, rel=1e-12)
+
+
 def test_what_a_secant_on_a_table_would_lose_is_kept() -> None:
     # The chord's slope prices a plan that nobody has: where the costs jump, no single price spends the budget.
     points = curve([4.0, 4.0, 1.0, 1.0, 1.0], [4.0, 4.0, 2.0, 2.0, 2.0])
@@ -99,6 +116,21 @@ def test_budgets_beyond_the_curve_take_its_end() -> None:
     assert (dear.status, dear.prices) == (DualStatus.BUDGET_INFEASIBLE, (0.0,))
 
 
+def test_costs_a_rounding_apart_are_landed_on_too() -> None:
+    # Between the last two costs there is one number, and its share of the dearer plan rounds to nothing.
+    costs = [9.0, 1.0 + 2 * np.spacing(1.0), 1.0]
+    for budget in (1.0 + np.spacing(1.0), np.nextafter(costs[1], 0)):
+        for prices in (np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, np.inf])):
+            landing = curve(costs, prices=prices).price_for(budget)
+            assert 1.0 <= landing.cost <= budget
+
+
+def test_what_is_not_a_number_cannot_be_landed_on() -> None:
+    for land in (curve([5.0, 3.0]).price_for, curve([5.0, 3.0]).price_for_reward):
+        with pytest.raises(UsageError, match="to land on is not a number"):
+            land(float("nan"))
+
+
 def test_a_flat_part_is_left_at_its_lowest_price() -> None:
     points = curve([5.0, 3.0, 3.0, 1.0, 0.0], [5.0, 4.0, 3.5, 1.0, 0.0])
     landing = points.price_for(3.0)
@@ -112,18 +144,13 @@ def test_the_curve_goes_through_its_points_and_is_straight_between() -> None:
     np.testing.assert_array_equal(price(PRICES[:, None]), points.outcomes)
     asked = np.array([0.5, 1.5, 3.0, 100.0])
     # The unit is the median of the finite prices above 0, which is 2.
-    expected = [
-        np.interp(asked / (asked + 2), [0, 1 / 3, 1 / 2, 2 / 3, 1], values)
-        for values in ([9, 8, 7, 6, 5], [5, 4, 3, 2, 0])
-    ]
+    places = [0, 1 / 3, 1 / 2, 2 / 3, 1]
+    expected = [np.interp(asked / (asked + 2), places, values) for values in points.outcomes]
     np.testing.assert_allclose(price(asked[:, None]), expected, rtol=1e-12)
 
 
 def test_the_unit_of_money_does_not_matter() -> None:
-    points, cents = (
-        curve([5.0, 4.0, 3.0]),
-        MonotoneCurve(PRICES[:3] / 100, curve([5.0, 4.0, 3.0]).outcomes, np.ones((2, 3))),
-    )
+    points, cents = curve([5.0, 4.0, 3.0]), curve([5.0, 4.0, 3.0], prices=PRICES / 100)
     assert cents.cost_at(0.005) == pytest.approx(points.cost_at(0.5), rel=1e-12)
 
 

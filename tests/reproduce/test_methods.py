@@ -56,9 +56,7 @@ def test_values_to_go_are_those_of_the_policy() -> None:
 
 def test_a_short_tree_is_told_what_the_later_steps_bring() -> None:
     problem = two_step_problem()
-    model = TrueModel(
-        *(jnp.asarray(part) for part in (problem.rewards, problem.costs[0], problem.transitions.argmax(2)))
-    )
+    model = TrueModel(*(jnp.asarray(part) for part in (*problem.outcomes, problem.transitions.argmax(2))))
     states = np.arange(5, dtype=np.float32)[:, None]
     left = np.array([2, 1, 1, 1, 1])
     method = Continued(Planned(TreePlanner(model, 1, 0.0, 2)))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.dual.solution import DualStatus
-from redenvelope.errors import ProblemError
+from redenvelope.errors import ProblemError, UsageError
 from redenvelope.prices import checked_prices
 
 __all__ = ["Landing", "MonotoneCurve"]
@@ -112,6 +112,8 @@ class MonotoneCurve:
         between them, and the two are mixed instead. Below its least cost the curve has nothing to offer: the landing
         is then the last point, infeasible.
         """
+        if np.isnan(cost):
+            raise UsageError("the cost to land on is not a number; give the mean cost a user may have")
         costs = self.monotone[1]
         right = int(np.count_nonzero(costs > cost))
         if right == len(costs):
@@ -130,6 +132,8 @@ class MonotoneCurve:
 
         Slack is a reward that the cheapest point already earns, infeasible one that no point does.
         """
+        if np.isnan(reward):
+            raise UsageError("the reward to land on is not a number; give the mean reward a user should bring")
         rewards = self.monotone[0]
         right = int(np.count_nonzero(rewards >= reward))
         if right == 0:
@@ -144,7 +148,7 @@ class MonotoneCurve:
         """The price between a point and the one before, `share` of the way back to that; rounding may not cost more."""
         low, high = float(self.prices[right - 1]), float(self.prices[right])
         place = (1 - share) * (1.0 if np.isinf(high) else (high - low) / (high + self._unit))
-        price = low + place * (low + self._unit) / (1 - place)
+        price = low + place * (low + self._unit) / (1 - place) if place < 1 else high
         step = float(np.spacing(price))
         while price < high and self.cost_at(price) > cost:
             price, step = price + step, 2 * step

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.errors import UsageError
 from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.reasons import Reason, Weight
 
-__all__ = ["Diagnostics", "Reason", "Weight", "diagnose", "merge_diagnostics"]
+__all__ = ["Diagnostics", "diagnose", "merge_diagnostics"]
 
 FloatArray = NDArray[np.float64]
 
@@ -25,27 +24,6 @@ _UNLOGGED_SHARE = 0.01
 _OFF_ERRORS, _OFF_SHARE = 5.0, 0.05
 
 
-class Weight(StrEnum):
-    """What a reason means for an estimate."""
-
-    REFUSAL = "refusal"
-    """The estimate must not be relied on."""
-    WARNING = "warning"
-    """The estimate may be used, and the reason is to be shown with it."""
-
-
-@dataclass(frozen=True)
-class Reason:
-    """One thing that speaks against an estimate."""
-
-    rule: str
-    weight: Weight
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.weight}: {self.message}"
-
-
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
     """Sums over users of the weights after each step; a user who has left keeps the last weight."""
@@ -53,15 +31,15 @@ class Diagnostics:
     users: int
     rows: int
     sums: FloatArray
-    """Sum of weights, [steps, duals]."""
+    """Sum of weights, [steps, prices]."""
     squares: FloatArray
-    """Sum of squared weights, [steps, duals]."""
+    """Sum of squared weights, [steps, prices]."""
     largest: FloatArray
-    """Largest weight of one user, [steps, duals]."""
+    """Largest weight of one user, [steps, prices]."""
     unlogged: FloatArray
-    """Mean probability that the policy gives to actions the log never holds, [duals]."""
+    """Mean probability that the policy gives to actions the log never holds, [prices]."""
     clipped: FloatArray
-    """Share of rows with a clipped ratio, [duals]."""
+    """Share of rows with a clipped ratio, [prices]."""
     certain: float
     """Share of rows whose logged action had probability 1."""
     estimated: bool
@@ -69,36 +47,36 @@ class Diagnostics:
 
     @property
     def effective_users(self) -> FloatArray:
-        """How many users the weights amount to after each step (Kish), [steps, duals]."""
+        """How many users the weights amount to after each step (Kish), [steps, prices]."""
         return np.divide(self.sums**2, self.squares, out=np.zeros_like(self.sums), where=self.squares > 0)
 
     @property
     def mean_weight(self) -> FloatArray:
-        """Mean weight after each step, [steps, duals]: 1 if the propensities are right and the logger could have
+        """Mean weight after each step, [steps, prices]: 1 if the propensities are right and the logger could have
         done whatever the policy does."""
         return self.sums / self.users
 
     @property
     def largest_share(self) -> FloatArray:
-        """Share of the total weight that one user has, at the step where that is most, [duals]."""
+        """Share of the total weight that one user has, at the step where that is most, [prices]."""
         shares = np.divide(self.largest, self.sums, out=np.ones_like(self.sums), where=self.sums > 0)
         return np.asarray(shares.max(axis=0))
 
-    def reasons(self, dual: int = 0) -> tuple[Reason, ...]:
-        """What speaks against estimates by weighting at one of the duals."""
+    def reasons(self, price: int = 0) -> tuple[Reason, ...]:
+        """What speaks against estimates by weighting at one of the prices."""
         found = [
-            self._deterministic(dual),
-            self._unlogged(dual),
-            self._thin(dual),
-            self._off(dual),
-            self._heavy(dual),
-            self._clipped(dual),
+            self._deterministic(price),
+            self._unlogged(price),
+            self._thin(price),
+            self._off(price),
+            self._heavy(price),
+            self._clipped(price),
             self._estimated(),
         ]
         return tuple(reason for reason in found if reason is not None)
 
-    def _deterministic(self, dual: int) -> Reason | None:
-        if self.certain < 1 or float(self.sums[:, dual].min()) >= self.users * (1 - 1e-9):
+    def _deterministic(self, price: int) -> Reason | None:
+        if self.certain < 1 or float(self.sums[:, price].min()) >= self.users * (1 - 1e-9):
             return None
         return Reason(
             "deterministic_log",
@@ -107,8 +85,8 @@ class Diagnostics:
             "log with some randomness, and its probabilities",
         )
 
-    def _unlogged(self, dual: int) -> Reason | None:
-        share = float(self.unlogged[dual])
+    def _unlogged(self, price: int) -> Reason | None:
+        share = float(self.unlogged[price])
         if share <= 0:
             return None
         return Reason(
@@ -118,8 +96,8 @@ class Diagnostics:
             "earn is unknown; rule these actions out, or log them first",
         )
 
-    def _thin(self, dual: int) -> Reason | None:
-        sizes = self.effective_users[:, dual]
+    def _thin(self, price: int) -> Reason | None:
+        sizes = self.effective_users[:, price]
         step, size = int(sizes.argmin()) + 1, float(sizes.min())
         if size >= max(_LEAST_EFFECTIVE_USERS, _THIN_SHARE * self.users):
             return None
@@ -130,11 +108,11 @@ class Diagnostics:
             "bring a log of more users, or plan closer to what was logged (a higher temperature, fewer steps)",
         )
 
-    def _off(self, dual: int) -> Reason | None:
-        mean = self.mean_weight[:, dual]
+    def _off(self, price: int) -> Reason | None:
+        mean = self.mean_weight[:, price]
         if self.users < 2:
             return None
-        spread = np.maximum(self.squares[:, dual] / self.users - mean**2, 0.0)
+        spread = np.maximum(self.squares[:, price] / self.users - mean**2, 0.0)
         errors = np.sqrt(spread / (self.users - 1))
         off = (np.abs(mean - 1) > _OFF_ERRORS * errors) & (np.abs(mean - 1) > _OFF_SHARE)
         if not off.any():
@@ -148,8 +126,8 @@ class Diagnostics:
             "propensities were logged, and which actions were eligible",
         )
 
-    def _heavy(self, dual: int) -> Reason | None:
-        share = float(self.largest_share[dual])
+    def _heavy(self, price: int) -> Reason | None:
+        share = float(self.largest_share[price])
         if share <= _HEAVY_SHARE:
             return None
         return Reason(
@@ -158,8 +136,8 @@ class Diagnostics:
             f"one of {self.users:,} users carries {share:.1%} of all weight; intervals may be too narrow",
         )
 
-    def _clipped(self, dual: int) -> Reason | None:
-        share = float(self.clipped[dual])
+    def _clipped(self, price: int) -> Reason | None:
+        share = float(self.clipped[price])
         if share <= 0:
             return None
         return Reason(
@@ -178,23 +156,11 @@ class Diagnostics:
         )
 
 
-def diagnose(evidence: Evidence, state_ratio: FloatArray | None = None) -> Diagnostics:
-    """Sums of weights after each step: products of ratios, or ratios of states [rows, duals] times the step's own."""
-    if state_ratio is not None and state_ratio.shape != evidence.ratio.shape:
-        raise UsageError(f"state_ratio must be [rows, duals] = {evidence.ratio.shape}, not {state_ratio.shape}")
-    shape = (evidence.steps, evidence.duals)
-    sums, squares, largest = np.empty(shape), np.empty(shape), np.empty(shape)
-    weight = np.ones((evidence.users, evidence.duals))
-    for position in range(evidence.steps):
-        if position < len(evidence.positions):
-            users, rows = evidence.positions[position]
-            if state_ratio is None:
-                weight[users] *= evidence.ratio[rows]
-            else:
-                weight[users] = state_ratio[rows] * evidence.ratio[rows]
-        sums[position] = weight.sum(axis=0)
-        squares[position] = np.einsum("ud,ud->d", weight, weight)
-        largest[position] = weight.max(axis=0)
+def diagnose(evidence: Evidence) -> Diagnostics:
+    """Sums of the weights of the evidence after each step."""
+    weights = evidence.weights
+    sums, squares = weights.sum(axis=1), np.einsum("sup,sup->sp", weights, weights)
+    largest = weights.max(axis=1)
     return Diagnostics(
         users=evidence.users,
         rows=evidence.rows,

@@ -9,23 +9,14 @@ from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.importance import empty_parts
 from redenvelope.evaluation.terms import Terms
 
-__all__ = ["direct", "doubly_robust", "weighted_doubly_robust"]
+__all__ = ["doubly_robust", "weighted_doubly_robust"]
 
 FloatArray = NDArray[np.float64]
 
 
-def direct(evidence: Evidence, discount: float = 1.0) -> Terms:
-    """The direct method: the baseline of the first state, believed as it is.
-
-    Its error is that of the baseline, and no interval knows it. The discount is in the baseline already.
-    """
-    values, _ = evidence.baseline()
-    return Terms.mean(values[:, evidence.positions[0][1]])
-
-
 def doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
-    """Sequential doubly robust: unbiased if the propensities are right, whatever the baseline; close to the direct
-    method if the baseline is right."""
+    """Sequential doubly robust: unbiased if the weights are right, whatever the baseline; close to the direct method
+    if the baseline is right. The weights are those of the evidence: products of ratios, or marginalised ones."""
     values, action_values = evidence.baseline()
     weights = evidence.weights
     first = evidence.positions[0][1]
@@ -36,11 +27,11 @@ def doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
         before, here = weights[position - 1, users], weights[position, users]
         if discount != 1:
             before, here = before * discount**position, here * discount**position
-        for target, outcome in enumerate(evidence.outcomes):
-            surprise = outcome[rows, None] - action_values[target, rows]
+        for place, outcome in enumerate(evidence.outcomes):
+            surprise = outcome[rows, None] - action_values[place, rows]
             surprise *= here
-            surprise += before * values[target, rows]
-            plain[target, users] += surprise
+            surprise += before * values[place, rows]
+            plain[place, users] += surprise
     return Terms.mean(plain)
 
 
@@ -50,22 +41,22 @@ def weighted_doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
     Also known as self-normalised doubly robust.
     """
     values, action_values = evidence.baseline()
-    targets, duals = len(evidence.targets), evidence.duals
+    outcomes, prices = len(evidence.outcomes), evidence.prices
     numerators = empty_parts(evidence)
     weights = evidence.weights
     for position, (users, rows) in enumerate(evidence.positions):
         factor = discount**position
         weight = weights[position, users] if discount == 1 else weights[position, users] * factor
-        for target, outcome in enumerate(evidence.outcomes):
+        for place, outcome in enumerate(evidence.outcomes):
             # What follows a step is weighed, and normalised, with the weight of that step.
             if position:
-                following = values[target, rows] if discount == 1 else values[target, rows] * factor
-                numerators[target, position - 1, users] += weights[position - 1, users] * following
+                following = values[place, rows] if discount == 1 else values[place, rows] * factor
+                numerators[place, position - 1, users] += weights[position - 1, users] * following
             # A view of the numerators where everybody is there, so that nothing is copied.
-            surprise = numerators[target, position, users]
-            np.subtract(outcome[rows, None], action_values[target, rows], out=surprise)
+            surprise = numerators[place, position, users]
+            np.subtract(outcome[rows, None], action_values[place, rows], out=surprise)
             surprise *= weight
             if not isinstance(users, slice):
-                numerators[target, position, users] = surprise
+                numerators[place, position, users] = surprise
     plain = np.array(values[:, evidence.positions[0][1]])
-    return Terms(plain, numerators, weights, np.ones((targets, evidence.steps, duals)))
+    return Terms(plain, numerators, weights, np.ones((outcomes, evidence.steps, prices)))

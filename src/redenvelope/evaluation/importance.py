@@ -28,12 +28,12 @@ def trajectory(evidence: Evidence, discount: float = 1.0) -> Terms:
 def self_normalised_trajectory(evidence: Evidence, discount: float = 1.0) -> Terms:
     """As `trajectory`, divided by the mean weight."""
     totals, weight = _totals(evidence, discount)
-    targets, duals = len(totals), evidence.duals
+    outcomes, prices = len(totals), evidence.prices
     return Terms(
-        plain=np.broadcast_to(0.0, (targets, *weight.shape)),
+        plain=np.broadcast_to(0.0, (outcomes, *weight.shape)),
         numerators=(totals * weight)[:, None],
         weights=weight[None],
-        shares=np.ones((targets, 1, duals)),
+        shares=np.ones((outcomes, 1, prices)),
     )
 
 
@@ -44,8 +44,8 @@ def per_decision(evidence: Evidence, discount: float = 1.0) -> Terms:
     for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
         weight = weights[position, users]
         here = weight if discount == 1 else weight * discount**position
-        for target, outcome in enumerate(evidence.outcomes):
-            plain[target, users] += here * outcome[rows, None]
+        for place, outcome in enumerate(evidence.outcomes):
+            plain[place, users] += here * outcome[rows, None]
     return Terms.mean(plain)
 
 
@@ -55,29 +55,29 @@ def self_normalised_per_decision(evidence: Evidence, discount: float = 1.0) -> T
     A user who has left keeps the last weight: leaving is something that happens under the policy too, and the weights
     of all users, not of those still there, have mean 1.
     """
-    targets, duals = len(evidence.targets), evidence.duals
+    outcomes, prices = len(evidence.outcomes), evidence.prices
     numerators = empty_parts(evidence)
     weights = evidence.weights
     for position, (users, rows) in enumerate(evidence.positions):
-        for target, outcome in enumerate(evidence.outcomes):
+        for place, outcome in enumerate(evidence.outcomes):
             later = outcome[rows, None] if discount == 1 else outcome[rows, None] * discount**position
             if isinstance(users, slice):
-                np.multiply(weights[position], later, out=numerators[target, position])
+                np.multiply(weights[position], later, out=numerators[place, position])
             else:
-                numerators[target, position, users] = weights[position, users] * later
-    plain = np.broadcast_to(0.0, (targets, evidence.users, duals))
-    return Terms(plain, numerators, weights, np.ones((targets, evidence.steps, duals)))
+                numerators[place, position, users] = weights[position, users] * later
+    plain = np.broadcast_to(0.0, (outcomes, evidence.users, prices))
+    return Terms(plain, numerators, weights, np.ones((outcomes, evidence.steps, prices)))
 
 
 def empty_parts(evidence: Evidence) -> FloatArray:
-    """Numerators to be filled step by step, [targets, steps, users, duals]; zero for users who have left."""
-    shape = (len(evidence.targets), evidence.steps, evidence.users, evidence.duals)
+    """Numerators to be filled step by step, [outcomes, steps, users, prices]; zero for users who have left."""
+    shape = (len(evidence.outcomes), evidence.steps, evidence.users, evidence.prices)
     is_filled = int(evidence.lengths.min()) == evidence.steps
     return np.empty(shape) if is_filled else np.zeros(shape)
 
 
 def _totals(evidence: Evidence, discount: float) -> tuple[FloatArray, FloatArray]:
-    """Discounted totals [targets, users, 1] and the weights of whole trajectories [users, duals]."""
+    """Discounted totals [outcomes, users, 1] and the weights of whole trajectories [users, prices]."""
     totals = np.array(evidence.outcomes[:, evidence.positions[0][1]])
     for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
         later = evidence.outcomes[:, rows]

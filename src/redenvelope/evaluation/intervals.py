@@ -39,9 +39,9 @@ class Bounds:
     """Within these, at the confidence that was asked for."""
 
     lower: FloatArray
-    """[targets, duals]."""
+    """[outcomes, prices]."""
     upper: FloatArray
-    """[targets, duals]."""
+    """[outcomes, prices]."""
 
 
 class Interval(Protocol):
@@ -103,9 +103,9 @@ class EmpiricalBernstein:
     """Holds at any number of users, if the range of a user's term is known beforehand (Maurer and Pontil)."""
 
     least: float | FloatArray
-    """The least that a user's term can be: a number, or [targets, 1]."""
+    """The least that a user's term can be: a number, or [outcomes, 1]."""
     greatest: float | FloatArray
-    """The greatest that a user's term can be: a number, or [targets, 1]."""
+    """The greatest that a user's term can be: a number, or [outcomes, 1]."""
 
     def bounds(self, sample: Sample, confidence: float, side: Side) -> Bounds:
         """Value plus and minus what variance and range allow. Only for estimates that are plain means."""

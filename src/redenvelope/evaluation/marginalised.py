@@ -2,115 +2,189 @@
 
 Products of ratios grow with every step; the ratio of a state's probabilities does not. Where users meet the same
 states, this is the estimate with the least variance (double reinforcement learning, Kallus and Uehara).
+
+The ratio of a state is the mean weight with which users arrive there: a regression on states, step after step, each
+learned from the users of other folds. A regression bounded below does not keep the mean of what it is fitted to, and
+step after step the errors multiply: so it is scaled to the mean of the weights, over the users it was learned from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.doubly_robust import doubly_robust
+from redenvelope.evaluation.estimator import Estimator, Prepared
 from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.folds import user_folds
-from redenvelope.evaluation.tabular import cell_means
-from redenvelope.evaluation.terms import Terms
+from redenvelope.evaluation.folds import Folds
+from redenvelope.evaluation.partitions import Partitions
+from redenvelope.evaluation.regressions import Arriving, Features, Fitted, Regression, RegressionSums, RidgeOnFeatures
 
-__all__ = ["Regression", "by_cell", "by_features", "marginal_ratios", "marginalised"]
+__all__ = ["MarginalRatios", "Marginalised"]
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
-
-Regression = Callable[[IndexArray, FloatArray, IndexArray], FloatArray]
-"""Rows to learn from [n], what is regressed on their states [n, duals], rows to predict [m] -> [m, duals]; not a
-number where nothing is known."""
+Predict = Callable[[Fitted, Features], FloatArray]
+"""What was fitted for a step, and features [n, features] -> ratios by one fold, [n, prices], or by several."""
 
 
-def marginalised(evidence: Evidence, state_ratio: FloatArray, discount: float = 1.0) -> Terms:
-    """Doubly robust with ratios of state probabilities [rows, duals] in place of products of ratios.
+@dataclass(frozen=True)
+class Marginalised(Estimator):
+    """Right if either the ratios of states (with the propensities) or the baseline are right.
 
-    Right if either these ratios (with the propensities) or the baseline are right.
+    Needs the features of states with the evidence, and as many passes as the longest user has steps.
     """
-    values, action_values = evidence.baseline()
-    if state_ratio.shape != evidence.ratio.shape:
-        raise UsageError(f"state_ratio must be [rows, duals] = {evidence.ratio.shape}, not {state_ratio.shape}")
-    plain = np.zeros((len(evidence.targets), evidence.users, evidence.duals))
-    before = np.ones((evidence.users, evidence.duals))
-    for position, (users, rows) in enumerate(evidence.positions):
-        weight = state_ratio[rows] * evidence.ratio[rows]
-        for target, outcome in enumerate(evidence.outcomes):
-            surprise = weight * (outcome[rows, None] - action_values[target, rows])
-            plain[target, users] += discount**position * (before[users] * values[target, rows] + surprise)
-        before[users] = weight
-    return Terms.mean(plain)
+
+    regression: Regression = RidgeOnFeatures()
+    folds: int = 5
+    seed: int = 0
+    name: str = "marginalised"
+
+    def prepare(self, users: Partitions, discount: float) -> Prepared:
+        """See Estimator."""
+        return Prepared(doubly_robust, self.ratios(users).weigh)
+
+    def ratios(self, users: Partitions) -> MarginalRatios:
+        """Learn the ratios of states, one pass a step.
+
+        A pass sums up both what the next regression needs and what the last one gave. The last one's scale is not
+        known then; but regressions are linear in the weights, so scales multiply, and are put on at the end.
+        """
+        folds = Folds(self.folds, self.seed)
+        ratios = MarginalRatios(folds, (), ())
+        arrivals = self._arrivals(users, ratios)
+        folds.check(arrivals.users)
+        scale = np.ones_like(arrivals.weights)
+        while len(ratios.fitted) < arrivals.steps - 1:
+            ratios = replace(ratios, fitted=(*ratios.fitted, arrivals.regression.fit()))
+            following = self._arrivals(users, ratios)
+            change = np.divide(
+                arrivals.weights, following.fitted, out=np.ones_like(scale), where=following.fitted > 0
+            )
+            scale = scale * change
+            ratios = replace(ratios, scales=(*ratios.scales, scale))
+            arrivals = following
+        return ratios
+
+    def _arrivals(self, users: Partitions, ratios: MarginalRatios) -> Arrivals:
+        """One pass."""
+
+        def of_part(part: Evidence) -> Arrivals:
+            # A pass looks at one step, so its batches may be of more users.
+            batches = part.in_batches_of(part.prices)
+            return reduce(_merged, (ratios.arrivals(batch, self.regression) for batch in batches))
+
+        return users.reduce_parts(of_part, _merged)
 
 
-def marginal_ratios(evidence: Evidence, regression: Regression, folds: int = 5, seed: int = 0) -> FloatArray:
-    """Ratios of state probabilities, policy over logger, [rows, duals], cross-fitted over users.
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """Sums over users at a step, and over those who arrive at the next one; for each fold, over all other users."""
 
-    The ratio of a state is the mean weight with which users arrive there: a regression on states, step after step.
-    """
-    fold = user_folds(evidence.users, folds, seed)
-    result = np.ones_like(evidence.ratio)
-    for number in range(folds):
-        fitted = _arrivals(evidence, regression, fold != number)
-        held = np.repeat(fold == number, evidence.lengths)
-        result[held] = fitted[held]
-    return result
-
-
-def by_cell(cells: NDArray[np.integer]) -> Regression:
-    """Means by cell [rows]."""
-    places = np.unique(cells, return_inverse=True)[1]
-    count = int(places.max()) + 1
-
-    def regress(known: IndexArray, values: FloatArray, asked: IndexArray) -> FloatArray:
-        means, sizes = cell_means(places[known], count, values)
-        means[sizes == 0] = np.nan
-        return np.asarray(means[places[asked]])
-
-    return regress
+    users: int
+    """All of them, wherever they are."""
+    steps: int
+    """Steps of the longest user."""
+    fitted: FloatArray
+    """Fitted ratios of the step, before they are scaled, [folds, prices]."""
+    weights: FloatArray
+    """Weights with which users arrive at the next step, [folds, prices]."""
+    regression: RegressionSums
+    """What the regression of the next step needs."""
 
 
-def by_features(features: NDArray[np.floating], penalty: float = 1.0) -> Regression:
-    """Ridge regression on features [rows, features]; ratios are never negative."""
-    inputs = np.column_stack([np.ones(len(features)), np.asarray(features, dtype=np.float64)])
+@dataclass(frozen=True, eq=False)
+class MarginalRatios:
+    """Ratios of state probabilities, policy over logger, as learned for the first steps or for all."""
 
-    def regress(known: IndexArray, values: FloatArray, asked: IndexArray) -> FloatArray:
-        train = inputs[known]
-        ridge = penalty * np.eye(train.shape[1])
-        ridge[0, 0] = 0.0  # the mean itself is not shrunk
-        scales = np.linalg.lstsq(train.T @ train + ridge, train.T @ values, rcond=None)[0]
-        return np.asarray(np.maximum(inputs[asked] @ scales, 0.0))
+    folds: Folds
+    fitted: tuple[Fitted, ...]
+    """For every step after the first: for each fold, a regression that was learned from all other users."""
+    scales: tuple[FloatArray, ...]
+    """What each of them is multiplied by, [folds, prices]."""
 
-    return regress
+    def weigh(self, evidence: Evidence) -> Evidence:
+        """The evidence with weights that are ratios of states times that of the step's own action; those of a user
+        come from other folds."""
+        weights = np.empty((evidence.steps, evidence.users, evidence.prices))
+        weights[0] = evidence.ratio[evidence.positions[0][1]]
+        members, shortest = self._members(evidence), int(evidence.lengths.min())
+        for position, scale in enumerate(self.scales, start=1):
+            if position >= shortest:
+                weights[position] = weights[position - 1]
+                members = [users[evidence.lengths[users] > position] for users in members]
+            for fold, users in enumerate(members):
+                found = self._unscaled(evidence, position, users, partial(_by_own, fold=fold))
+                found *= scale[fold]
+                found *= evidence.ratio[evidence.starts[users] + position]
+                weights[position, users] = found
+        return replace(evidence, own_weights=weights)
 
+    def arrivals(self, evidence: Evidence, regression: Regression) -> Arrivals:
+        """Sums over users at the last step that was learned, and over those of them who go on."""
+        position, folds = len(self.fitted), self.folds.count
+        fitted, totals = np.zeros((folds, evidence.prices)), np.zeros((folds, evidence.prices))
+        arriving = []
+        for fold, everybody in enumerate(self._members(evidence)):
+            users = everybody[evidence.lengths[everybody] > position]
+            others = np.delete(np.arange(folds), fold)
+            ratios = self._unscaled(evidence, position, users, partial(_by_others, fold=fold))
+            # A product with ones is several times faster than a sum.
+            fitted[others] += np.ones(len(users)) @ ratios
+            ratios *= evidence.ratio[evidence.starts[users] + position]
+            going = evidence.lengths[users] > position + 1
+            weights = ratios if going.all() else ratios[..., going, :]
+            totals[others] += np.ones(weights.shape[-2]) @ weights
+            arriving.append(Arriving(_features(evidence)[evidence.starts[users[going]] + position + 1], weights))
+        return Arrivals(evidence.users, evidence.steps, fitted, totals, regression.sums(arriving))
 
-def _arrivals(evidence: Evidence, regression: Regression, train: NDArray[np.bool_]) -> FloatArray:
-    """Ratios of all rows [rows, duals], learned from the users of `train` [users]."""
-    everyone = np.arange(evidence.users)
-    result = np.ones_like(evidence.ratio)
-    arriving = np.ones((evidence.users, evidence.duals))
-    for position, (users, rows) in enumerate(evidence.positions):
-        if position:
-            index = np.arange(evidence.rows)[rows]
-            known = train[users]
-            weight = arriving[users]
-            fitted = regression(index[known], weight[known], index) if known.any() else np.full_like(weight, np.nan)
+    def _members(self, evidence: Evidence) -> list[IndexArray]:
+        """The users of each fold, [folds] lists of [n]."""
+        fold = self.folds.of(evidence.keys)
+        return [np.flatnonzero(fold == number) for number in range(self.folds.count)]
+
+    def _unscaled(self, evidence: Evidence, position: int, users: IndexArray, predict: Predict) -> FloatArray:
+        """Ratios of users [n] at a step before they are scaled, as predicted, or [n, prices] at the first."""
+        if not position:
+            return np.ones((len(users), evidence.prices))
+        fitted = self.fitted[position - 1]
+        found = predict(fitted, _features(evidence)[evidence.starts[users] + position])
+        if not fitted.knows_all:
             # A state that no other user met: the user's own arrival is all there is.
-            arrived = np.where(np.isnan(fitted), weight, fitted)
-            result[rows] = _with_mean_of(weight, arrived, known)
-        arriving[everyone[users]] = result[rows] * evidence.ratio[rows]
-    return result
+            arrived = self._unscaled(evidence, position - 1, users, predict)
+            arrived *= evidence.ratio[evidence.starts[users] + position - 1]
+            np.copyto(found, arrived, where=np.isnan(found))
+        return found
 
 
-def _with_mean_of(weight: FloatArray, fitted: FloatArray, known: NDArray[np.bool_]) -> FloatArray:
-    """Fitted ratios [n, duals], scaled to the mean of the weights [n, duals] over the users learned from [n].
+def _by_own(fitted: Fitted, features: Features, fold: int) -> FloatArray:
+    return fitted.by_own(features, fold)
 
-    A regression bounded below does not keep the mean of what it is fitted to, and step after step the errors multiply.
-    """
-    if not known.any():
-        return fitted
-    wanted, given = weight[known].mean(axis=0), fitted[known].mean(axis=0)
-    return np.asarray(fitted * np.divide(wanted, given, out=np.ones_like(wanted), where=given > 0))
+
+def _by_others(fitted: Fitted, features: Features, fold: int) -> FloatArray:
+    return fitted.by_others(features, fold)
+
+
+def _features(evidence: Evidence) -> Features:
+    if evidence.features is None:
+        raise UsageError(
+            "marginalised ratios are learned from features of states: give `features` to the evidence, or use "
+            "another estimator"
+        )
+    return evidence.features
+
+
+def _merged(first: Arrivals, second: Arrivals) -> Arrivals:
+    """The sums of two batches of users as those of all."""
+    return Arrivals(
+        users=first.users + second.users,
+        steps=max(first.steps, second.steps),
+        fitted=first.fitted + second.fitted,
+        weights=first.weights + second.weights,
+        regression=first.regression.merge(second.regression),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
 
-__all__ = ["Moments", "Terms", "merge_moments", "merge_terms"]
+__all__ = ["Moments", "Terms", "merge_moments", "safe_ratio"]
 
 FloatArray = NDArray[np.float64]
 
@@ -32,20 +31,20 @@ class Terms:
     """
 
     plain: FloatArray
-    """[targets, users, duals]."""
+    """[outcomes, users, prices]."""
     numerators: FloatArray
-    """[targets, parts, users, duals]."""
+    """[outcomes, parts, users, prices]."""
     weights: FloatArray
-    """[parts, users, duals]: 1 on average, when the propensities are right."""
+    """[parts, users, prices]: 1 on average, when the propensities are right."""
     shares: FloatArray
-    """How much each part counts, [targets, parts, duals]."""
+    """How much each part counts, [outcomes, parts, prices]."""
 
     @classmethod
     def mean(cls, plain: FloatArray) -> Terms:
-        """Terms of an estimate that is a plain mean of [targets, users, duals]."""
-        targets, users, duals = plain.shape
-        nothing = np.empty((targets, 0, users, duals))
-        return cls(plain, nothing, nothing[0], np.empty((targets, 0, duals)))
+        """Terms of an estimate that is a plain mean of [outcomes, users, prices]."""
+        outcomes, users, prices = plain.shape
+        nothing = np.empty((outcomes, 0, users, prices))
+        return cls(plain, nothing, nothing[0], np.empty((outcomes, 0, prices)))
 
     @property
     def users(self) -> int:
@@ -58,34 +57,34 @@ class Terms:
         return int(self.weights.shape[0])
 
     def stacked(self) -> FloatArray:
-        """Plain terms, numerators and weights below each other: [columns, users, duals]."""
+        """Plain terms, numerators and weights below each other: [columns, users, prices]."""
         if not self.parts:
             return self.plain
-        _, users, duals = self.plain.shape
-        return np.concatenate([self.plain, self.numerators.reshape(-1, users, duals), self.weights])
+        _, users, prices = self.plain.shape
+        return np.concatenate([self.plain, self.numerators.reshape(-1, users, prices), self.weights])
 
     def _fill(self, columns: FloatArray, users: slice, shift: FloatArray) -> None:
-        """Put the columns of some users, less a shift [columns, duals], into [columns, users, duals]: in one pass."""
-        targets, parts = len(self.plain), self.parts
+        """Put the columns of some users, less a shift [columns, prices], into [columns, users, prices]: in one pass."""
+        outcomes, parts = len(self.plain), self.parts
         less = shift[:, None]
-        np.subtract(self.plain[:, users], less[:targets], out=columns[:targets])
-        for target, numerators in enumerate(self.numerators):
-            here = slice(targets + target * parts, targets + (target + 1) * parts)
+        np.subtract(self.plain[:, users], less[:outcomes], out=columns[:outcomes])
+        for outcome, numerators in enumerate(self.numerators):
+            here = slice(outcomes + outcome * parts, outcomes + (outcome + 1) * parts)
             np.subtract(numerators[:, users], less[here], out=columns[here])
-        np.subtract(self.weights[:, users], less[targets * (1 + parts) :], out=columns[targets * (1 + parts) :])
+        np.subtract(self.weights[:, users], less[outcomes * (1 + parts) :], out=columns[outcomes * (1 + parts) :])
 
     @cached_property
     def moments(self) -> Moments:
         """What is left of the terms when only value and error are asked for."""
-        targets, users, duals = self.plain.shape
-        count = targets * (1 + self.parts) + self.parts
-        block = min(users, max(64, _BLOCK_NUMBERS // (duals * count)))
-        room = np.empty((count, block, duals))
+        outcomes, users, prices = self.plain.shape
+        count = outcomes * (1 + self.parts) + self.parts
+        block = min(users, max(64, _BLOCK_NUMBERS // (prices * count)))
+        room = np.empty((count, block, prices))
         # Money is far from zero: without a shift, the squares of its mean would swallow those of its spread.
         few = min(users, 64)
-        self._fill(room[:, :few], slice(0, few), np.zeros((count, duals)))
+        self._fill(room[:, :few], slice(0, few), np.zeros((count, prices)))
         shift = room[:, :few].mean(axis=1)
-        sums, products = np.zeros_like(shift), np.zeros((duals, count, count))
+        sums, products = np.zeros_like(shift), np.zeros((prices, count, count))
         for start in range(0, users, block):
             columns = room[:, : min(block, users - start)]
             self._fill(columns, slice(start, start + block), shift)
@@ -96,16 +95,16 @@ class Terms:
         least, greatest = (self.plain[:, 0], self.plain[:, 0]) if self.parts else _extremes(self.plain)
         return Moments(users, shift + sums / users, products, self.shares, least, greatest)
 
-    def influence(self) -> FloatArray:
-        """How far each user moves the estimate, [targets, users, duals]: its mean is the value, its spread the
-        standard error. Differences between duals (or policies) of the same users are paired."""
-        moments = self.moments
+    def influence(self, moments: Moments) -> FloatArray:
+        """How far each user moves an estimate with the moments of all users, [outcomes, users, prices]: its mean is
+        the value, its spread the standard error. Differences between prices (or policies) of the same users are
+        paired."""
         result = self.plain.copy()
-        for target in range(len(result)):
+        for outcome in range(len(result)):
             for part in range(self.parts):
-                mean, ratio = moments.mean_weights[part], moments.ratios[target, part]
-                share = self.shares[target, part]
-                result[target] += share * (ratio + (self.numerators[target, part] - ratio * self.weights[part]) / mean)
+                mean, ratio = moments.mean_weights[part], moments.ratios[outcome, part]
+                change = safe_ratio(self.numerators[outcome, part] - ratio * self.weights[part], mean)
+                result[outcome] += moments.shares[outcome, part] * (ratio + change)
         return result
 
 
@@ -115,19 +114,19 @@ class Moments:
 
     users: int
     means: FloatArray
-    """[columns, duals]; columns are plain terms, numerators, weights."""
+    """[columns, prices]; columns are plain terms, numerators, weights."""
     products: FloatArray
-    """Sums over users of products of centred columns, [duals, columns, columns]."""
+    """Sums over users of products of centred columns, [prices, columns, columns]."""
     shares: FloatArray
-    """How much each part counts, [targets, parts, duals]."""
+    """How much each part counts, [outcomes, parts, prices]."""
     least: FloatArray
-    """Least plain term of a user, [targets, duals]; without meaning if there are parts."""
+    """Least plain term of a user, [outcomes, prices]; without meaning if there are parts."""
     greatest: FloatArray
-    """Greatest plain term of a user, [targets, duals]; without meaning if there are parts."""
+    """Greatest plain term of a user, [outcomes, prices]; without meaning if there are parts."""
 
     @property
-    def targets(self) -> int:
-        """Number of targets."""
+    def outcomes(self) -> int:
+        """Number of outcomes."""
         return int(self.shares.shape[0])
 
     @property
@@ -137,23 +136,23 @@ class Moments:
 
     @property
     def mean_weights(self) -> FloatArray:
-        """[parts, duals]."""
-        return self.means[self.targets * (1 + self.parts) :]
+        """[parts, prices]."""
+        return self.means[self.outcomes * (1 + self.parts) :]
 
     @cached_property
     def ratios(self) -> FloatArray:
-        """Mean numerators over mean weights, [targets, parts, duals]; not a number where no weight is left."""
-        numerators = self.means[self.targets : self.targets * (1 + self.parts)].reshape(self.shares.shape)
+        """Mean numerators over mean weights, [outcomes, parts, prices]; not a number where no weight is left."""
+        numerators = self.means[self.outcomes : self.outcomes * (1 + self.parts)].reshape(self.shares.shape)
         return safe_ratio(numerators, self.mean_weights)
 
     @cached_property
     def value(self) -> FloatArray:
-        """The estimate, [targets, duals]."""
-        return np.asarray(self.means[: self.targets] + (self.shares * self.ratios).sum(axis=1))
+        """The estimate, [outcomes, prices]."""
+        return np.asarray(self.means[: self.outcomes] + (self.shares * self.ratios).sum(axis=1))
 
     @cached_property
     def covariance(self) -> FloatArray:
-        """Covariance of the estimates of targets, [duals, targets, targets]; infinite with one user."""
+        """Covariance of the estimates of outcomes, [prices, outcomes, outcomes]; infinite with one user."""
         gradient = self._gradient()
         spread = gradient @ self.products @ gradient.transpose(0, 2, 1)
         if self.users < 2:
@@ -162,20 +161,20 @@ class Moments:
 
     @cached_property
     def standard_error(self) -> FloatArray:
-        """[targets, duals]."""
+        """[outcomes, prices]."""
         variances = np.diagonal(self.covariance, axis1=1, axis2=2).T
         return np.sqrt(np.maximum(variances, 0.0))
 
     def _gradient(self) -> FloatArray:
-        """How the estimates move with the means of the columns, [duals, targets, columns]."""
-        targets, parts, duals = self.shares.shape
-        gradient = np.zeros((duals, targets, self.means.shape[0]))
+        """How the estimates move with the means of the columns, [prices, outcomes, columns]."""
+        outcomes, parts, prices = self.shares.shape
+        gradient = np.zeros((prices, outcomes, self.means.shape[0]))
         slopes = safe_ratio(self.shares, self.mean_weights)
-        for target in range(targets):
-            gradient[:, target, target] = 1.0
-            first = targets + target * parts
-            gradient[:, target, first : first + parts] = slopes[target].T
-            gradient[:, target, targets * (1 + parts) :] = -(slopes[target] * self.ratios[target]).T
+        for outcome in range(outcomes):
+            gradient[:, outcome, outcome] = 1.0
+            first = outcomes + outcome * parts
+            gradient[:, outcome, first : first + parts] = slopes[outcome].T
+            gradient[:, outcome, outcomes * (1 + parts) :] = -(slopes[outcome] * self.ratios[outcome]).T
         return gradient
 
 
@@ -187,12 +186,12 @@ def safe_ratio(numerators: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _extremes(plain: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Least and greatest over users: [targets, users, duals] -> [targets, duals] each."""
+    """Least and greatest over users: [outcomes, users, prices] -> [outcomes, prices] each."""
     return plain.min(axis=1), plain.max(axis=1)
 
 
 def _products(columns: FloatArray) -> FloatArray:
-    """Products of all pairs of columns, summed over users: [duals, columns, users] -> [duals, columns, columns]."""
+    """Products of all pairs of columns, summed over users: [prices, columns, users] -> [prices, columns, columns]."""
     count = columns.shape[1]
     if count > _FEW_COLUMNS:
         return np.asarray(columns @ columns.transpose(0, 2, 1))
@@ -204,22 +203,10 @@ def _products(columns: FloatArray) -> FloatArray:
     return result
 
 
-def merge_terms(parts: Sequence[Terms]) -> Terms:
-    """The terms of batches of users, in their order, as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return Terms(
-        plain=np.concatenate([part.plain for part in parts], axis=1),
-        numerators=np.concatenate([part.numerators for part in parts], axis=2),
-        weights=np.concatenate([part.weights for part in parts], axis=1),
-        shares=parts[0].shares,
-    )
-
-
 def merge_moments(first: Moments, second: Moments) -> Moments:
     """The moments of two batches of users as those of all (Chan, Golub and LeVeque)."""
     if first.means.shape != second.means.shape:
-        raise UsageError("only moments of the same estimator, targets, steps and duals can be merged")
+        raise UsageError("only moments of the same estimator, outcomes, steps and prices can be merged")
     users = first.users + second.users
     gap = second.means - first.means
     outer = gap.T[:, :, None] * gap.T[:, None, :]

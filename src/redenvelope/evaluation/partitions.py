@@ -1,0 +1,58 @@
+"""Partitions of users, and passes over them: work on each batch of users, results merged in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeVar
+
+from redenvelope.engine.engine import Engine
+from redenvelope.engine.local import LocalEngine
+from redenvelope.errors import UsageError
+from redenvelope.evaluation.evidence import Evidence
+
+__all__ = ["Partitions", "as_partitions"]
+
+Sums = TypeVar("Sums")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class Partitions:
+    """The evidence of all users in parts, each with whole users, to be passed over as often as an estimator needs."""
+
+    parts: Callable[[], Iterable[Evidence]]
+    """The evidence of each part, in the same order every time."""
+    engine: Engine
+
+    def reduce(self, work: Callable[[Evidence], Sums], merge: Callable[[Sums, Sums], Sums]) -> Sums:
+        """One pass: the sums of every batch of users, merged in the order of the users."""
+        return self.reduce_parts(lambda part: reduce(merge, map(work, part.in_batches)), merge)
+
+    def reduce_parts(self, work: Callable[[Evidence], Sums], merge: Callable[[Sums, Sums], Sums]) -> Sums:
+        """One pass: the sums of every part as a whole, merged in their order."""
+        found = self.engine.map(work, self.parts())
+        first = next(found, None)
+        if first is None:
+            raise UsageError("there is no evidence to evaluate: no partition was given")
+        return reduce(merge, found, first)
+
+    def each(self, work: Callable[[Evidence], Result]) -> Iterator[Result]:
+        """One pass: the result of every batch of users, in their order."""
+
+        def of_part(part: Evidence) -> list[Result]:
+            return [work(batch) for batch in part.in_batches]
+
+        for results in self.engine.map(of_part, self.parts()):
+            yield from results
+
+
+def as_partitions(
+    partitions: Sequence[Evidence] | Callable[[], Iterable[Evidence]], engine: Engine | None = None
+) -> Partitions:
+    """Partitions that are there already, or that are made anew for every pass; in this thread unless an engine is given."""
+    if callable(partitions):
+        return Partitions(partitions, engine or LocalEngine(threads=1))
+    held = tuple(partitions)
+    return Partitions(lambda: held, engine or LocalEngine(threads=1))

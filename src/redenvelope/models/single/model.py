@@ -1,0 +1,56 @@
+"""A learned world for few rows at once, in plain arrays: the same answers as the compiled model's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.log.layout import StateLayout
+from redenvelope.models.single.networks import Outcomes, Tails
+from redenvelope.models.single.trunk import Inputs
+
+__all__ = ["SingleModel", "quiet"]
+
+FloatArray = NDArray[np.float32]
+
+quiet = np.errstate(over="ignore")
+"""An exponential beyond the largest number is infinite, and what is divided by it zero: as it should be."""
+
+
+@dataclass(frozen=True, eq=False)
+class SingleModel:
+    """Outcomes and successors of every action, for a handful of states."""
+
+    outcome: Outcomes
+    tail: Tails
+    layout: StateLayout
+    inputs: Inputs
+
+    @property
+    def actions(self) -> int:
+        """Number of actions, in the order of the action catalogue."""
+        return self.outcome.actions
+
+    @property
+    def budgets(self) -> int:
+        """Number of budgets: costs after the reward."""
+        return self.outcome.count - 1
+
+    @quiet
+    def outcomes(self, states: FloatArray) -> FloatArray:
+        """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
+        constant = self.outcome.trunk.constant(self.inputs.heads(states, states[:, self.layout.step]))
+        return self.outcome.means(constant, states[:, self.layout.step + 1 :])
+
+    @quiet
+    def successors(self, states: FloatArray) -> FloatArray:
+        """Expected next state after every action: [n, width] -> [n, actions, width]."""
+        known = self.layout.step + 1
+        found = np.empty((len(states), self.actions, self.layout.width), np.float32)
+        found[:, :, :known] = states[:, None, :known]
+        found[:, :, self.layout.step] += np.float32(self.layout.step_change)
+        constant = self.tail.trunk.constant(self.inputs.heads(states, states[:, self.layout.step]))
+        found[:, :, known:] = self.tail.following(constant, states[:, known:], self.outcomes(states))
+        return found

@@ -45,8 +45,8 @@ def child(plan: str, users: str, decisions: str) -> dict[str, Any]:
     start = time.perf_counter()
     import numpy as np
     import polars as pl
-    from redenvelope.plan.decider import Decider
 
+    from redenvelope.plan.decider import Decider
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from redenvelope.audit.verdicts import verdicts
-from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.log.findings import Severity
 from redenvelope.progress import Stages
 from redenvelope.report.plan_view import StageView, show_plan

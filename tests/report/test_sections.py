@@ -11,7 +11,7 @@ import pytest
 
 from redenvelope.audit.effects import Mean
 from redenvelope.audit.verdicts import verdicts
-from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.policies.pricing import Pricing
 from redenvelope.report.audit_charts import action_chart, overlap_chart
 from redenvelope.report.certificate_section import certificate_section, unspent_sentence

@@ -63,9 +63,7 @@ class Marginalised(Estimator):
         while len(ratios.fitted) < arrivals.steps - 1:
             ratios = replace(ratios, fitted=(*ratios.fitted, arrivals.regression.fit()))
             following = self._arrivals(users, ratios)
-            change = np.divide(
-                arrivals.weights, following.fitted, out=np.ones_like(scale), where=following.fitted > 0
-            )
+            change = np.divide(arrivals.weights, following.fitted, out=np.ones_like(scale), where=following.fitted > 0)
             scale = scale * change
             ratios = replace(ratios, scales=(*ratios.scales, scale))
             arrivals = following

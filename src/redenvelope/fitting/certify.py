@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.fitting.check import Check
 from redenvelope.log.log import Log
 from redenvelope.plan.certificate import Certificate, Figure

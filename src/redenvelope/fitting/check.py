@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from redenvelope.chance import fraction
 from redenvelope.evaluation.estimate import Evaluation
-from redenvelope.evaluation.estimators import Estimator
-from redenvelope.evaluation.partitions import evaluate_partitions
+from redenvelope.evaluation.estimator import Estimator
+from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.log.log import Log

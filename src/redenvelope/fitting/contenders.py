@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.evaluation.evidence import Evidence, gather
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.log.log import Log
 from redenvelope.plan.policy import DeployedPolicy
@@ -61,7 +62,7 @@ def evidence_of(encoded: EncodedLog, values: Sequence[ActionValues], whole: Log)
         action=log.action,
         propensity=log.propensity,
         outcomes=log.outcomes,
-        names=log.outcome_names,
+        outcome_names=log.outcome_names,
         probabilities=np.concatenate([part.probabilities for part in values], axis=1),
         to_go=np.concatenate([part.to_go for part in values], axis=2),
         keys=log.keys,

@@ -7,8 +7,8 @@ from typing import Any
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimators import ESTIMATORS
+from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.partitions import evaluate_partitions
 from redenvelope.fitting.certify import certify, fold_sha256
 from redenvelope.fitting.check import check_policies
 from redenvelope.fitting.comparison import logged_by_user

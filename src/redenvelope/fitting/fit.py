@@ -10,8 +10,8 @@ import polars as pl
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.dual.solution import DualStatus
 from redenvelope.errors import LogError, UsageError
-from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.fitting.certify import certify
 from redenvelope.fitting.check import Check, check_policies
 from redenvelope.fitting.comparison import compare, logged_by_user

@@ -13,8 +13,8 @@ from scipy.special import ndtri
 from redenvelope.dual.curve import Landing, MonotoneCurve
 from redenvelope.dual.frontier import Frontier
 from redenvelope.dual.solution import DualStatus
-from redenvelope.evaluation.estimators import Estimator
-from redenvelope.evaluation.partitions import evaluate_partitions
+from redenvelope.evaluation.estimator import Estimator
+from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.scouting import grid_of_prices

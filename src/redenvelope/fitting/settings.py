@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimators import Estimator
+from redenvelope.evaluation.estimator import Estimator
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.models.fit import NeuralSettings
 from redenvelope.plan.plain import to_plain

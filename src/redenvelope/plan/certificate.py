@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from redenvelope.errors import PlanError
-from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.plan.plain import from_plain, to_plain
 
 __all__ = ["Certificate", "Figure"]

@@ -32,9 +32,7 @@ Weights = dict[str, NDArray[np.float32]]
 class SingleValuer(Protocol):
     """Says what one user's actions are worth at the prices it was made for, in plain arrays."""
 
-    def decide(
-        self, state: States, steps_left: int, eligible: NDArray[np.bool_] | None = None
-    ) -> SingleDecision:
+    def decide(self, state: States, steps_left: int, eligible: NDArray[np.bool_] | None = None) -> SingleDecision:
         """Of a state [width]; `eligible` [actions] rules actions out."""
         ...
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from redenvelope.evaluation.diagnostics import Weight
+from redenvelope.evaluation.reasons import Weight
 
 __all__ = ["show_evaluation"]
 

@@ -15,19 +15,29 @@ if TYPE_CHECKING:
     from redenvelope.dual.allocation import allocate_one_step
     from redenvelope.dual.frontier import Frontier
     from redenvelope.dual.solve import DualSolver, solve_dual
+    from redenvelope.engine.engine import Engine
+    from redenvelope.engine.local import LocalEngine
     from redenvelope.errors import LogError, ModelError, PlanError, ProblemError, RedenvelopeError, UsageError
+    from redenvelope.evaluation.estimator import Estimator
+    from redenvelope.evaluation.logs import evaluate_log
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
     from redenvelope.fitting.fit import fit
-    from redenvelope.fitting.settings import FitSettings
+    from redenvelope.fitting.settings import FitSettings, SearchSettings
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.encoding import Encoder
     from redenvelope.log.findings import Finding
     from redenvelope.log.log import Log
     from redenvelope.log.read import inspect_log, log_from_frame, read_log
     from redenvelope.log.split import split
+    from redenvelope.models.environment import EnvironmentModel
     from redenvelope.plan.certificate import Certificate
+    from redenvelope.plan.decider import Decider, Decision
     from redenvelope.plan.plan import Plan
+    from redenvelope.policies.constraints import Constraint
+    from redenvelope.policies.policy import Policy
+    from redenvelope.policies.pricing import Pricing
+    from redenvelope.progress import Event
     from redenvelope.simulate.envelopes import EnvelopeCampaign
     from redenvelope.simulate.finite import FiniteCampaign
     from redenvelope.simulate.two_step import two_step
@@ -43,14 +53,26 @@ _HOMES = {
     "Encoder": "log.encoding",
     "audit_log": "audit.audit",
     "Audit": "audit.audit",
-    "fit": "fitting.fit",
-    "FitSettings": "fitting.settings",
-    "Plan": "plan.plan",
-    "Certificate": "plan.certificate",
+    "EnvironmentModel": "models.environment",
+    "Policy": "policies.policy",
+    "Constraint": "policies.constraints",
+    "Pricing": "policies.pricing",
     "solve_dual": "dual.solve",
     "DualSolver": "dual.solve",
     "Frontier": "dual.frontier",
     "allocate_one_step": "dual.allocation",
+    "Estimator": "evaluation.estimator",
+    "evaluate_log": "evaluation.logs",
+    "Engine": "engine.engine",
+    "LocalEngine": "engine.local",
+    "fit": "fitting.fit",
+    "FitSettings": "fitting.settings",
+    "SearchSettings": "fitting.settings",
+    "Event": "progress",
+    "Plan": "plan.plan",
+    "Certificate": "plan.certificate",
+    "Decider": "plan.decider",
+    "Decision": "plan.decider",
     "EnvelopeCampaign": "simulate.envelopes",
     "FiniteCampaign": "simulate.finite",
     "two_step": "simulate.two_step",
@@ -68,24 +90,36 @@ __all__ = [
     "Audit",
     "Certificate",
     "ColumnMap",
+    "Constraint",
+    "Decider",
+    "Decision",
     "DualSolver",
     "Encoder",
+    "Engine",
     "EnvelopeCampaign",
+    "EnvironmentModel",
+    "Estimator",
+    "Event",
     "Finding",
     "FiniteCampaign",
     "FiniteProblem",
     "FitSettings",
     "Frontier",
+    "LocalEngine",
     "Log",
     "LogError",
     "ModelError",
     "Plan",
     "PlanError",
+    "Policy",
+    "Pricing",
     "ProblemError",
     "RedenvelopeError",
+    "SearchSettings",
     "UsageError",
     "allocate_one_step",
     "audit_log",
+    "evaluate_log",
     "fit",
     "inspect_log",
     "linear_program",

@@ -11,7 +11,7 @@ import pytest
 
 import redenvelope.log.rules
 from redenvelope.errors import LogError, UsageError
-from redenvelope.log import read
+from redenvelope.log import tabulate
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.read import inspect_log, log_from_frame, read_log
@@ -130,7 +130,7 @@ def test_a_finding_reads_as_a_sentence_and_as_data() -> None:
 
 def test_a_file_that_vanishes_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("gone.csv", "gone.parquet"):
-        monkeypatch.setattr(read, "files_of", lambda _, name=name: [SourceFile(tmp_path / name, name)])
+        monkeypatch.setattr(tabulate, "files_of", lambda _, name=name: [SourceFile(tmp_path / name, name)])
         (finding,) = inspect_log(tmp_path / name).findings
         assert (finding.rule, finding.severity, finding.file) == ("file_unreadable", "error", name)
         assert "check the path" in finding.remedy

@@ -3,98 +3,109 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 
+from redenvelope.log.action_sums import ActionRows, ActionSums
 from redenvelope.log.findings import Findings
-from redenvelope.log.tables import Table
+from redenvelope.log.numbers import LOOKS
+from redenvelope.log.outcome_sums import OutcomeSums
+from redenvelope.log.places import Found, report_places
 
-__all__ = ["check_actions", "check_cost", "check_propensity", "check_reward"]
+__all__ = ["check_actions", "check_cost", "check_propensity", "check_reward", "report_values"]
 
 _RARE_ACTION_ROWS = 50
 _MOST_ACTIONS = 1_000
-_TINY_PROPENSITY = 0.001
 _MOSTLY_ZERO = 0.999
 _ROUNDED = 0.02  # relative: a third is often stored as 0.33
 _SURE = 1e-6  # p-value: with millions of rows every honest rounding is "significant" at 5 %
 
 
-def check_actions(labels: pl.Series, findings: Findings) -> None:
+def report_values(role: str, found: Found, files: tuple[str, ...], findings: Findings) -> None:
+    """Report the values of an outcome or a propensity that are no numbers."""
+    for rule in ("value_null", *LOOKS, "not_a_number", "value_nan", "value_infinite"):
+        report_places(findings, files, rule, role, found.get((rule, role)))
+
+
+def check_actions(
+    sums: ActionSums, forms: dict[str, str], actions: tuple[ActionRows, ...], rows: int, findings: Findings
+) -> None:
     """There must be something to choose between, and enough rows of each."""
-    counts = labels.drop_nulls().value_counts(sort=True)
-    if len(counts) == 1:
-        findings.add("action_single", column="action", count=len(labels), label=counts.row(0)[0])
+    if len(actions) < len(forms):
+        changed = [label for label in sums.labels if forms[label] != label]
+        findings.add("action_label_form", column="action", count=len(changed), examples=changed)
+    if len(actions) == 1:
+        findings.add("action_single", column="action", count=rows, label=actions[0].label)
         return
-    if len(counts) > _MOST_ACTIONS:
-        findings.add("action_too_many", column="action", count=len(counts), limit=_MOST_ACTIONS)
+    if len(actions) > _MOST_ACTIONS:
+        findings.add("action_too_many", column="action", count=len(actions), limit=_MOST_ACTIONS)
         return
-    rare = [f"{label!r} ({rows})" for label, rows in counts.iter_rows() if rows < _RARE_ACTION_ROWS]
+    rare = [action for action in actions if action.rows < _RARE_ACTION_ROWS]
     if rare:
-        findings.add("action_rare", column="action", count=len(rare), actions=len(counts), examples=rare)
+        rare.sort(key=lambda action: (-action.rows, action.order))
+        examples = [f"{action.label!r} ({action.rows})" for action in rare]
+        findings.add("action_rare", column="action", count=len(rare), actions=len(actions), examples=examples)
 
 
-def check_propensity(table: Table, propensity: pl.Series, labels: pl.Series | None, findings: Findings) -> None:
+def check_propensity(
+    sums: OutcomeSums, actions: tuple[ActionRows, ...], found: Found, files: tuple[str, ...], findings: Findings
+) -> None:
     """Propensities must be probabilities, leave a choice, and agree with what was logged."""
-    finite = propensity.filter(propensity.is_finite())
-    if finite.is_empty():
+    if not sums.finite:
         return
-    low, high = float(finite.min()), float(finite.max())  # type: ignore[arg-type]
-    if high > 1 and high <= 100 and float(finite.median()) > 1:  # type: ignore[arg-type]
-        findings.add("propensity_percentage", column="propensity", count=len(finite), low=low, high=high)
+    low, high = sums.low, sums.high
+    if 1 < high <= 100 and 2 * sums.above_one > sums.finite:
+        findings.add("propensity_percentage", column="propensity", count=sums.finite, low=low, high=high)
         return
-    table.report(findings, "propensity_not_positive", "propensity", (propensity <= 0).fill_null(False))
-    above = (propensity > 1) & propensity.is_finite()
-    table.report(findings, "propensity_above_one", "propensity", above.fill_null(False))
+    for rule in ("propensity_not_positive", "propensity_above_one"):
+        report_places(findings, files, rule, "propensity", found.get((rule, "propensity")))
     if low == high == 1:
-        findings.add("propensity_deterministic", column="propensity", count=len(finite))
+        findings.add("propensity_deterministic", column="propensity", count=sums.finite)
         return
-    tiny = (propensity > 0) & (propensity < _TINY_PROPENSITY)
-    table.report(findings, "propensity_tiny", "propensity", tiny.fill_null(False))
-    if labels is not None and low == high:
-        _check_uniform_claim(low, labels, findings)
+    report_places(findings, files, "propensity_tiny", "propensity", found.get(("propensity_tiny", "propensity")))
+    if low == high:
+        _check_uniform_claim(low, actions, findings)
 
 
-def _check_uniform_claim(claimed: float, labels: pl.Series, findings: Findings) -> None:
+def _check_uniform_claim(claimed: float, actions: tuple[ActionRows, ...], findings: Findings) -> None:
     """A constant propensity of 1/K is a claim that all actions were equally likely: test it."""
-    from scipy.stats import chisquare
+    from scipy.special import chdtrc
 
-    counts = np.array(labels.drop_nulls().value_counts()["count"].to_list(), dtype=np.float64)
+    counts = np.array([action.rows for action in actions], dtype=np.float64)
     if len(counts) < 2 or abs(claimed * len(counts) - 1) > _ROUNDED:
         return
-    p_value = float(chisquare(counts).pvalue)
+    p_value = float(chdtrc(len(counts) - 1, ((counts - counts.mean()) ** 2).sum() / counts.mean()))
     if p_value < _SURE:
         findings.add(
             "propensity_uniform_claim",
             column="propensity",
-            count=len(labels),
+            count=int(counts.sum()),
             actions=len(counts),
             shares=f"between {counts.min():.0f} and {counts.max():.0f}",
             p_value=p_value,
         )
 
 
-def check_cost(table: Table, cost: pl.Series, findings: Findings) -> None:
+def check_cost(sums: OutcomeSums, found: Found, files: tuple[str, ...], findings: Findings) -> None:
     """Costs must not be negative, and must differ: a price acts on differences."""
-    table.report(findings, "cost_negative", "cost", (cost < 0).fill_null(False))
-    if _is_constant(cost):
-        findings.add("cost_constant", column="cost", count=len(cost), value=cost[0])
+    report_places(findings, files, "cost_negative", "cost", found.get(("cost_negative", "cost")))
+    if _is_constant(sums):
+        findings.add("cost_constant", column="cost", count=sums.rows, value=sums.low)
     else:
-        _check_zeros("cost", cost, findings)
+        _check_zeros("cost", sums, findings)
 
 
-def check_reward(reward: pl.Series, findings: Findings) -> None:
+def check_reward(sums: OutcomeSums, findings: Findings) -> None:
     """Rewards should differ, and not be almost always zero."""
-    if _is_constant(reward):
-        findings.add("reward_constant", column="reward", count=len(reward), value=reward[0])
+    if _is_constant(sums):
+        findings.add("reward_constant", column="reward", count=sums.rows, value=sums.low)
     else:
-        _check_zeros("reward", reward, findings)
+        _check_zeros("reward", sums, findings)
 
 
-def _is_constant(values: pl.Series) -> bool:
-    return not values.null_count() and len(values) > 0 and values.min() == values.max()
+def _is_constant(sums: OutcomeSums) -> bool:
+    return sums.finite == sums.rows > 0 and sums.low == sums.high
 
 
-def _check_zeros(role: str, values: pl.Series, findings: Findings) -> None:
-    count = int((values == 0).sum())
-    share = count / max(len(values), 1)
+def _check_zeros(role: str, sums: OutcomeSums, findings: Findings) -> None:
+    share = sums.zeros / max(sums.rows, 1)
     if share > _MOSTLY_ZERO:
-        findings.add("mostly_zero", column=role, count=count, share=f"{share:.2%}")
+        findings.add("mostly_zero", column=role, count=sums.zeros, share=f"{share:.2%}")

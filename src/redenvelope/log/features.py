@@ -1,133 +1,128 @@
-"""Every other column: which are numbers, which are categories, which are no features at all."""
+"""Which of the other columns are numbers, which are categories, which are no features at all: judged on all rows."""
 
 from __future__ import annotations
 
-import numpy as np
-import polars as pl
-
 from redenvelope.log.findings import Findings
-from redenvelope.log.numbers import days, is_number, looks_dressed, to_numbers
-from redenvelope.log.tables import TEMPORAL, Table, kind_of
+from redenvelope.log.moments import NumberSums
+from redenvelope.log.places import Found, report_places
+from redenvelope.log.schema import ColumnSums, FeatureColumn
+from redenvelope.log.tables import TEMPORAL
+from redenvelope.log.words import MOST_LABELS, LabelSums, TextTally
 
-__all__ = ["coerce_feature", "report_leaks"]
+__all__ = ["judge_feature", "report_leaks"]
 
 _MIXED_SHARE = 0.5  # from this share of numbers on, text in a column is a mistake and not a label
-_MOST_LABELS = 10_000
 _ID_SHARE = 0.5  # of the users: so many different labels name users or rows, not kinds
 _ID_USERS = 100  # fewer users say nothing about cardinality
 _ID_ROWS = 100
 _HALF = 0.5
 _LEAK = 0.99
-_SAMPLE_ROWS = 100_000
 
 
-def coerce_feature(table: Table, name: str, findings: Findings) -> pl.Series | None:
-    """A feature as float32 or text; None when it is left out or refused (which is reported)."""
-    values = table.frame[name]
-    kind = kind_of(values.dtype)
-    if kind in TEMPORAL:
-        values = days(values)
-        findings.add("feature_date", column=name, count=len(values))
-        kind = "number"
-    if kind == "text":
-        text = values.cast(pl.String)
-        if not _means_number(table, name, text, findings):
-            return _category(name, text, _users(table), findings)
-        values = to_numbers(text)
-        kind = "integer" if (values == values.floor()).all() else "number"
-    numbers = values.cast(pl.Float32, strict=False)
-    numbers = numbers.fill_nan(None)
-    infinite = numbers.is_infinite()
-    if infinite.any():
-        table.report(findings, "feature_infinite", name, infinite.fill_null(False))
-        return None
-    if not _has_values(name, numbers, findings):
-        return None
-    if kind == "integer" and _is_row_number(values):
-        findings.add("feature_like_id", column=name, count=len(values), distinct=len(values), total=len(values))
-        return None
-    return numbers
+def judge_feature(
+    name: str, sums: ColumnSums, users: int, found: Found, files: tuple[str, ...], findings: Findings
+) -> FeatureColumn:
+    """What a column is taken for, and every rule that it breaks."""
+    if sums.kind in TEMPORAL:
+        findings.add("feature_date", column=name, count=sums.rows)
+    if sums.tally is None or _means_number(name, sums.tally, found, files, findings):
+        return _number(name, sums, found, files, findings)
+    return _category(name, sums, users, findings)
 
 
-def report_leaks(names: list[str], frame: pl.DataFrame, findings: Findings) -> None:
+def report_leaks(features: list[FeatureColumn], findings: Findings) -> None:
     """Features that all but equal the reward or the cost were known only afterwards."""
-    sample = frame if len(frame) <= _SAMPLE_ROWS else frame.gather_every(len(frame) // _SAMPLE_ROWS)
-    for outcome in ("reward", "cost"):
-        if outcome not in frame.columns:
-            continue
-        for name in names:
-            # A sample finds the suspects cheaply; only a suspect is worth a pass over all rows.
-            if abs(_correlation(sample, name, outcome)) <= _LEAK - 0.005:
+    for variable, outcome in enumerate(("reward", "cost"), start=1):
+        for feature in features:
+            if feature.number is None:
                 continue
-            correlation = _correlation(frame, name, outcome)
+            correlation = feature.number.moments.correlation(variable)
             if abs(correlation) > _LEAK:
-                findings.add("feature_leak", column=name, count=len(frame), outcome=outcome, correlation=correlation)
+                findings.add(
+                    "feature_leak",
+                    column=feature.name,
+                    count=feature.number.rows,
+                    outcome=outcome,
+                    correlation=correlation,
+                )
 
 
-def _correlation(frame: pl.DataFrame, name: str, outcome: str) -> float:
-    pair = frame.select(pl.col(name).cast(pl.Float64), pl.col(outcome)).drop_nulls()
-    if len(pair) < 3:
-        return 0.0
-    value = pair.select(pl.corr(name, outcome)).item()
-    return 0.0 if value is None or not np.isfinite(value) else float(value)
-
-
-def _means_number(table: Table, name: str, text: pl.Series, findings: Findings) -> bool:
+def _means_number(
+    name: str, tally: TextTally, found: Found, files: tuple[str, ...], findings: Findings
+) -> bool:
     """Whether a column of text is a column of numbers; a few words among numbers are reported as a mistake."""
-    filled = text.drop_nulls()
-    head = filled.head(1_000)
-    if not (head.str.contains(r"\d") | is_number(head)).any():
+    if tally.dressed > _MIXED_SHARE * tally.filled:
+        report_places(findings, files, "feature_number_as_text", name, found.get(("feature_number_as_text", name)))
         return False
-    distinct = filled.unique()
-    numbers = is_number(distinct)
-    if looks_dressed(head).mean() > _MIXED_SHARE:  # type: ignore[operator]
-        table.report(findings, "feature_number_as_text", name, looks_dressed(text))
+    if not tally.numbers or tally.zero_codes:
         return False
-    if not to_numbers(distinct).is_not_null().any() or distinct.str.contains(r"^0\d").any():
-        return False  # codes such as 00123 are labels
-    if numbers.all():
+    if not tally.words:
         return True
-    words = distinct.filter(~numbers)
-    broken = text.is_in(words.implode()).fill_null(False)
-    if broken.sum() > (1 - _MIXED_SHARE) * len(filled):
-        return False
-    table.report(findings, "feature_mixed", name, broken)
+    if tally.words <= (1 - _MIXED_SHARE) * tally.filled:
+        report_places(findings, files, "feature_mixed", name, found.get(("feature_mixed", name)))
     return False
 
 
-def _users(table: Table) -> int:
-    """Number of users; that of rows where there is no such column."""
-    return table.frame["user"].n_unique() if "user" in table.frame.columns else len(table.frame)
+def _number(name: str, sums: ColumnSums, found: Found, files: tuple[str, ...], findings: Findings) -> FeatureColumn:
+    numbers = sums.numbers
+    assert numbers is not None  # no row is anything else
+    if ("feature_infinite", name) in found:
+        report_places(findings, files, "feature_infinite", name, found["feature_infinite", name])
+        return _left_out(name, sums, "feature_infinite")
+    constant = numbers.low if numbers.low == numbers.high else None
+    if why := _without_values(name, numbers.rows, numbers.missing, constant, findings):
+        return _left_out(name, sums, why)
+    whole = sums.kind == "integer" or (sums.tally is not None and sums.tally.whole)
+    if whole and sums.different is not None and len(sums.different) >= _ID_ROWS:
+        rows = len(sums.different)
+        findings.add("feature_like_id", column=name, count=rows, distinct=rows, total=rows)
+        return _left_out(name, sums, "feature_like_id")
+    return FeatureColumn(name, sums.kind, "number", None, not numbers.changes, number=numbers)
 
 
-def _category(name: str, text: pl.Series, users: int, findings: Findings) -> pl.Series | None:
-    if not _has_values(name, text, findings):
-        return None
-    distinct = text.n_unique()
+def _category(name: str, sums: ColumnSums, users: int, findings: Findings) -> FeatureColumn:
+    labels = sums.labels
+    assert labels is not None  # text always has them
+    constant = labels.labels[0] if labels.distinct == 1 else None
+    if why := _without_values(name, sums.rows, labels.missing, constant, findings):
+        return _left_out(name, sums, why)
+    distinct = labels.distinct + (labels.missing > 0)
     # A second id of the user is constant within it, so labels are counted against users, not rows.
-    if distinct > _MOST_LABELS or (users >= _ID_USERS and distinct > _ID_SHARE * users):
-        findings.add("feature_like_id", column=name, count=distinct, distinct=distinct, total=len(text))
-        return None
-    return text
+    if distinct > MOST_LABELS or (users >= _ID_USERS and distinct > _ID_SHARE * users):
+        findings.add("feature_like_id", column=name, count=distinct, distinct=distinct, total=sums.rows)
+        return _left_out(name, sums, "feature_like_id")
+    return FeatureColumn(
+        name,
+        sums.kind,
+        "category",
+        None,
+        not labels.changes,
+        labels=labels.labels,
+        label_rows=tuple(labels.rows.tolist()),
+        label_users=tuple(labels.users.tolist()),
+    )
 
 
-def _has_values(name: str, values: pl.Series, findings: Findings) -> bool:
-    """Whether a feature varies at all; half-empty ones are used, and reported."""
-    missing = values.null_count()
-    if missing == len(values):
+def _without_values(
+    name: str, rows: int, missing: int, constant: float | str | None, findings: Findings
+) -> str | None:
+    """The rule for which a feature says nothing, if it does not; half-empty ones are used, and reported."""
+    if missing == rows:
         findings.add("feature_missing_all", column=name, count=missing)
-        return False
-    if not missing and values.min() == values.max():
-        findings.add("feature_constant", column=name, count=len(values), value=values[0])
-        return False
-    if missing > _HALF * len(values):
-        findings.add("feature_missing_half", column=name, count=missing, share=f"{missing / len(values):.1%}")
-    return True
+        return "feature_missing_all"
+    if not missing and constant is not None:
+        findings.add("feature_constant", column=name, count=rows, value=constant)
+        return "feature_constant"
+    if missing > _HALF * rows:
+        findings.add("feature_missing_half", column=name, count=missing, share=f"{missing / rows:.1%}")
+    return None
 
 
-def _is_row_number(values: pl.Series) -> bool:
-    """Whether integers are all different: then they name rows."""
-    if len(values) < _ID_ROWS or values.null_count():
-        return False
-    head = values.head(10_000)
-    return head.n_unique() == len(head) and values.n_unique() == len(values)
+def _left_out(name: str, sums: ColumnSums, why: str) -> FeatureColumn:
+    return FeatureColumn(name, sums.kind, "left out", why, _never_changes(sums.numbers, sums.labels))
+
+
+def _never_changes(numbers: NumberSums | None, labels: LabelSums | None) -> bool:
+    if numbers is not None:
+        return not numbers.changes
+    return labels is not None and not labels.changes

@@ -8,18 +8,17 @@ from pathlib import Path
 import polars as pl
 
 from redenvelope.errors import LogError
-from redenvelope.log.assemble import assemble, in_order
+from redenvelope.log.assemble import assemble
 from redenvelope.log.assignment import can_estimate, with_estimated_propensities
-from redenvelope.log.checks import check_actions, check_cost, check_propensity, check_reward
-from redenvelope.log.coerce import coerce_action, coerce_outcome, coerce_step, coerce_user
-from redenvelope.log.columnar import read_parquet
 from redenvelope.log.columns import ROLES, ColumnMap
-from redenvelope.log.delimited import read_delimited
-from redenvelope.log.features import coerce_feature, report_leaks
-from redenvelope.log.findings import IN_MEMORY, Finding, Findings
+from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.finish import finish
+from redenvelope.log.keys import with_keys
 from redenvelope.log.log import Log
-from redenvelope.log.sources import files_of, partition_columns
-from redenvelope.log.tables import FILE, ROW, Table, joined, report_not_there
+from redenvelope.log.rows import typed_rows
+from redenvelope.log.schema import merge_schemas, schema_sums
+from redenvelope.log.tables import Table
+from redenvelope.log.tabulate import table_of
 
 __all__ = ["Inspection", "inspect_log", "log_from_frame", "read_log"]
 
@@ -43,36 +42,14 @@ def read_log(source: str | Path, columns: ColumnMap | None = None, *, estimate_p
 
 def log_from_frame(frame: pl.DataFrame, columns: ColumnMap | None = None, *, estimate_propensity: bool = False) -> Log:
     """The log of a table already in memory, held to the same rules as a file."""
-    findings = Findings()
-    if frame.is_empty():
-        findings.add("file_no_rows", file=IN_MEMORY)
-        return _log_or_raise(Inspection(None, findings.sorted()))
-    numbered = frame.with_row_index(ROW, offset=1)
-    return _log_or_raise(_inspect([(IN_MEMORY, numbered)], columns, estimate_propensity, findings))
+    return _log_or_raise(_inspect(frame, columns, estimate_propensity))
 
 
 def inspect_log(
     source: str | Path, columns: ColumnMap | None = None, *, estimate_propensity: bool = False
 ) -> Inspection:
     """Read a log and report what is wrong with it, without raising for the log's own mistakes."""
-    findings = Findings()
-    mapping = columns or ColumnMap()
-    files = files_of(source)
-    frames = []
-    for file in files:
-        ignored = mapping.ignored - file.partition.keys()
-        if file.is_parquet:
-            frame = read_parquet(file.path, file.name, ignored, findings)
-        else:
-            frame = read_delimited(file.path, findings, file.name)
-        if frame is not None:
-            frames.append((file.name, file.with_partition(frame)))
-            if not file.is_parquet:
-                report_not_there(frame.columns, ignored, file.name, findings)
-    for name, count in partition_columns(files).items():
-        if name not in mapping.ignored:
-            findings.add("column_from_folders", column=name, count=count)
-    return _inspect(frames, mapping, estimate_propensity, findings)
+    return _inspect(source, columns, estimate_propensity)
 
 
 def _log_or_raise(inspection: Inspection) -> Log:
@@ -81,61 +58,27 @@ def _log_or_raise(inspection: Inspection) -> Log:
     return inspection.log
 
 
-def _inspect(
-    frames: list[tuple[str, pl.DataFrame]],
-    columns: ColumnMap | None,
-    estimate_propensity: bool,
-    findings: Findings,
-) -> Inspection:
-    if not frames:
-        return Inspection(None, findings.sorted())
+def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estimate_propensity: bool) -> Inspection:
+    """The whole log as one part: its rows are typed once, for the schema and for the log."""
+    findings = Findings()
     required = frozenset(ROLES) - ({"propensity"} if estimate_propensity else set())
-    table = joined(frames, columns or ColumnMap(), required, findings)
-    frames.clear()  # the files' own frames are not needed twice
+    table = table_of(source, columns or ColumnMap(), findings, required)
+    if table is None:
+        return Inspection(None, findings.sorted())
     if estimate_propensity and "propensity" in table.frame.columns:
         table = Table(table.frame.drop("propensity"), table.files)
-    clean, numeric_labels = _clean(table, findings)
-    if {"user", "step"} <= set(clean.frame.columns):
-        clean = Table(in_order(clean, findings), clean.files)
-    if findings.refused:
-        return Inspection(None, findings.sorted())
-    if estimate_propensity:
-        clean = Table(clean.frame.with_columns(pl.lit(1.0).alias("propensity")), clean.files)
-    log = assemble(clean.frame, numeric_labels, findings)
+    keyed, keys = with_keys(table)
+    files = table.files
+    del table
+    rows = typed_rows(keyed)
+    del keyed
+    schema = finish(merge_schemas([schema_sums(rows)]), keys, files, findings)
+    if schema.refused:
+        return Inspection(None, schema.findings)
+    log = assemble(rows, schema)
     if estimate_propensity and not can_estimate(log):
         findings.add("propensity_not_estimable", column="propensity", count=len(log.users))
         return Inspection(None, findings.sorted())
     if estimate_propensity:
         log = with_estimated_propensities(log, findings)
     return Inspection(log, log.findings)
-
-
-def _clean(table: Table, findings: Findings) -> tuple[Table, bool]:
-    """The table in the types it means, every value checked; what cannot be used is reported and left out."""
-    present = table.frame.columns
-    series: list[pl.Series] = []
-    labels = None
-    numeric_labels = False
-    if "user" in present and (user := coerce_user(table, findings)) is not None:
-        series.append(user.rename("user"))
-    if "step" in present and (step := coerce_step(table, findings)) is not None:
-        series.append(step.rename("step"))
-    if "action" in present and (action := coerce_action(table, findings)) is not None:
-        labels, numeric_labels = action
-        series.append(labels.rename("action"))
-        check_actions(labels, findings)
-    outcomes = {
-        role: coerce_outcome(table, role, findings) for role in ("propensity", "reward", "cost") if role in present
-    }
-    if (propensity := outcomes.get("propensity")) is not None:
-        check_propensity(table, propensity, labels, findings)
-    if (reward := outcomes.get("reward")) is not None:
-        check_reward(reward, findings)
-    if (cost := outcomes.get("cost")) is not None:
-        check_cost(table, cost, findings)
-    series += [values for values in outcomes.values() if values is not None]
-    names = [name for name in present if name not in ROLES and name not in (ROW, FILE)]
-    features = [feature for name in names if (feature := coerce_feature(table, name, findings)) is not None]
-    clean = table.frame.select(ROW, FILE).with_columns(*series, *features)
-    report_leaks([feature.name for feature in features if feature.dtype == pl.Float32], clean, findings)
-    return Table(clean, table.files), numeric_labels

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.places import Place, Places
 
 __all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there"]
 
@@ -28,24 +30,20 @@ class Table:
     frame: pl.DataFrame
     files: tuple[str, ...]
 
-    def report(self, findings: Findings, rule: str, column: str, broken: pl.Series, **details: object) -> None:
-        """Report a rule broken in some rows (a boolean per row), with the first few places and values."""
+    def note(self, found: dict[tuple[str, str], Places], rule: str, column: str, broken: pl.Series) -> None:
+        """Add the rows that break a rule (a boolean per row) to what was found."""
         count = int(broken.sum())
-        if not count:
-            return
-        places = broken.arg_true()[:EXAMPLES]
-        shown = self.frame.select(ROW, FILE, column)[places]
-        first_file = shown[FILE][0]
-        here = shown.filter(pl.col(FILE) == first_file)
-        findings.add(
-            rule,
-            file=self.files[first_file],
-            column=column,
-            count=count,
-            rows=here[ROW].to_list(),
-            examples=["missing" if value is None else value for value in here[column].to_list()],
-            **details,
-        )
+        if count:
+            found[rule, column] = self.places(column, broken.arg_true()[:EXAMPLES].to_list(), count)
+
+    def places(self, column: str, rows: Sequence[int], count: int) -> Places:
+        """So many rows of a column, the first of which are these, with their values."""
+        shown = self.frame.select(ROW, FILE, column)[rows]
+        first = [
+            Place((file, row), file, row, "missing" if value is None else str(value))
+            for row, file, value in zip(shown[ROW], shown[FILE], shown[column].to_list(), strict=True)
+        ]
+        return Places(count, tuple(first))
 
 
 def kind_of(dtype: pl.DataType) -> str:

@@ -1,0 +1,61 @@
+"""From a source to one table: files, or a frame that is in memory already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from redenvelope.log.columnar import read_parquet
+from redenvelope.log.columns import ROLES, ColumnMap
+from redenvelope.log.delimited import read_delimited
+from redenvelope.log.findings import IN_MEMORY, Findings
+from redenvelope.log.sources import files_of, partition_columns
+from redenvelope.log.tables import ROW, Table, joined, report_not_there
+
+__all__ = ["table_of"]
+
+
+def table_of(
+    source: str | Path | pl.DataFrame,
+    columns: ColumnMap,
+    findings: Findings,
+    required: frozenset[str] = frozenset(ROLES),
+) -> Table | None:
+    """The rows of a source under the names of their roles; None when there are none. All that is wrong is reported."""
+    frames = (
+        _frames_in_memory(source, findings)
+        if isinstance(source, pl.DataFrame)
+        else _frames_of_files(source, columns, findings)
+    )
+    if not frames:
+        return None
+    table = joined(frames, columns, required, findings)
+    frames.clear()  # the files' own frames are not needed twice
+    return table
+
+
+def _frames_in_memory(frame: pl.DataFrame, findings: Findings) -> list[tuple[str, pl.DataFrame]]:
+    if frame.is_empty():
+        findings.add("file_no_rows", file=IN_MEMORY)
+        return []
+    return [(IN_MEMORY, frame.with_row_index(ROW, offset=1))]
+
+
+def _frames_of_files(source: str | Path, columns: ColumnMap, findings: Findings) -> list[tuple[str, pl.DataFrame]]:
+    files = files_of(source)
+    frames = []
+    for file in files:
+        ignored = columns.ignored - file.partition.keys()
+        if file.is_parquet:
+            frame = read_parquet(file.path, file.name, ignored, findings)
+        else:
+            frame = read_delimited(file.path, findings, file.name)
+        if frame is not None:
+            frames.append((file.name, file.with_partition(frame)))
+            if not file.is_parquet:
+                report_not_there(frame.columns, ignored, file.name, findings)
+    for name, count in partition_columns(files).items():
+        if name not in columns.ignored:
+            findings.add("column_from_folders", column=name, count=count)
+    return frames

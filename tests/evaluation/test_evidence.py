@@ -58,7 +58,14 @@ def test_batches_are_the_rows_of_their_users(leaving_world: World) -> None:
     evidence = leaving_world.draw(20, seed=2).evidence(0.5)
     batches = list(evidence.batches(6))
     assert [batch.users for batch in batches] == [6, 6, 6, 2]
-    for name, axis in (("ratio", 0), ("outcomes", 1), ("values", 1), ("action_values", 1), ("features", 0), ("keys", 0)):
+    for name, axis in (
+        ("ratio", 0),
+        ("outcomes", 1),
+        ("values", 1),
+        ("action_values", 1),
+        ("features", 0),
+        ("keys", 0),
+    ):
         joined = np.concatenate([getattr(batch, name) for batch in batches], axis=axis)
         np.testing.assert_array_equal(joined, getattr(evidence, name))
     np.testing.assert_array_equal(np.concatenate([batch.lengths for batch in batches]), evidence.lengths)

@@ -81,7 +81,9 @@ def whole() -> tuple[Evidence, dict[str, Evaluation]]:
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_any_split_of_the_users_says_the_same(whole: tuple[Evidence, dict[str, Evaluation]], data: st.DataObject) -> None:
+def test_any_split_of_the_users_says_the_same(
+    whole: tuple[Evidence, dict[str, Evaluation]], data: st.DataObject
+) -> None:
     """Users dealt to partitions in any order, by every estimator, with every interval."""
     evidence, expected = whole
     order = data.draw(st.permutations(range(USERS)))
@@ -91,9 +93,7 @@ def test_any_split_of_the_users_says_the_same(whole: tuple[Evidence, dict[str, E
     assert list(found) == list(expected)
     for name, evaluation in found.items():
         assert_same(evaluation, expected[name])
-        np.testing.assert_allclose(
-            evaluation.influence(), expected[name].influence()[:, order], rtol=1e-8, atol=1e-9
-        )
+        np.testing.assert_allclose(evaluation.influence(), expected[name].influence()[:, order], rtol=1e-8, atol=1e-9)
 
 
 @settings(max_examples=10, deadline=None)

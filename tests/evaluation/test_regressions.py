@@ -18,8 +18,7 @@ def arriving(users: int, seed: int, centre: float = 0.0) -> tuple[list[Arriving]
     inputs = generator.normal(centre, 1.0, size=(users, FEATURES))
     weights = generator.lognormal(size=(FOLDS, users, PRICES))
     parts = [
-        Arriving(inputs[number::FOLDS], np.delete(weights, number, axis=0)[:, number::FOLDS])
-        for number in range(FOLDS)
+        Arriving(inputs[number::FOLDS], np.delete(weights, number, axis=0)[:, number::FOLDS]) for number in range(FOLDS)
     ]
     return parts, inputs, weights
 

@@ -31,6 +31,4 @@ class Folds:
     def check(self, users: int) -> None:
         """Refuse fewer users than folds."""
         if users < self.count:
-            raise UsageError(
-                f"cross-fitting over {self.count} folds needs at least {self.count} users, not {users}"
-            )
+            raise UsageError(f"cross-fitting over {self.count} folds needs at least {self.count} users, not {users}")

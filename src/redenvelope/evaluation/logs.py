@@ -1,4 +1,4 @@
-"""Evaluating a log: its evidence in partitions, so that the tables of all actions are there for a few users at a time."""
+"""Evaluating a log: its evidence in partitions, so that tables of all actions are there for a few users at a time."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class Extent:
         return cls(int(log.lengths.max()), np.bincount(log.action, minlength=len(log.catalogue)) > 0)
 
 
-def evidence_of(
-    log: Log, decide: Decide, features: Featurise | None = None, extent: Extent | None = None
-) -> Evidence:
+def evidence_of(log: Log, decide: Decide, features: Featurise | None = None, extent: Extent | None = None) -> Evidence:
     """The evidence of a log; `extent` is that of the whole log of which this is a partition."""
     _refuse_gaps(log)
     extent = extent or Extent.of(log)

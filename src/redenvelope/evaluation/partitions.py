@@ -51,7 +51,7 @@ class Partitions:
 def as_partitions(
     partitions: Sequence[Evidence] | Callable[[], Iterable[Evidence]], engine: Engine | None = None
 ) -> Partitions:
-    """Partitions that are there already, or that are made anew for every pass; in this thread unless an engine is given."""
+    """Partitions that are there already, or are made anew for every pass; in this thread unless an engine is given."""
     if callable(partitions):
         return Partitions(partitions, engine or LocalEngine(threads=1))
     held = tuple(partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.evaluation.passes import Decide
+from redenvelope.evaluation.logs import Decide
 from redenvelope.fitting.scouting import first_states, some_users
 from redenvelope.log.log import Log
 from redenvelope.plan.policy import DeployedPolicy
@@ -25,12 +25,12 @@ def decider(policy: DeployedPolicy, log: Log, duals: FloatArray | tuple[float, .
     prices = np.asarray(policy.specification.duals if duals is None else duals, dtype=np.float64)
     continuation = _continuation(policy, log, prices)
 
-    def decide(batch: Log) -> tuple[SingleArray, dict[str, SingleArray]]:
+    def decide(batch: Log) -> tuple[SingleArray, SingleArray]:
         states, left = policy.encoder.encode(batch), policy.steps_left(batch.step)
         values = policy.valuer.values(states, left, prices)
         if continuation is not None:
             values = continuation.extend(values, states, left)
-        return values.probabilities, {"reward": values.reward_to_go, "cost": values.cost_to_go}
+        return values.probabilities, np.stack([values.reward_to_go, values.cost_to_go])
 
     return decide
 

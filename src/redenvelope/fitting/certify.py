@@ -9,21 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from redenvelope.evaluation.diagnostics import Weight
-from redenvelope.evaluation.estimate import Estimator, Evaluation, evaluate, marginalised_by
-from redenvelope.evaluation.evidence import Evidence, merge_evidence
-from redenvelope.evaluation.marginalised import by_features
-from redenvelope.evaluation.passes import Decide, evidence_of
+from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.logs import Featurise, partitions_of
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.reasons import Weight
 from redenvelope.fitting.baseline import decider
 from redenvelope.log.log import Log
 from redenvelope.plan.certificate import Certificate, Figure
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
 
-__all__ = ["certify", "checking_estimator", "evidence_in_batches", "fold_sha256", "logged_means"]
+__all__ = ["certify", "check", "checked_partitions", "checking_features", "fold_sha256", "logged_means"]
 
 FloatArray = NDArray[np.float64]
-
-_USERS_PER_BATCH = 2_048
 
 
 def _missed(reward: Figure, target: float | None, confidence: float) -> list[tuple[Weight, str]]:
@@ -36,18 +35,22 @@ def _missed(reward: Figure, target: float | None, confidence: float) -> list[tup
     return [(Weight.REFUSAL, text)]
 
 
-def checking_estimator(policy: DeployedPolicy, log: Log, seed: int) -> Estimator:
-    """Doubly robust with marginalised ratios on states: over several steps its error adds up, where that of
-    products of ratios multiplies."""
+def checking_features(policy: DeployedPolicy) -> Featurise:
+    """What ratios of states are regressed on."""
     # Codes of static categories are no numbers, and no policy changes who is in them.
-    states = policy.encoder.encode(log)[:, len(policy.encoder.layout.static_categories) :]
-    return marginalised_by(by_features(states), seed=seed)
+    codes = len(policy.encoder.layout.static_categories)
+    return lambda log: policy.encoder.encode(log)[:, codes:]
 
 
-def evidence_in_batches(log: Log, decide: Decide) -> Evidence:
-    """The evidence of a log, planned for a few thousand users at a time: trees and tables of all actions are large,
-    what is kept of them is not."""
-    return merge_evidence([evidence_of(batch, decide, log) for batch in log.batches(_USERS_PER_BATCH)])
+def checked_partitions(policy: DeployedPolicy, log: Log, duals: FloatArray | None = None) -> list[Evidence]:
+    """The evidence of a log, at the policy's own duals or at others [duals]."""
+    return partitions_of(log, decider(policy, log, duals), checking_features(policy))
+
+
+def check(policy: DeployedPolicy, log: Log, seed: int, duals: FloatArray | None = None) -> Evaluation:
+    """What users say of a policy, by doubly robust with marginalised ratios on states: over several steps its error
+    adds up, where that of products of ratios multiplies."""
+    return evaluate_partitions(checked_partitions(policy, log, duals), [Marginalised(seed=seed)])["marginalised"]
 
 
 def certify(
@@ -63,13 +66,13 @@ def certify(
     With a target, what is certified is that the reward reaches it, and the budget is what the plan then needs: the
     upper bound of its cost.
     """
-    evaluation = evaluate(evidence_in_batches(log, decider(policy, log)), checking_estimator(policy, log, seed))
+    evaluation = check(policy, log, seed)
     shares = np.asarray(policy.specification.shares)
     # A mixture is drawn once per user, so each user adds the mixture of what the components add.
-    influence = evaluation.terms.influence() @ shares
+    influence = evaluation.influence() @ shares
     figures = {
-        target: _figure(influence[place], confidence, evaluation.estimator.name)
-        for place, target in enumerate(evaluation.targets)
+        outcome: _figure(influence[place], confidence, evaluation.estimator.name)
+        for place, outcome in enumerate(evaluation.outcome_names)
     }
     if target_reward is not None:
         budget = figures["cost"].upper

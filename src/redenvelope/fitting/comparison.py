@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.fitting.baseline import decider
-from redenvelope.fitting.certify import checking_estimator, evidence_in_batches
+from redenvelope.fitting.certify import check
 from redenvelope.log.log import Log
 from redenvelope.plan.policy import DeployedPolicy
 
@@ -49,8 +47,7 @@ def logged_by_user(log: Log) -> FloatArray:
 
 def added_by_user(policy: DeployedPolicy, log: Log, seed: int) -> FloatArray:
     """What each user adds to the estimates of a policy, [2, users]: reward, then cost."""
-    evaluation = evaluate(evidence_in_batches(log, decider(policy, log)), checking_estimator(policy, log, seed))
-    return np.asarray(evaluation.terms.influence() @ np.asarray(policy.specification.shares))
+    return np.asarray(check(policy, log, seed).influence() @ np.asarray(policy.specification.shares))
 
 
 def compare(added: Mapping[str, FloatArray], confidence: float) -> tuple[ComparedPolicy, ...]:

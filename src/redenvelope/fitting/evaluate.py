@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import ESTIMATORS, Evaluation
-from redenvelope.evaluation.together import evaluate_together
-from redenvelope.fitting.baseline import decider
-from redenvelope.fitting.certify import certify, checking_estimator, evidence_in_batches, fold_sha256
+from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.evaluation.estimators import ESTIMATORS
+from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.fitting.certify import certify, checked_partitions, fold_sha256
 from redenvelope.fitting.comparison import logged_by_user
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
@@ -26,9 +27,9 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float) -> dict[str, Any]:
             f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
         )
     log = plan.recoded(log)
-    evidence = evidence_in_batches(log, decider(plan.policy, log))
-    marginalised = checking_estimator(plan.policy, log, plan.record["settings"]["seed"])
-    evaluations = evaluate_together(evidence, [*ESTIMATORS.values(), marginalised]).values()
+    marginalised = Marginalised(seed=plan.record["settings"]["seed"])
+    partitions = checked_partitions(plan.policy, log)
+    evaluations = evaluate_partitions(partitions, [*ESTIMATORS.values(), marginalised]).values()
     logged = logged_by_user(log).mean(axis=1)
     return {
         "users": len(log.users),

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.dual.frontier import Frontier
 from redenvelope.errors import LogError, UsageError
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.fitting.baseline import decider
-from redenvelope.fitting.certify import certify, checking_estimator, evidence_in_batches
+from redenvelope.fitting.certify import certify, check
 from redenvelope.fitting.comparison import ComparedPolicy, added_by_user, compare, logged_by_user
 from redenvelope.fitting.method import Lessons, Progress, learn_model, one_step_policy, unpriced_policy
 from redenvelope.fitting.scouting import grid_of_duals, model_frontier, some_users
@@ -118,9 +116,7 @@ def _require_users(log: Log, folds: tuple[Log, Log]) -> None:
 
 
 def _curve(policy: DeployedPolicy, search: Log, duals: FloatArray, seed: int) -> OffPolicyCurve:
-    sample = some_users(search, _SEARCH_USERS)
-    evidence = evidence_in_batches(sample, decider(policy, sample, duals))
-    return off_policy_curve(duals, evaluate(evidence, checking_estimator(policy, sample, seed)))
+    return off_policy_curve(duals, check(policy, some_users(search, _SEARCH_USERS), seed, duals))
 
 
 def _search(

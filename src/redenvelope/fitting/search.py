@@ -126,7 +126,7 @@ class SearchResult:
 
 def off_policy_curve(duals: FloatArray, evaluation: Evaluation) -> OffPolicyCurve:
     """The curve of an evaluation at duals [points]."""
-    reward, cost = (evaluation.targets.index(target) for target in ("reward", "cost"))
+    reward, cost = (evaluation.place(outcome) for outcome in ("reward", "cost"))
     value, error = evaluation.value, evaluation.standard_error
     return OffPolicyCurve(duals, value[cost], error[cost], value[reward], error[reward], evaluation.users)
 

@@ -11,9 +11,8 @@ from scipy.special import ndtri
 
 from redenvelope.dual.bisection import Bisection
 from redenvelope.dual.solve import solve_dual
-from redenvelope.evaluation.estimate import Estimator, evaluate
-from redenvelope.evaluation.evidence import merge_evidence
-from redenvelope.evaluation.passes import evidence_of
+from redenvelope.evaluation.estimator import Estimator
+from redenvelope.evaluation.logs import Featurise, evaluate_log
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
 from redenvelope.reproduce.methods import Decisions, Method
@@ -22,7 +21,6 @@ __all__ = ["CheckedPrice", "Curve", "Landing", "bisect_budget", "estimated_curve
 
 FloatArray = NDArray[np.float64]
 
-_USERS_PER_BATCH = 2_048
 _REACH = float(ndtri(0.975))
 
 # Prices beyond this are searched only if it does not do: no slope of the two-step problem comes near it.
@@ -63,19 +61,23 @@ class Landing:
 
 
 def estimated_curve(
-    method: Method, encoder: Encoder, log: Log, duals: FloatArray, estimator: Estimator | str = "doubly_robust"
+    method: Method,
+    encoder: Encoder,
+    log: Log,
+    duals: FloatArray,
+    estimator: Estimator | str = "doubly_robust",
+    features: Featurise | None = None,
 ) -> Curve:
     """What users whom the method did not learn from say of it at every dual [duals]."""
 
-    def decide(batch: Log) -> tuple[NDArray[np.floating], dict[str, NDArray[np.floating]]]:
+    def decide(batch: Log) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         states = encoder.encode(batch)
         left = (encoder.first_step + encoder.campaign_steps - batch.step).astype(np.int64)
         made = _for_distinct(method, states, left, duals)
-        return made.probabilities, {"reward": made.reward_to_go, "cost": made.cost_to_go}
+        return made.probabilities, np.stack([made.reward_to_go, made.cost_to_go])
 
-    evidence = merge_evidence([evidence_of(batch, decide, log) for batch in log.batches(_USERS_PER_BATCH)])
-    found = evaluate(evidence, estimator)
-    reward, cost = found.targets.index("reward"), found.targets.index("cost")
+    (found,) = evaluate_log(log, decide, [estimator], features=features).values()
+    reward, cost = found.place("reward"), found.place("cost")
     return Curve(
         duals, found.value[cost], found.standard_error[cost], found.value[reward], found.standard_error[reward]
     )

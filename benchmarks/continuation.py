@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from redenvelope.evaluation.estimate import Evaluation, evaluate, marginalised_by
-from redenvelope.evaluation.marginalised import by_features
-from redenvelope.evaluation.passes import evidence_of
+from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.logs import evidence_of
+from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
@@ -69,14 +70,10 @@ def true_values(campaign: Campaign, planner: TreePlanner, encoder: Encoder, dual
 
 
 def estimates(log: Log, values: PlannedValues, states: np.ndarray) -> dict[str, Evaluation]:
-    targets = {"reward": values.reward_to_go, "cost": values.cost_to_go}
-    evidence = evidence_of(log, lambda _: (values.probabilities, targets))
-    marginalised = marginalised_by(by_features(states))
-    return {
-        "direct": evaluate(evidence, "direct"),
-        "doubly robust": evaluate(evidence),
-        "marginalised": evaluate(evidence, marginalised),
-    }
+    to_go = np.stack([values.reward_to_go, values.cost_to_go])
+    evidence = evidence_of(log, lambda _: (values.probabilities, to_go), lambda _: states)
+    found = evaluate_partitions([evidence], ["direct", "doubly_robust", Marginalised()])
+    return {name.replace("_", " "): evaluation for name, evaluation in found.items()}
 
 
 def one(name: str, campaign: Campaign, horizon: int, temperature: float, duals: list[float], users: int) -> None:

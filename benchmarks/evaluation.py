@@ -58,8 +58,10 @@ def write_arrays(folder: Path, rows: int, steps: int) -> None:
 
 
 def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
-    from redenvelope.evaluation.estimate import Evaluation, evaluate
-    from redenvelope.evaluation.evidence import Evidence, gather
+    from redenvelope.evaluation.estimate import Evaluation
+    from redenvelope.evaluation.evaluate import evaluate
+    from redenvelope.evaluation.evidence import Evidence
+    from redenvelope.evaluation.gather import gather
     from redenvelope.evaluation.intervals import Bootstrap
 
     arrays = {name: np.load(folder / f"{name}.npy") for name in NAMES}
@@ -71,11 +73,13 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
         part = slice(None, None, every)
         return gather(
             starts=starts[every],
+            keys=np.arange(len(starts[every]) - 1),
             action=arrays["action"][part],
             propensity=arrays["propensity"][part],
-            outcomes={"reward": arrays["reward"][part]},
+            outcomes=arrays["reward"][None, part],
+            outcome_names=["reward"],
             probabilities=arrays["probabilities"][part],
-            action_values={"reward": arrays["action_values"][part]} if with_baseline else None,
+            to_go=arrays["action_values"][None, part] if with_baseline else None,
         )
 
     def single(name: str) -> Evaluation:
@@ -105,17 +109,17 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
 
 def joint_values(evidence: Callable[[bool], Any], names: dict[str, str]) -> dict[str, float]:
     """All estimates of one gathering."""
-    from redenvelope.evaluation.together import evaluate_together
+    from redenvelope.evaluation.evaluate import evaluate_partitions
 
-    found = evaluate_together(evidence(True), list(names.values()))
+    found = evaluate_partitions([evidence(True)], list(names.values()))
     return {name: float(found[ours].value[0, 0]) for name, ours in names.items()}
 
 
 def joint_bounds(evidence: Callable[[bool], Any], names: dict[str, str]) -> list[Any]:
     """All estimates of one gathering, with intervals."""
-    from redenvelope.evaluation.together import evaluate_together
+    from redenvelope.evaluation.evaluate import evaluate_partitions
 
-    return [found.bounds() for found in evaluate_together(evidence(True), list(names.values())).values()]
+    return [found.bounds() for found in evaluate_partitions([evidence(True)], list(names.values())).values()]
 
 
 def ask(command: list[Any]) -> dict[str, Any]:
@@ -152,8 +156,8 @@ def race(kind: str, rows: int, steps: int, repeats: int, inner: int) -> tuple[di
 
 def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
     """Processor seconds of a doubly robust pass over reward and cost at one dual and at many, decisions given."""
-    from redenvelope.evaluation.estimate import evaluate
-    from redenvelope.evaluation.evidence import gather
+    from redenvelope.evaluation.evaluate import evaluate
+    from redenvelope.evaluation.gather import gather
 
     generator = np.random.default_rng(0)
     rows = users * STEPS
@@ -161,15 +165,17 @@ def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
     values = generator.random((rows, duals, ACTIONS), dtype=np.float32)
     columns = {
         "starts": np.arange(0, rows + 1, STEPS),
+        "keys": np.arange(users),
         "action": generator.integers(ACTIONS, size=rows),
         "propensity": np.full(rows, 1 / ACTIONS),
-        "outcomes": {"reward": generator.random(rows), "cost": generator.random(rows)},
+        "outcomes": generator.random((2, rows)),
     }
 
     def once(count: int) -> float:
-        part = np.ascontiguousarray(shares[:, :count]), np.ascontiguousarray(values[:, :count])
+        some = np.ascontiguousarray(values[:, :count])
+        part = np.ascontiguousarray(shares[:, :count]), np.stack([some, some])
         start = time.process_time()
-        evaluate(gather(**columns, probabilities=part[0], action_values={"reward": part[1], "cost": part[1]}))
+        evaluate(gather(**columns, probabilities=part[0], to_go=part[1]))
         return time.process_time() - start
 
     return min(once(1) for _ in range(repeats)), min(once(duals) for _ in range(repeats))
@@ -190,10 +196,8 @@ def planner_of(log: Any, encoder: Any, steps: int) -> Any:
 
 def planned_duals(users: int, duals: int, repeats: int) -> dict[str, tuple[float, float]]:
     """Processor seconds of planning, evidence and an estimate with interval, at one dual and at many, by estimator."""
-    from redenvelope.evaluation.estimate import evaluate, marginalised_by
-    from redenvelope.evaluation.evidence import merge_evidence
-    from redenvelope.evaluation.marginalised import by_features
-    from redenvelope.evaluation.passes import evidence_of
+    from redenvelope.evaluation.logs import evaluate_log
+    from redenvelope.evaluation.marginalised import Marginalised
     from redenvelope.log.encoding import Encoder
     from redenvelope.log.read import log_from_frame
     from redenvelope.planning.continuation import Continuation
@@ -210,22 +214,22 @@ def planned_duals(users: int, duals: int, repeats: int) -> dict[str, tuple[float
         start = time.process_time()
         continuation = Continuation.fit(planner, starting, campaign.steps, prices) if complete else None
 
-        def decide(batch: Any) -> tuple[Any, dict[str, Any]]:
+        def decide(batch: Any) -> tuple[Any, Any]:
             states, left = encoder.encode(batch), campaign.steps - batch.step
             values = planner.plan(states, left, prices)
             if continuation is not None:
                 values = continuation.extend(values, states, left)
-            return values.probabilities, {"reward": values.reward_to_go, "cost": values.cost_to_go}
+            return values.probabilities, np.stack([values.reward_to_go, values.cost_to_go])
 
-        evidence = merge_evidence([evidence_of(batch, decide, log) for batch in log.batches(2_048)])
-        evaluate(evidence, estimator).bounds()
+        (found,) = evaluate_log(log, decide, [estimator], features=encoder.encode).values()
+        found.bounds()
         return time.process_time() - start
 
     grid = np.linspace(0, 1.5, duals)
     kinds = {
         "doubly robust": ("doubly_robust", False),
         "doubly robust, complete baseline": ("doubly_robust", True),
-        "marginalised, complete baseline": (marginalised_by(by_features(encoder.encode(log))), True),
+        "marginalised, complete baseline": (Marginalised(), True),
     }
     results = {}
     for name, kind in kinds.items():

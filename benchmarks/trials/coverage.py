@@ -18,7 +18,8 @@ CONFIDENCE = 0.95
 
 def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
-    from redenvelope.evaluation.passes import evidence_of
+    from redenvelope.evaluation.logs import evidence_of
+    from redenvelope.fitting.certify import checking_features
     from redenvelope.log.read import log_from_frame
 
     kind, family, seed, users, share = task
@@ -29,10 +30,10 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
 
     def values(batch: Any) -> Any:
         planned = policy.values(batch, policy.specification.duals)
-        baseline = {"reward": planned.reward_to_go, "cost": planned.cost_to_go}
-        return 0.5 * planned.probabilities + 0.5 / planned.probabilities.shape[2], baseline
+        to_go = np.stack([planned.reward_to_go, planned.cost_to_go])
+        return 0.5 * planned.probabilities + 0.5 / planned.probabilities.shape[2], to_go
 
-    evidence = evidence_of(log, values)
+    evidence = evidence_of(log, values, checking_features(policy))
     return {
         "kind": kind,
         "family": family,
@@ -40,7 +41,7 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
         "users": users,
         "share": share,
         "true_cost": true_cost(campaign, catalogue.labels, decide),
-        "fresh": bounds_of(evidence, policy, log, seed, (1.0,)),
+        "fresh": bounds_of(evidence, seed, (1.0,)),
         "processor_seconds": time.process_time() - processor,
     }
 
@@ -72,18 +73,14 @@ def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any], 
     return policy, log.catalogue, decide
 
 
-def bounds_of(
-    evidence: Any, policy: Any, log: Any, seed: int, shares: tuple[float, ...]
-) -> dict[str, dict[str, float]]:
+def bounds_of(evidence: Any, seed: int, shares: tuple[float, ...]) -> dict[str, dict[str, float]]:
     """Estimate and one-sided bound of a policy's cost by estimator."""
-    from redenvelope.evaluation.estimate import evaluate
-    from redenvelope.fitting.certify import checking_estimator
+    from redenvelope.evaluation.evaluate import evaluate_partitions
+    from redenvelope.evaluation.marginalised import Marginalised
 
     found = {}
-    for estimator in ("doubly_robust", checking_estimator(policy, log, seed)):
-        evaluation = evaluate(evidence, estimator)
-        place = evaluation.targets.index("cost")
-        added = evaluation.terms.influence()[place] @ np.asarray(shares)
+    for evaluation in evaluate_partitions([evidence], ["doubly_robust", Marginalised(seed=seed)]).values():
+        added = evaluation.influence()[evaluation.place("cost")] @ np.asarray(shares)
         error = float(added.std(ddof=1) / np.sqrt(len(added)))
         found[evaluation.estimator.name] = {
             "estimate": float(added.mean()),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from redenvelope.evaluation.evidence import Evidence, gather
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
 from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.simulate.finite import random_problem
@@ -25,25 +26,38 @@ class World:
     behaviour: FloatArray
     """[states, actions]."""
     policies: FloatArray
-    """[duals, states, actions]."""
+    """[prices, states, actions]."""
+    more_costs: tuple[FloatArray, ...] = ()
+    """Of further budgets, [states, actions] each."""
     noise: float = 0.5
+
+    @property
+    def outcomes(self) -> FloatArray:
+        """Mean outcomes, [outcomes, states, actions]: reward, cost, further costs."""
+        return np.stack([*self.problem.outcomes, *self.more_costs])
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        return ("reward", "cost", *(f"cost {number}" for number in range(2, 2 + len(self.more_costs))))
 
     @cached_property
     def truth(self) -> FloatArray:
-        """Exact reward and cost of each policy, [targets, duals]."""
-        return np.stack([evaluate(self.problem, policy).outcomes for policy in self.policies], axis=1)
+        """Exact outcomes of each policy, [outcomes, prices]."""
+        rewards = [evaluate(self.problem, policy).reward for policy in self.policies]
+        worlds = [replace(self.problem, costs=costs) for costs in self.outcomes[1:]]
+        return np.array([rewards, *([evaluate(world, policy).cost for policy in self.policies] for world in worlds)])
 
     @cached_property
     def exact_values(self) -> FloatArray:
-        """Reward and cost to go of every action, [targets, duals, steps, states, actions]."""
+        """Outcomes to go of every action, [outcomes, prices, steps, states, actions]."""
         problem = self.problem
-        result = np.zeros((2, len(self.policies), problem.steps, *problem.rewards.shape))
-        for target, outcome in enumerate(problem.outcomes):
-            for dual, policy in enumerate(self.policies):
+        result = np.zeros((len(self.outcomes), len(self.policies), problem.steps, *problem.rewards.shape))
+        for place, outcome in enumerate(self.outcomes):
+            for price, policy in enumerate(self.policies):
                 after = np.zeros(problem.states)
                 for step in reversed(range(problem.steps)):
-                    result[target, dual, step] = outcome + problem.transitions @ after
-                    after = (policy * result[target, dual, step]).sum(axis=1)
+                    result[place, price, step] = outcome + problem.transitions @ after
+                    after = (policy * result[place, price, step]).sum(axis=1)
         return result
 
     def draw(self, users: int, seed: int, behaviour: FloatArray | None = None) -> Drawn:
@@ -55,10 +69,12 @@ class World:
         columns = []
         for step in range(problem.steps):
             action = _pick(logger[state], generator)
-            reward = problem.rewards[state, action] + self.noise * generator.standard_normal(len(state))
-            cost = problem.costs[0, state, action] * generator.exponential(size=len(state))
+            mean = self.outcomes[:, state, action]
+            reward = mean[0] + self.noise * generator.standard_normal(len(state))
+            costs = [cost * generator.exponential(size=len(state)) for cost in mean[1:]]
             propensity = logger[state, action]
-            columns.append(np.column_stack([alive, np.full(len(state), step), state, action, propensity, reward, cost]))
+            made = [alive, np.full(len(state), step), state, action, propensity, reward, *costs]
+            columns.append(np.column_stack(made))
             moves = problem.transitions[state, action]
             leaving = np.maximum(1 - moves.sum(axis=1, keepdims=True), 0.0)
             following = _pick(np.concatenate([moves, leaving], axis=1), generator)
@@ -76,7 +92,7 @@ class Drawn:
     world: World
     users: int
     table: FloatArray
-    """[rows, columns]: user, step, state, action, propensity, reward, cost."""
+    """[rows, columns]: user, step, state, action, propensity, reward, costs."""
 
     @property
     def step(self) -> NDArray[np.int64]:
@@ -97,26 +113,35 @@ class Drawn:
 
     @cached_property
     def probabilities(self) -> FloatArray:
-        """[rows, duals, actions]."""
+        """[rows, prices, actions]."""
         return np.moveaxis(self.world.policies[:, self.state], 0, 1)
 
-    def baseline(self, error: float = 0.0) -> dict[str, FloatArray]:
-        """The exact values to go, or wrong ones: [rows, duals, actions] by target."""
+    def baseline(self, error: float = 0.0) -> FloatArray:
+        """The exact values to go, or wrong ones: [outcomes, rows, prices, actions]."""
         exact = self.world.exact_values
-        nonsense = np.stack([3 * np.sin(np.arange(exact[0].size)), np.full(exact[0].size, 2.5)]).reshape(exact.shape)
-        table = (1 - error) * exact + error * nonsense
-        reward, cost = np.moveaxis(table[:, :, self.step, self.state], 2, 1)
-        return {"reward": reward, "cost": cost}
+        size = exact[0].size
+        nonsense = np.stack([3 * np.sin(np.arange(size)), *([np.full(size, 2.5)] * (len(exact) - 1))])
+        table = (1 - error) * exact + error * nonsense.reshape(exact.shape)
+        return np.moveaxis(table[:, :, self.step, self.state], 2, 1)
 
-    def evidence(self, error: float | None = 0.0, propensity: FloatArray | None = None) -> Evidence:
-        """Evidence with a baseline of this error, or without one."""
+    def evidence(
+        self,
+        error: float | None = 0.0,
+        propensity: FloatArray | None = None,
+        features: NDArray[np.floating] | None = None,
+    ) -> Evidence:
+        """Evidence with a baseline of this error, or without one; the features are the states unless others are
+        given, [rows, features]."""
         return gather(
             starts=self.starts,
+            keys=np.arange(self.users),
             action=self.action,
             propensity=self.table[:, 4] if propensity is None else propensity,
-            outcomes={"reward": self.table[:, 5], "cost": self.table[:, 6]},
+            outcomes=self.table[:, 5:].T,
+            outcome_names=self.world.outcome_names,
             probabilities=self.probabilities,
-            action_values=None if error is None else self.baseline(error),
+            to_go=None if error is None else self.baseline(error),
+            features=self.table[:, 2:3] if features is None else features,
             steps=self.world.problem.steps,
         )
 
@@ -127,12 +152,14 @@ def _pick(probabilities: FloatArray, generator: np.random.Generator) -> NDArray[
     return (draws[:, None] >= edges).sum(axis=1)
 
 
-def make_world(seed: int, leaving: float = 0.0, states: int = 4, actions: int = 3, steps: int = 3) -> World:
+def make_world(
+    seed: int, leaving: float = 0.0, states: int = 4, actions: int = 3, steps: int = 3, costs: int = 1
+) -> World:
     problem = random_problem(seed, states=states, actions=actions, steps=steps, leaving=leaving)
     generator = np.random.default_rng(seed + 1)
     behaviour = generator.dirichlet(np.full(actions, 8.0), size=states)
     policies = generator.dirichlet(np.full(actions, 2.0), size=(2, states))
-    return World(problem, behaviour, policies)
+    return World(problem, behaviour, policies, tuple(generator.random((costs - 1, states, actions))))
 
 
 @pytest.fixture(scope="session")
@@ -156,8 +183,7 @@ def every_path(world: World) -> tuple[Drawn, FloatArray]:
     def walk(state: int, step: int, chance: float, path: tuple[tuple[float, ...], ...]) -> None:
         for action in range(problem.actions):
             propensity = float(world.behaviour[state, action])
-            outcome = problem.outcomes[:, state, action]
-            extended = (*path, (step, state, action, propensity, *outcome))
+            extended = (*path, (step, state, action, propensity, *world.outcomes[:, state, action]))
             moves = problem.transitions[state, action]
             leaving = 1 - float(moves.sum()) if step + 1 < problem.steps else 1.0
             if leaving > 1e-12:

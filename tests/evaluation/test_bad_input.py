@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.diagnostics import Weight
-from redenvelope.evaluation.estimate import ESTIMATORS, Estimate, Estimator, evaluate, marginalised_by
-from redenvelope.evaluation.evidence import Evidence, gather
-from redenvelope.evaluation.marginalised import by_features
-from redenvelope.evaluation.together import evaluate_together
+from redenvelope.evaluation.estimate import Estimate
+from redenvelope.evaluation.estimators import ESTIMATORS
+from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.reasons import Weight
 
-WEIGHING = [name for name, estimator in ESTIMATORS.items() if estimator.weighs] + ["marginalised"]
-EVERY = [*ESTIMATORS, "marginalised"]
+ALL = ESTIMATORS | {"marginalised": Marginalised()}
+EVERY = list(ALL)
+WEIGHING = [name for name in EVERY if name != "direct"]
 
 
 def make(users: int, steps: int, policy: list[float], logger: list[float], **changes: Any) -> Evidence:
@@ -26,22 +29,20 @@ def make(users: int, steps: int, policy: list[float], logger: list[float], **cha
     probabilities = np.tile(policy, (rows, 1))
     content = {
         "starts": np.arange(0, rows + 1, steps),
+        "keys": np.arange(users),
         "action": action,
         "propensity": np.array(logger)[action],
-        "outcomes": {"reward": generator.random(rows), "cost": action + generator.random(rows)},
+        "outcomes": np.stack([generator.random(rows), action + generator.random(rows)]),
         "probabilities": probabilities,
-        "action_values": {"reward": np.zeros_like(probabilities), "cost": np.zeros_like(probabilities)},
+        "to_go": np.zeros((2, *probabilities.shape)),
+        # States tell nothing but a constant.
+        "features": np.zeros((rows, 1)),
     }
     return gather(**(content | changes))
 
 
-def estimator(name: str, evidence: Evidence) -> Estimator | str:
-    """An estimator by name; states tell nothing but a constant to the marginalised one."""
-    return marginalised_by(by_features(np.zeros((evidence.rows, 1)))) if name == "marginalised" else name
-
-
-def estimate(name: str, evidence: Evidence, target: str = "cost") -> Estimate:
-    return evaluate(evidence, estimator(name, evidence)).estimate(target)
+def estimate(name: str, evidence: Evidence, outcome: str = "cost") -> Estimate:
+    return evaluate(evidence, ALL[name]).estimate(outcome)
 
 
 def message(found: Estimate, rule: str) -> str:
@@ -101,7 +102,7 @@ def test_one_user_is_too_few_to_learn_from_others(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_no_variance_is_told(name: str) -> None:
     """Nobody ever earned anything: an interval without width, and a warning."""
-    nothing = {"reward": np.zeros(1_000), "cost": np.random.default_rng(0).random(1_000)}
+    nothing = np.stack([np.zeros(1_000), np.random.default_rng(0).random(1_000)])
     found = estimate(name, make(500, 2, [0.4, 0.6], [0.5, 0.5], outcomes=nothing), "reward")
     assert not found.is_refused
     assert "every user adds the same reward" in message(found, "no_variance")
@@ -110,19 +111,19 @@ def test_no_variance_is_told(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_good_log_meets_no_refusal(name: str) -> None:
-    found = estimate(name, make(2_000, 2, [0.4, 0.6], [0.5, 0.5], action_values=known()))
+    found = estimate(name, make(2_000, 2, [0.4, 0.6], [0.5, 0.5], to_go=known()))
     assert not found.is_refused
     assert all(reason.rule == "baseline_believed" for reason in found.reasons)
 
 
-def known() -> dict[str, np.ndarray]:
-    """Values that differ between rows, so that even the direct method has an error."""
+def known() -> np.ndarray:
+    """Values that differ between rows, so that even the direct method has an error, [outcomes, rows, actions]."""
     values = np.random.default_rng(1).random((4_000, 2))
-    return {"reward": values, "cost": values}
+    return np.stack([values, values])
 
 
 def test_estimating_together_refuses_the_same() -> None:
     evidence = make(300, 2, [0.5, 0.5], [1.0, 0.0])
-    for found in evaluate_together(evidence, list(ESTIMATORS)).values():
+    for name, found in evaluate_partitions([evidence], list(ALL.values())).items():
         reasons = [reason.rule for reason in found.reasons("cost") if reason.weight is Weight.REFUSAL]
-        assert ("deterministic_log" in reasons) == found.estimator.weighs
+        assert ("deterministic_log" in reasons) == (name in WEIGHING)

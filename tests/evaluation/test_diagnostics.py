@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from functools import reduce
 
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.diagnostics import Weight, diagnose, merge_diagnostics
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.evaluation.evidence import Evidence, gather
-from redenvelope.evaluation.marginalised import by_cell, marginal_ratios
+from redenvelope.evaluation.diagnostics import diagnose, merge_diagnostics
+from redenvelope.evaluation.evaluate import evaluate
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.evaluation.regressions import MeansByCell
 
 from .conftest import World
 
@@ -22,9 +26,10 @@ def make(users: int, steps: int, policy: list[float], logger: list[float], **cha
     action = generator.choice(len(logger), size=rows, p=logger)
     content = {
         "starts": np.arange(0, rows + 1, steps),
+        "keys": np.arange(users),
         "action": action,
         "propensity": np.array(logger)[action],
-        "outcomes": {"reward": generator.random(rows), "cost": action.astype(float)},
+        "outcomes": np.stack([generator.random(rows), action]),
         "probabilities": np.tile(policy, (rows, 1)),
     }
     return gather(**(content | changes))
@@ -62,10 +67,10 @@ def test_batches_merge_to_the_same(leaving_world: World) -> None:
 
 
 def test_marginalised_weights_amount_to_more_users(leaving_world: World) -> None:
-    drawn = leaving_world.draw(2_000, seed=3)
-    evidence = drawn.evidence(None)
-    ratio = marginal_ratios(evidence, by_cell(drawn.state))
-    assert (diagnose(evidence, ratio).effective_users[-1] > diagnose(evidence).effective_users[-1]).all()
+    evidence = leaving_world.draw(2_000, seed=3).evidence(0.0)
+    found = evaluate(evidence, Marginalised(MeansByCell())).diagnostics
+    assert (found.effective_users[-1] > diagnose(evidence).effective_users[-1]).all()
+    assert (found.users, found.rows) == (2_000, evidence.rows)
 
 
 def test_nothing_against_a_good_log() -> None:
@@ -124,7 +129,7 @@ def test_clipping_and_estimated_propensities_are_told() -> None:
 def test_one_user_and_no_variance() -> None:
     one = evaluate(make(1, 1, [0.5, 0.5], [0.5, 0.5]), "per_decision").estimate("reward")
     assert one.is_refused and any(reason.rule == "one_user" for reason in one.reasons)
-    constant = make(500, 1, [0.5, 0.5], [0.5, 0.5], outcomes={"reward": np.zeros(500), "cost": np.ones(500)})
+    constant = make(500, 1, [0.5, 0.5], [0.5, 0.5], outcomes=np.stack([np.zeros(500), np.ones(500)]))
     estimate = evaluate(constant, "per_decision").estimate("reward")
     assert [reason.rule for reason in estimate.reasons] == ["no_variance"]
     assert not estimate.is_refused
@@ -136,3 +141,12 @@ def test_no_overlap_at_all() -> None:
     assert np.isnan(estimate.value)
     assert {"no_overlap", "unlogged_action", "thin_overlap"} <= {reason.rule for reason in estimate.reasons}
     assert estimate.is_refused
+
+
+@pytest.mark.parametrize("weight", list(Weight))
+def test_reasons_are_data(weight: Weight) -> None:
+    reason = Reason("thin_overlap", weight, "overlap is thin")
+    assert reason.as_dict() == {"rule": "thin_overlap", "weight": weight.value, "message": "overlap is thin"}
+    assert Reason.from_dict(json.loads(json.dumps(reason.as_dict()))) == reason
+    with pytest.raises(ValueError, match="doubt"):
+        Reason.from_dict({"rule": "thin_overlap", "weight": "doubt", "message": ""})

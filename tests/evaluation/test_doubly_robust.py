@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.doubly_robust import direct, doubly_robust, weighted_doubly_robust
+from redenvelope.evaluation.direct import direct
+from redenvelope.evaluation.doubly_robust import doubly_robust, weighted_doubly_robust
 from redenvelope.evaluation.importance import per_decision, self_normalised_per_decision
 
 from .conftest import Drawn, FloatArray, World
 
 
-def recursion(drawn: Drawn, dual: int, discount: float) -> FloatArray:
+def recursion(drawn: Drawn, price: int, discount: float) -> FloatArray:
     """Jiang and Li's recursion for the reward of each user: V + ρ (r + γ · what follows − Q)."""
-    base = drawn.baseline(0.7)["reward"][:, dual]
+    base = drawn.baseline(0.7)[0, :, price]
     result = np.zeros(drawn.users)
     for user in range(drawn.users):
         after = 0.0
         for row in reversed(range(drawn.starts[user], drawn.starts[user + 1])):
-            share = drawn.probabilities[row, dual]
+            share = drawn.probabilities[row, price]
             ratio = share[drawn.action[row]] / drawn.table[row, 4]
             surprise = drawn.table[row, 5] + discount * after - base[row, drawn.action[row]]
             after = share @ base[row] + ratio * surprise
@@ -32,18 +33,18 @@ def recursion(drawn: Drawn, dual: int, discount: float) -> FloatArray:
 def test_doubly_robust_is_the_recursion(name: str, discount: float, request: pytest.FixtureRequest) -> None:
     drawn = request.getfixturevalue(name).draw(50, seed=1)
     terms = doubly_robust(drawn.evidence(error=0.7), discount)
-    for dual in range(2):
-        np.testing.assert_allclose(terms.plain[0, :, dual], recursion(drawn, dual, discount), rtol=1e-10, atol=1e-12)
+    for price in range(2):
+        np.testing.assert_allclose(terms.plain[0, :, price], recursion(drawn, price, discount), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("error", [0.0, 0.7])
 def test_right_propensities_and_any_baseline(error: float, paths: tuple[Drawn, FloatArray]) -> None:
     drawn, chances = paths
     evidence = drawn.evidence(error)
-    plain = np.einsum("u,tud->td", chances, doubly_robust(evidence).plain)
+    plain = np.einsum("u,oup->op", chances, doubly_robust(evidence).plain)
     np.testing.assert_allclose(plain, drawn.world.truth, rtol=1e-11)
     weighted = weighted_doubly_robust(evidence)
-    limit = np.einsum("u,tud->td", chances, weighted.plain) + np.einsum("u,tpud->td", chances, weighted.numerators)
+    limit = np.einsum("u,oup->op", chances, weighted.plain) + np.einsum("u,osup->op", chances, weighted.numerators)
     np.testing.assert_allclose(limit, drawn.world.truth, rtol=1e-11)
 
 
@@ -52,13 +53,13 @@ def test_right_baseline_and_wrong_propensities(paths: tuple[Drawn, FloatArray]) 
     drawn, chances = paths
     wrong = 0.2 + 0.6 * np.abs(np.sin(drawn.step + 3 * drawn.state + 5 * drawn.action))
     evidence = drawn.evidence(0.0, propensity=wrong)
-    plain = np.einsum("u,tud->td", chances, doubly_robust(evidence).plain)
+    plain = np.einsum("u,oup->op", chances, doubly_robust(evidence).plain)
     np.testing.assert_allclose(plain, drawn.world.truth, rtol=1e-11)
     weighted = weighted_doubly_robust(evidence)
-    ratios = np.einsum("u,tpud->tpd", chances, weighted.numerators) / np.einsum("u,pud->pd", chances, weighted.weights)
-    value = np.einsum("u,tud->td", chances, weighted.plain) + ratios.sum(axis=1)
+    ratios = np.einsum("u,osup->osp", chances, weighted.numerators) / np.einsum("u,sup->sp", chances, weighted.weights)
+    value = np.einsum("u,oup->op", chances, weighted.plain) + ratios.sum(axis=1)
     np.testing.assert_allclose(value, drawn.world.truth, rtol=1e-11)
-    naive = np.einsum("u,tud->td", chances, per_decision(evidence).plain)
+    naive = np.einsum("u,oup->op", chances, per_decision(evidence).plain)
     assert (np.abs(naive / drawn.world.truth - 1) > 0.05).any()
 
 
@@ -73,9 +74,9 @@ def test_one_step_reading_of_a_sequence_is_biased(paths: tuple[Drawn, FloatArray
 
 def test_direct_method(paths: tuple[Drawn, FloatArray]) -> None:
     drawn, chances = paths
-    right = np.einsum("u,tud->td", chances, direct(drawn.evidence(0.0)).plain)
+    right = np.einsum("u,oup->op", chances, direct(drawn.evidence(0.0)).plain)
     np.testing.assert_allclose(right, drawn.world.truth, rtol=1e-11)
-    wrong = np.einsum("u,tud->td", chances, direct(drawn.evidence(0.7)).plain)
+    wrong = np.einsum("u,oup->op", chances, direct(drawn.evidence(0.7)).plain)
     assert (np.abs(wrong / drawn.world.truth - 1) > 0.1).all()
 
 

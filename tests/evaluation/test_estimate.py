@@ -1,34 +1,38 @@
-"""Estimators by name: values, estimates as data, merging."""
+"""Estimators by name or of one's own: values, estimates as data, reasons."""
 
 from __future__ import annotations
 
-from functools import reduce
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.blended import magic
-from redenvelope.evaluation.estimate import ESTIMATORS, estimator_named, evaluate, marginalised_by
-from redenvelope.evaluation.intervals import Bootstrap
-from redenvelope.evaluation.marginalised import by_cell
+from redenvelope.evaluation.doubly_robust import weighted_doubly_robust
+from redenvelope.evaluation.estimator import Estimator, Prepared
+from redenvelope.evaluation.estimators import ESTIMATORS, estimator_named
+from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.magic import magic_shares
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.partitions import Partitions
+from redenvelope.evaluation.regressions import MeansByCell
+from redenvelope.evaluation.terms import Terms
 
 from .conftest import World
 
 
 def test_every_estimator_is_near_the_truth(leaving_world: World) -> None:
     """A right baseline and right propensities: all within 4 of their errors."""
-    drawn = leaving_world.draw(5_000, seed=1)
-    estimators = [*ESTIMATORS.values(), marginalised_by(by_cell(drawn.state))]
-    evidence = drawn.evidence(0.0)
-    for estimator in estimators:
+    evidence = leaving_world.draw(5_000, seed=1).evidence(0.0)
+    for estimator in [*ESTIMATORS.values(), Marginalised(MeansByCell())]:
         found = evaluate(evidence, estimator)
         assert (np.abs(found.value - leaving_world.truth) < 4 * found.standard_error).all(), estimator.name
 
 
 def test_an_estimate_is_data(leaving_world: World) -> None:
     evaluation = evaluate(leaving_world.draw(2_000, seed=2).evidence(0.0))
-    estimate = evaluation.estimate("cost", dual=1, confidence=0.9, side="upper")
+    estimate = evaluation.estimate("cost", price=1, confidence=0.9, side="upper")
     assert estimate.value == evaluation.value[1, 1]
     assert estimate.upper == pytest.approx(estimate.value + 1.2815516 * estimate.standard_error)
     assert estimate.lower == -np.inf
@@ -42,30 +46,59 @@ def test_the_direct_method_says_what_it_believes(leaving_world: World) -> None:
     assert [reason.rule for reason in estimate.reasons] == ["baseline_believed"]
 
 
-@pytest.mark.parametrize("name", [name for name, estimator in ESTIMATORS.items() if estimator.mergeable])
-def test_evaluations_of_batches_merge_to_the_same(name: str, leaving_world: World) -> None:
-    evidence = leaving_world.draw(60, seed=4).evidence(0.4)
-    whole = evaluate(evidence, name)
-    merged = reduce(lambda first, second: first.merge(second), [evaluate(part, name) for part in evidence.batches(13)])
-    np.testing.assert_allclose(merged.value, whole.value, rtol=1e-8)
-    np.testing.assert_allclose(merged.standard_error, whole.standard_error, rtol=1e-6)
-    with pytest.raises(UsageError, match="bootstrap"):
-        merged.bounds(0.95, "both", Bootstrap())
-
-
-def test_magic_by_name_is_magic(leaving_world: World) -> None:
+def test_magic_by_name_is_weighted_doubly_robust_with_its_shares(leaving_world: World) -> None:
     evidence = leaving_world.draw(100, seed=5).evidence(0.5)
-    np.testing.assert_allclose(evaluate(evidence, "magic").value, magic(evidence).moments.value, rtol=1e-12)
+    terms = weighted_doubly_robust(evidence)
+    blended = replace(terms, shares=magic_shares(terms.moments)).moments
+    np.testing.assert_allclose(evaluate(evidence, "magic").value, blended.value, rtol=1e-12)
+    np.testing.assert_allclose(evaluate(evidence, "magic").standard_error, blended.standard_error, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["doubly_robust", "magic", "self_normalised_trajectory"])
+def test_influences_give_value_and_error(name: str, leaving_world: World) -> None:
+    evaluation = evaluate(leaving_world.draw(200, seed=2).evidence(0.5), name)
+    influence = evaluation.influence()
+    np.testing.assert_allclose(influence.mean(axis=1), evaluation.value, rtol=1e-10)
+    np.testing.assert_allclose(influence.std(axis=1, ddof=1) / np.sqrt(200), evaluation.standard_error, rtol=1e-10)
+
+
+class OwnStep(Estimator):
+    """The example of the documentation: each outcome, weighed by the ratio of its own step alone."""
+
+    name = "own_step"
+
+    def prepare(self, users: Partitions, discount: float) -> Prepared:
+        return Prepared(own_step)
+
+
+def own_step(evidence: Evidence, discount: float) -> Terms:
+    plain = np.zeros((len(evidence.outcomes), evidence.users, evidence.prices))
+    for position, (users, rows) in enumerate(evidence.positions):
+        plain[:, users] += discount**position * evidence.ratio[rows] * evidence.outcomes[:, rows, None]
+    return Terms.mean(plain)
+
+
+def test_an_estimator_of_ones_own_is_one_class(leaving_world: World) -> None:
+    evidence = leaving_world.draw(500, seed=6).evidence(None)
+    found = evaluate_partitions(list(evidence.batches(99)), [OwnStep(), "per_decision"])["own_step"]
+    each = evidence.ratio[:, 1] * evidence.outcomes[1]
+    totals = np.add.reduceat(each, evidence.starts[:-1])
+    assert found.value[1, 1] == pytest.approx(totals.mean(), rel=1e-12)
+    assert found.standard_error[1, 1] == pytest.approx(totals.std(ddof=1) / np.sqrt(500), rel=1e-10)
+    assert found.estimate("cost", 1).estimator == "own_step"
+    assert found.reasons("cost") == evaluate(evidence, "per_decision").reasons("cost")
 
 
 def test_wrong_uses(leaving_world: World) -> None:
     evidence = leaving_world.draw(50, seed=0).evidence(0.0)
     with pytest.raises(UsageError, match="choose among direct"):
         estimator_named("dr")
-    with pytest.raises(UsageError, match="no estimate of 'profit'"):
-        evaluate(evidence).estimate("profit")
+    with pytest.raises(UsageError, match="choose among direct"):
+        evaluate_partitions([evidence], ["ips"])
+    for ask in (evaluate(evidence).estimate, evaluate(evidence).reasons):
+        with pytest.raises(UsageError, match="no estimate of 'profit'"):
+            ask("profit")
     with pytest.raises(UsageError, match="discount"):
         evaluate(evidence, discount=0)
-    several = evaluate(evidence, "more_robust")
-    with pytest.raises(UsageError, match="cannot be merged"):
-        several.merge(several)
+    with pytest.raises(UsageError, match="names"):
+        evaluate_partitions([evidence], [Marginalised(seed=1), Marginalised(seed=2)])

@@ -1,13 +1,15 @@
-"""Evidence: gathered in blocks, merged, sliced; and what is not accepted, in words."""
+"""Evidence: gathered in blocks, sliced; and what is not accepted, in words."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation import evidence as module
-from redenvelope.evaluation.evidence import gather, merge_evidence
+from redenvelope.evaluation import gather as module
+from redenvelope.evaluation.gather import gather
 
 from .conftest import World
 
@@ -16,9 +18,11 @@ def arrays(rows: int = 6, actions: int = 3, **changes):
     generator = np.random.default_rng(0)
     content = {
         "starts": np.array([0, 2, rows]),
+        "keys": np.arange(2),
         "action": np.arange(rows) % actions,
         "propensity": np.full(rows, 1 / actions),
-        "outcomes": {"reward": generator.random(rows)},
+        "outcomes": generator.random((1, rows)),
+        "outcome_names": ("reward",),
         "probabilities": generator.dirichlet(np.ones(actions), size=rows),
     }
     return content | changes
@@ -35,9 +39,9 @@ def test_ratios_and_baselines_by_the_definition(leaving_world: World, monkeypatc
         expected = drawn.probabilities[place, :, drawn.action] / drawn.table[:, 4, None]
         np.testing.assert_allclose(evidence.ratio, expected, rtol=1e-14)
         values, action_values = evidence.baseline()
-        for target, name in enumerate(evidence.targets):
-            np.testing.assert_allclose(values[target], (drawn.probabilities * baseline[name]).sum(axis=2), rtol=1e-12)
-            np.testing.assert_array_equal(action_values[target], baseline[name][place, :, drawn.action])
+        for outcome, exact in enumerate(baseline):
+            np.testing.assert_allclose(values[outcome], (drawn.probabilities * exact).sum(axis=2), rtol=1e-12)
+            np.testing.assert_array_equal(action_values[outcome], exact[place, :, drawn.action])
 
 
 def test_positions_are_slices_when_all_have_equally_many_steps(world: World, leaving_world: World) -> None:
@@ -48,15 +52,28 @@ def test_positions_are_slices_when_all_have_equally_many_steps(world: World, lea
     for position, (users, rows) in enumerate(evidence.positions):
         np.testing.assert_array_equal(drawn.step[rows], position)
         np.testing.assert_array_equal(drawn.table[rows, 0], users)
-    np.testing.assert_array_equal(evidence.position_of_row, drawn.step)
 
 
-def test_batches_merge_to_the_same(leaving_world: World) -> None:
+def test_batches_are_the_rows_of_their_users(leaving_world: World) -> None:
     evidence = leaving_world.draw(20, seed=2).evidence(0.5)
-    merged = merge_evidence(list(evidence.batches(6)))
-    for name in ("starts", "ratio", "outcomes", "values", "action_values", "unlogged"):
-        np.testing.assert_array_equal(getattr(merged, name), getattr(evidence, name))
-    assert merged.steps == evidence.steps
+    batches = list(evidence.batches(6))
+    assert [batch.users for batch in batches] == [6, 6, 6, 2]
+    for name, axis in (
+        ("ratio", 0),
+        ("outcomes", 1),
+        ("values", 1),
+        ("action_values", 1),
+        ("features", 0),
+        ("keys", 0),
+    ):
+        joined = np.concatenate([getattr(batch, name) for batch in batches], axis=axis)
+        np.testing.assert_array_equal(joined, getattr(evidence, name))
+    np.testing.assert_array_equal(np.concatenate([batch.lengths for batch in batches]), evidence.lengths)
+    weighed = np.concatenate([batch.weights for batch in batches], axis=1)
+    np.testing.assert_array_equal(weighed, evidence.weights)
+    own = replace(evidence, own_weights=evidence.weights + 1)
+    weighed = np.concatenate([batch.weights for batch in own.batches(6)], axis=1)
+    np.testing.assert_array_equal(weighed, evidence.weights + 1)
 
 
 def test_single_precision_probabilities_are_normalised() -> None:
@@ -68,17 +85,17 @@ def test_single_precision_probabilities_are_normalised() -> None:
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_tables_need_not_lie_close_in_memory(kind: type) -> None:
-    """Every third row of larger tables, actions first, and one baseline for all duals: the same as copies of them."""
+    """Every third row of larger tables, actions first, and one baseline for all prices: the same as copies of them."""
     generator = np.random.default_rng(2)
     shares = generator.dirichlet(np.ones(3), size=(18, 2)).astype(kind)[::3]
     values = generator.random((3, 2, 6)).T
     once = generator.random((18, 3))[::3]
-    loose = gather(**arrays(probabilities=shares, action_values={"reward": values}))
-    close = gather(**arrays(probabilities=shares.copy(), action_values={"reward": np.ascontiguousarray(values)}))
+    loose = gather(**arrays(probabilities=shares, to_go=values[None]))
+    close = gather(**arrays(probabilities=shares.copy(), to_go=np.ascontiguousarray(values)[None]))
     for name in ("ratio", "values", "action_values"):
         np.testing.assert_array_equal(getattr(loose, name), getattr(close, name))
-    shared = gather(**arrays(probabilities=shares, action_values={"reward": once}))
-    expected = np.einsum("nda,na->nd", shares.astype(float), once)
+    shared = gather(**arrays(probabilities=shares, to_go=once[None]))
+    expected = np.einsum("npa,na->np", shares.astype(float), once)
     np.testing.assert_allclose(shared.baseline()[0][0], expected, rtol=1e-6 if kind is np.float32 else 1e-14)
 
 
@@ -113,10 +130,17 @@ def test_clipping_is_counted() -> None:
         ({"action": np.full(6, 3)}, "indices below 3"),
         ({"starts": np.array([0, 2, 2, 6])}, "at least one row"),
         ({"starts": np.array([0, 2, 5])}, "at least one row"),
-        ({"outcomes": {"reward": np.full(6, np.inf)}}, "reward holds"),
-        ({"action_values": {"cost": np.zeros((6, 3))}}, "lack a baseline for reward"),
-        ({"action_values": {"reward": np.zeros((6, 2))}}, "shape of probabilities"),
-        ({"action_values": {"reward": np.full((6, 3), np.nan)}}, "not finite"),
+        ({"keys": np.arange(6)}, "keys must be"),
+        ({"outcomes": np.full((1, 6), np.inf)}, "reward holds"),
+        ({"outcomes": np.zeros((2, 6))}, "outcomes must be"),
+        ({"outcomes": np.zeros(6)}, "outcomes must be"),
+        ({"to_go": np.zeros((2, 6, 3))}, "with 1 outcome"),
+        ({"to_go": np.zeros((6, 3))}, "with 1 outcome"),
+        ({"to_go": np.zeros((1, 6, 2))}, "shape of probabilities"),
+        ({"to_go": np.full((1, 6, 3), np.nan)}, "not finite"),
+        ({"features": np.zeros((5, 2))}, "features must be"),
+        ({"features": np.zeros(6)}, "features must be"),
+        ({"features": np.full((6, 2), np.nan)}, "a feature holds"),
     ],
 )
 def test_refused_in_words(changes: dict, message: str) -> None:
@@ -130,5 +154,3 @@ def test_wrong_uses(leaving_world: World) -> None:
         evidence.clip(0)
     with pytest.raises(UsageError, match="values must be"):
         evidence.with_baseline(np.zeros(3), np.zeros(3))
-    with pytest.raises(UsageError, match="same targets"):
-        merge_evidence([evidence, gather(**arrays())])

@@ -15,7 +15,7 @@ from redenvelope.evaluation.importance import (
 from .conftest import Drawn, FloatArray, World
 
 
-def loop(drawn: Drawn, dual: int, discount: float) -> tuple[float, float, float, float]:
+def loop(drawn: Drawn, price: int, discount: float) -> tuple[float, float, float, float]:
     """Reward by the definitions, user by user: trajectory, per decision, and both self-normalised."""
     table, starts = drawn.table, drawn.starts
     steps = drawn.world.problem.steps
@@ -24,7 +24,7 @@ def loop(drawn: Drawn, dual: int, discount: float) -> tuple[float, float, float,
     for user in range(drawn.users):
         weight, total = 1.0, 0.0
         for step, row in enumerate(range(starts[user], starts[user + 1])):
-            chance = drawn.world.policies[dual, drawn.state[row], drawn.action[row]]
+            chance = drawn.world.policies[price, drawn.state[row], drawn.action[row]]
             weight *= chance / table[row, 4]
             total += discount**step * table[row, 5]
             stepwise[user, step] = weight * discount**step * table[row, 5]
@@ -40,16 +40,16 @@ def test_definitions(name: str, discount: float, request: pytest.FixtureRequest)
     drawn = request.getfixturevalue(name).draw(60, seed=1)
     evidence = drawn.evidence(error=None)
     functions = (trajectory, per_decision, self_normalised_trajectory, self_normalised_per_decision)
-    for dual in range(2):
-        for function, expected in zip(functions, loop(drawn, dual, discount), strict=True):
-            np.testing.assert_allclose(function(evidence, discount).moments.value[0, dual], expected, rtol=1e-12)
+    for price in range(2):
+        for function, expected in zip(functions, loop(drawn, price, discount), strict=True):
+            np.testing.assert_allclose(function(evidence, discount).moments.value[0, price], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("function", [trajectory, per_decision])
 def test_unbiased_over_every_path(function, paths: tuple[Drawn, FloatArray]) -> None:
     drawn, chances = paths
     terms = function(drawn.evidence(error=None))
-    expected = np.einsum("u,tud->td", chances, terms.plain)
+    expected = np.einsum("u,oup->op", chances, terms.plain)
     np.testing.assert_allclose(expected, drawn.world.truth, rtol=1e-11)
 
 
@@ -58,9 +58,9 @@ def test_self_normalised_limit_over_every_path(function, paths: tuple[Drawn, Flo
     """With as many users as one likes, means are expectations: the weights' is 1, and the value is the truth."""
     drawn, chances = paths
     terms = function(drawn.evidence(error=None))
-    weights = np.einsum("u,pud->pd", chances, terms.weights)
+    weights = np.einsum("u,sup->sp", chances, terms.weights)
     np.testing.assert_allclose(weights, 1.0, rtol=1e-11)
-    numerators = np.einsum("u,tpud->td", chances, terms.numerators)
+    numerators = np.einsum("u,osup->op", chances, terms.numerators)
     np.testing.assert_allclose(numerators, drawn.world.truth, rtol=1e-11)
 
 

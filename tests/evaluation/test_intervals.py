@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.evaluation.evidence import gather
+from redenvelope.evaluation.evaluate import evaluate
+from redenvelope.evaluation.gather import gather
 from redenvelope.evaluation.intervals import Bootstrap, EmpiricalBernstein, Interval, Normal, StudentisedBootstrap
 
 from .conftest import World
@@ -20,9 +20,11 @@ def coin_flips(users: int, chance: float, seed: int):
     return evaluate(
         gather(
             starts=np.arange(users + 1),
+            keys=np.arange(users),
             action=np.zeros(users, dtype=int),
             propensity=np.full(users, 0.5),
-            outcomes={"reward": flips},
+            outcomes=flips[None],
+            outcome_names=["reward"],
             probabilities=np.full((users, 2), 0.5),
         ),
         "per_decision",
@@ -79,7 +81,7 @@ def test_coverage_of_coin_flips() -> None:
 
 
 def upper_bounds_hold(world: World, name: str, users: int, interval: Interval) -> NDArray[np.float64]:
-    """Share of 400 logs whose one-sided 95 % bound of cost is not below the truth, [duals]."""
+    """Share of 400 logs whose one-sided 95 % bound of cost is not below the truth, [prices]."""
     samples = [evaluate(world.draw(users, seed=seed).evidence(0.3), name) for seed in range(400)]
     upper = np.array([sample.bounds(0.95, "upper", interval).upper[1] for sample in samples])
     return (upper >= world.truth[1]).mean(axis=0)

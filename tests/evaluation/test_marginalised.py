@@ -2,55 +2,152 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from redenvelope import chance
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.doubly_robust import doubly_robust
-from redenvelope.evaluation.evidence import gather
-from redenvelope.evaluation.marginalised import by_cell, by_features, marginal_ratios, marginalised
+from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.partitions import as_partitions
+from redenvelope.evaluation.regressions import MeansByCell, Regression, RidgeOnFeatures
 from redenvelope.evaluation.tabular import fitted_values
 from redenvelope.finite.evaluate import occupancy
 
 from .conftest import Drawn, FloatArray, World, make_world
 
+Regress = Callable[[np.ndarray, FloatArray, np.ndarray], FloatArray]
+
 
 def exact_ratio(drawn: Drawn) -> FloatArray:
-    """[rows, duals]."""
+    """[rows, prices]."""
     world = drawn.world
     logged = occupancy(world.problem, world.behaviour).sum(axis=2)
     planned = np.stack([occupancy(world.problem, policy).sum(axis=2) for policy in world.policies], axis=1)
     return (planned / logged[:, None])[drawn.step, :, drawn.state]
 
 
+def weighed(evidence: Evidence, state_ratio: FloatArray) -> Evidence:
+    """The evidence with ratios of states [rows, prices] in place of products of ratios."""
+    weights = np.empty((evidence.steps, evidence.users, evidence.prices))
+    for position, (users, rows) in enumerate(evidence.positions):
+        weights[position:, users] = state_ratio[rows] * evidence.ratio[rows]
+    return replace(evidence, own_weights=weights)
+
+
+def learned_ratios(evidence: Evidence, regression: Regression) -> FloatArray:
+    """Ratios of states by step, [steps, users, prices]: the weights of users whose own actions say nothing."""
+    ratios = Marginalised(regression).ratios(as_partitions([evidence]))
+    return ratios.weigh(replace(evidence, ratio=np.ones_like(evidence.ratio))).weights
+
+
+def by_step(evidence: Evidence, rows: FloatArray) -> FloatArray:
+    """Numbers of rows [rows, prices] as [steps, users, prices]; a user who has left keeps the last."""
+    return weighed(replace(evidence, ratio=np.ones_like(evidence.ratio)), rows).weights
+
+
 @pytest.mark.parametrize("error", [0.0, 0.7])
 def test_right_ratios_and_any_baseline(error: float, paths: tuple[Drawn, FloatArray]) -> None:
     drawn, chances = paths
-    terms = marginalised(drawn.evidence(error), exact_ratio(drawn))
-    np.testing.assert_allclose(np.einsum("u,tud->td", chances, terms.plain), drawn.world.truth, rtol=1e-11)
+    terms = doubly_robust(weighed(drawn.evidence(error), exact_ratio(drawn)))
+    np.testing.assert_allclose(np.einsum("u,oup->op", chances, terms.plain), drawn.world.truth, rtol=1e-11)
 
 
 def test_right_baseline_and_any_ratios(paths: tuple[Drawn, FloatArray]) -> None:
     drawn, chances = paths
-    evidence = drawn.evidence(0.0)
     wrong = 0.5 + np.abs(np.sin(drawn.step + 3 * drawn.state))[:, None] * [1.0, 2.0]
-    terms = marginalised(evidence, wrong)
-    np.testing.assert_allclose(np.einsum("u,tud->td", chances, terms.plain), drawn.world.truth, rtol=1e-11)
+    terms = doubly_robust(weighed(drawn.evidence(0.0), wrong))
+    np.testing.assert_allclose(np.einsum("u,oup->op", chances, terms.plain), drawn.world.truth, rtol=1e-11)
+
+
+def ridge_all_at_once(inputs: FloatArray, penalty: float) -> Regress:
+    """Ridge regression on rows of inputs [rows, features]: rows learned from, values, rows asked for -> values."""
+    design = np.column_stack([np.ones(len(inputs)), inputs])
+    ridge = penalty * np.diag([0.0] + [1.0] * inputs.shape[1])
+
+    def regress(known: np.ndarray, values: FloatArray, asked: np.ndarray) -> FloatArray:
+        train = design[known]
+        scales = np.linalg.lstsq(train.T @ train + ridge, train.T @ values, rcond=None)[0]
+        return np.maximum(design[asked] @ scales, 0.0)
+
+    return regress
+
+
+def means_all_at_once(cells: np.ndarray) -> Regress:
+    """Means by cell [rows]; not a number in a cell that nobody learned from was in."""
+
+    def regress(known: np.ndarray, values: FloatArray, asked: np.ndarray) -> FloatArray:
+        means = {cell: values[cells[known] == cell].mean(axis=0) for cell in np.unique(cells[known])}
+        return np.array([means.get(cell, np.full(values.shape[1], np.nan)) for cell in cells[asked]])
+
+    return regress
+
+
+def ratios_all_at_once(evidence: Evidence, regress: Regress, fold: np.ndarray) -> FloatArray:
+    """Ratios of states, [rows, prices], by the definition: for each fold [users], a regression step after step on all
+    users of other folds at once, scaled to the mean of the weights of those it was learned from."""
+    result = np.ones_like(evidence.ratio)
+    for number in range(int(fold.max()) + 1):
+        arriving, found = np.ones((evidence.users, evidence.prices)), np.ones_like(evidence.ratio)
+        for position in range(int(evidence.lengths.max())):
+            users = np.flatnonzero(evidence.lengths > position)
+            rows, known, weight = evidence.starts[users] + position, fold[users] != number, arriving[users]
+            if position and known.any():
+                fitted = regress(rows[known], weight[known], rows)
+                fitted = np.where(np.isnan(fitted), weight, fitted)
+                found[rows] = fitted * weight[known].mean(axis=0) / fitted[known].mean(axis=0)
+            elif position:
+                found[rows] = weight
+            arriving[users] = found[rows] * evidence.ratio[rows]
+        held = np.repeat(fold == number, evidence.lengths)
+        result[held] = found[held]
+    return result
+
+
+@pytest.mark.parametrize("kind", ["ridge", "cells"])
+@pytest.mark.parametrize("name", ["world", "leaving_world"])
+@pytest.mark.parametrize("users", [600, 12])
+def test_the_same_as_all_users_at_once(kind: str, name: str, users: int, request: pytest.FixtureRequest) -> None:
+    """From sums over partitions; with 12 users, some cells and even whole steps have nobody to learn from."""
+    drawn = request.getfixturevalue(name).draw(users, seed=4)
+    generator = np.random.default_rng(0)
+    # Features that tell of the state among others, of which predictions often fall below 0.
+    inputs = np.column_stack([drawn.state, generator.normal(size=(len(drawn.table), 12))]).astype(np.float32)
+    inputs = inputs if kind == "ridge" else drawn.table[:, 2:4]  # a cell is a state and an action
+    regression: Regression = RidgeOnFeatures(0.5) if kind == "ridge" else MeansByCell()
+    evidence = drawn.evidence(0.5, features=inputs)
+    cells = drawn.state * 10 + drawn.action
+    regress = ridge_all_at_once(inputs.astype(float), 0.5) if kind == "ridge" else means_all_at_once(cells)
+    expected = ratios_all_at_once(evidence, regress, chance.fold(evidence.keys, 5, "cross-fit", 7))
+    estimator = Marginalised(regression, folds=5, seed=7)
+    found = evaluate_partitions(list(evidence.batches(users // 3 - 1)), [estimator], 0.9)["marginalised"]
+    terms = doubly_robust(weighed(evidence, expected), 0.9)
+    np.testing.assert_allclose(found.influence(), terms.plain, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.value, terms.moments.value, rtol=1e-9)
+    np.testing.assert_allclose(found.standard_error, terms.moments.standard_error, rtol=1e-9)
+    products = by_step(evidence, expected * evidence.ratio)
+    np.testing.assert_allclose(found.diagnostics.mean_weight, products.mean(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(found.diagnostics.largest, products.max(axis=1), rtol=1e-9)
 
 
 def test_ratios_by_cell_approach_the_exact_ones(leaving_world: World) -> None:
     drawn = leaving_world.draw(20_000, seed=1)
-    cells = drawn.state + 10 * drawn.step
-    found = marginal_ratios(drawn.evidence(error=None), by_cell(cells))
-    np.testing.assert_allclose(found, exact_ratio(drawn), rtol=0.1)
+    evidence = drawn.evidence(error=None)
+    found = learned_ratios(evidence, MeansByCell())
+    np.testing.assert_allclose(found, by_step(evidence, exact_ratio(drawn)), rtol=0.1)
 
 
 def test_features_that_mark_the_cells_give_nearly_the_same(leaving_world: World) -> None:
     drawn = leaving_world.draw(5_000, seed=2)
-    evidence = drawn.evidence(error=None)
     marks = np.eye(leaving_world.problem.states)[drawn.state]
-    by_mark = marginal_ratios(evidence, by_features(marks, penalty=1e-6))
-    np.testing.assert_allclose(by_mark, marginal_ratios(evidence, by_cell(drawn.state)), rtol=1e-3)
+    by_mark = learned_ratios(drawn.evidence(None, features=marks), RidgeOnFeatures(penalty=1e-6))
+    np.testing.assert_allclose(by_mark, learned_ratios(drawn.evidence(None), MeansByCell()), rtol=1e-3)
 
 
 def test_learned_from_the_log_alone_it_is_right_and_has_the_least_error() -> None:
@@ -60,7 +157,7 @@ def test_learned_from_the_log_alone_it_is_right_and_has_the_least_error() -> Non
     for seed in range(60):
         drawn = world.draw(500, seed=seed)
         evidence = fitted_values(drawn.evidence(error=None), drawn.state, drawn.action, drawn.probabilities)
-        result = marginalised(evidence, marginal_ratios(evidence, by_cell(drawn.state))).moments
+        result = evaluate(evidence, Marginalised(MeansByCell()))
         marginal.append(result.value)
         errors.append(result.standard_error)
         product.append(doubly_robust(evidence).moments.value)
@@ -73,14 +170,25 @@ def test_learned_from_the_log_alone_it_is_right_and_has_the_least_error() -> Non
 def test_a_state_that_no_other_user_met(leaving_world: World) -> None:
     """Every row its own cell: nothing to average over, so the weights are products of ratios."""
     drawn = leaving_world.draw(40, seed=3)
+    evidence = drawn.evidence(0.5, features=np.arange(len(drawn.table))[:, None].astype(float))
+    alone = evaluate(evidence, Marginalised(MeansByCell()))
+    np.testing.assert_allclose(alone.influence(), doubly_robust(evidence).plain, rtol=1e-10)
+
+
+def test_one_step_needs_no_ratios_of_states() -> None:
+    drawn = make_world(4, steps=1).draw(50, seed=0)
     evidence = drawn.evidence(0.5)
-    alone = marginal_ratios(evidence, by_cell(np.arange(evidence.rows)))
-    np.testing.assert_allclose(marginalised(evidence, alone).plain, doubly_robust(evidence).plain, rtol=1e-10)
+    np.testing.assert_array_equal(evaluate(evidence, Marginalised()).influence(), doubly_robust(evidence).plain)
 
 
-def test_shape_is_checked(leaving_world: World) -> None:
-    with pytest.raises(UsageError, match="state_ratio"):
-        marginalised(leaving_world.draw(5, seed=0).evidence(0.0), np.ones(3))
+def test_wrong_uses(leaving_world: World) -> None:
+    evidence = leaving_world.draw(30, seed=0).evidence(0.0)
+    with pytest.raises(UsageError, match="give `features` to the evidence"):
+        evaluate(replace(evidence, features=None), Marginalised())
+    with pytest.raises(UsageError, match="penalty"):
+        RidgeOnFeatures(0.0)
+    with pytest.raises(UsageError, match="at least 2 folds"):
+        evaluate(evidence, Marginalised(folds=1))
 
 
 def test_a_bounded_regression_keeps_the_mean_of_the_weights() -> None:
@@ -90,13 +198,15 @@ def test_a_bounded_regression_keeps_the_mean_of_the_weights() -> None:
     action = generator.integers(actions, size=users * steps)
     evidence = gather(
         starts=np.arange(users + 1) * steps,
+        keys=np.arange(users),
         action=action,
         propensity=np.full(users * steps, 1 / actions),
-        outcomes={"cost": np.zeros(users * steps)},
+        outcomes=np.zeros((1, users * steps)),
+        outcome_names=["cost"],
         probabilities=np.tile(np.eye(actions)[0], (users * steps, 1)),
+        features=generator.normal(size=(users * steps, 150)),
     )
-    features = generator.normal(size=(users * steps, 150))
-    ratios = marginal_ratios(evidence, by_features(features)).reshape(users, steps)
+    ratios = learned_ratios(evidence, RidgeOnFeatures())
     # The mean is that of the ratios before it, whose error is √(4 / 600) = 0.08 a step: over four steps 0.16, and
     # four of those. Cut off and not scaled back, the mean is 2.7.
-    assert ratios[:, -1].mean() == pytest.approx(1.0, abs=0.65)
+    assert ratios[-1].mean() == pytest.approx(1.0, abs=0.65)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.evaluation.evidence import Evidence, gather
+from redenvelope.evaluation.evaluate import evaluate
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
 
 STORED = json.loads((Path(__file__).parent / "peer_numbers.json").read_text())
 OBP = {"ipw": "per_decision", "snipw": "self_normalised_per_decision", "dm": "direct", "dr": "doubly_robust"}
@@ -27,13 +28,16 @@ SCOPE_RL = {
 def stored_evidence(steps: int) -> Evidence:
     """The stored rows as users of so many steps."""
     arrays = {name: np.array(values) for name, values in STORED["input"].items()}
+    starts = np.arange(0, len(arrays["action"]) + 1, steps)
     return gather(
-        starts=np.arange(0, len(arrays["action"]) + 1, steps),
+        starts=starts,
+        keys=np.arange(len(starts) - 1),
         action=arrays["action"],
         propensity=arrays["propensity"],
-        outcomes={"reward": arrays["reward"]},
+        outcomes=arrays["reward"][None],
+        outcome_names=["reward"],
         probabilities=arrays["probabilities"],
-        action_values={"reward": arrays["action_values"]},
+        to_go=arrays["action_values"][None],
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.doubly_robust import direct
+from redenvelope.evaluation.direct import direct
 from redenvelope.evaluation.tabular import cell_means, fitted_values
 
 from .conftest import World

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.evaluation.evidence import Evidence, gather
+from redenvelope.evaluation.evaluate import evaluate
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
 from redenvelope.finite.induction import backward_induction
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.planning.continuation import Continuation
@@ -76,11 +77,12 @@ def logged(problem: FiniteProblem, values: PlannedValues, path: np.ndarray, acti
     state, taken = path.ravel(), action.ravel()
     return gather(
         starts=np.arange(0, len(state) + 1, STEPS),
+        keys=np.arange(len(path)),
         action=taken,
         propensity=np.full(len(state), 1 / problem.actions),
-        outcomes={"reward": problem.rewards[state, taken], "cost": problem.costs[0, state, taken]},
+        outcomes=[problem.rewards[state, taken], problem.costs[0, state, taken]],
         probabilities=values.probabilities,
-        action_values={"reward": values.reward_to_go, "cost": values.cost_to_go},
+        to_go=np.stack([values.reward_to_go, values.cost_to_go]),
     )
 
 

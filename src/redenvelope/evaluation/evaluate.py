@@ -73,11 +73,6 @@ def _sums(batch: Evidence, prepared: tuple[Prepared, ...], discount: float) -> _
 
 def _merged(first: _Sums, second: _Sums) -> _Sums:
     """The sums of two batches of users as those of all."""
-    if first.outcome_names != second.outcome_names:
-        raise UsageError(
-            f"partitions must be about the same outcomes, not {', '.join(first.outcome_names)} and "
-            f"{', '.join(second.outcome_names)}"
-        )
     return _Sums(
         first.outcome_names,
         {item: merge_moments(moments, second.moments[item]) for item, moments in first.moments.items()},

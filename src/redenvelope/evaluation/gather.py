@@ -127,7 +127,7 @@ def _pick(block: Table, cells: NDArray[np.int64], out: FloatArray) -> None:
 
 
 def _expect(share: Table, ahead: Table, room: Table, out: FloatArray) -> None:
-    """What is ahead [rows, prices, actions], expected by shares, [rows, prices]; `room` may be that of what is ahead."""
+    """What is ahead [rows, prices, actions], expected by shares, [rows, prices]; `room` may be that of `ahead`."""
     if share.dtype == out.dtype:
         np.einsum("npa,npa->np", share, ahead, out=out)
     else:

@@ -1,4 +1,4 @@
-"""Evaluating a log: its evidence in partitions, so that the tables of all actions are there for a few users at a time."""
+"""Evaluating a log: its evidence in partitions, so that tables of all actions are there for a few users at a time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ step after step the errors multiply: so it is scaled to the mean of the weights,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
 import numpy as np
@@ -40,7 +40,7 @@ class Marginalised(Estimator):
     Needs the features of states with the evidence, and as many passes as the longest user has steps.
     """
 
-    regression: Regression = RidgeOnFeatures()
+    regression: Regression = field(default_factory=RidgeOnFeatures)
     folds: int = 5
     seed: int = 0
     name: str = "marginalised"

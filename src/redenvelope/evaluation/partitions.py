@@ -32,7 +32,7 @@ class Partitions:
 
     def reduce_parts(self, work: Callable[[Evidence], Sums], merge: Callable[[Sums, Sums], Sums]) -> Sums:
         """One pass: the sums of every part as a whole, merged in their order."""
-        found = self.engine.map(work, self.parts())
+        found = self.engine.map(work, _alike(self.parts()))
         first = next(found, None)
         if first is None:
             raise UsageError("there is no evidence to evaluate: no partition was given")
@@ -44,15 +44,34 @@ class Partitions:
         def of_part(part: Evidence) -> list[Result]:
             return [work(batch) for batch in part.in_batches]
 
-        for results in self.engine.map(of_part, self.parts()):
+        for results in self.engine.map(of_part, _alike(self.parts())):
             yield from results
 
 
 def as_partitions(
     partitions: Sequence[Evidence] | Callable[[], Iterable[Evidence]], engine: Engine | None = None
 ) -> Partitions:
-    """Partitions that are there already, or that are made anew for every pass; in this thread unless an engine is given."""
+    """Partitions that are there already, or are made anew for every pass; in this thread unless an engine is given."""
     if callable(partitions):
         return Partitions(partitions, engine or LocalEngine(threads=1))
     held = tuple(partitions)
     return Partitions(lambda: held, engine or LocalEngine(threads=1))
+
+
+def _alike(parts: Iterable[Evidence]) -> Iterator[Evidence]:
+    """The same parts, as long as they are about the same."""
+    first = None
+    for part in parts:
+        about = (part.outcome_names, part.prices, part.steps)
+        first = first or about
+        if about != first:
+            raise UsageError(
+                "partitions must be about the same outcomes, prices and steps (those of the longest user of all), not "
+                f"{_said(first)} and {_said(about)}"
+            )
+        yield part
+
+
+def _said(about: tuple[tuple[str, ...], int, int]) -> str:
+    names, prices, steps = about
+    return f"{', '.join(names)} at {prices} price(s) over {steps} step(s)"

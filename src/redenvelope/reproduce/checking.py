@@ -11,9 +11,8 @@ from scipy.special import ndtri
 from redenvelope.dual.bisection import Bisection
 from redenvelope.dual.curve import Landing, MonotoneCurve
 from redenvelope.dual.solve import solve_dual
-from redenvelope.evaluation.estimate import Estimator, evaluate
-from redenvelope.evaluation.evidence import merge_evidence
-from redenvelope.evaluation.passes import evidence_of
+from redenvelope.evaluation.estimator import Estimator
+from redenvelope.evaluation.logs import Featurise, evaluate_log
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
 from redenvelope.prices import checked_prices
@@ -23,7 +22,6 @@ __all__ = ["CheckedPrice", "bisect_budget", "bounds", "estimated_curve"]
 
 FloatArray = NDArray[np.float64]
 
-_USERS_PER_BATCH = 2_048
 _REACH = float(ndtri(0.975))
 
 # Prices beyond this are searched only if it does not do: no slope of the two-step problem comes near it.
@@ -38,20 +36,23 @@ def bounds(curve: MonotoneCurve) -> tuple[FloatArray, FloatArray]:
 
 
 def estimated_curve(
-    method: Method, encoder: Encoder, log: Log, duals: FloatArray, estimator: Estimator | str = "doubly_robust"
+    method: Method,
+    encoder: Encoder,
+    log: Log,
+    duals: FloatArray,
+    estimator: Estimator | str = "doubly_robust",
+    features: Featurise | None = None,
 ) -> MonotoneCurve:
     """What users whom the method did not learn from say of it at every dual [duals], rising."""
 
-    def decide(batch: Log) -> tuple[NDArray[np.floating], dict[str, NDArray[np.floating]]]:
+    def decide(batch: Log) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         states = encoder.encode(batch)
         left = (encoder.first_step + encoder.campaign_steps - batch.step).astype(np.int64)
         made = _for_distinct(method, states, left, duals)
-        return made.probabilities, {"reward": made.reward_to_go, "cost": made.cost_to_go}
+        return made.probabilities, np.stack([made.reward_to_go, made.cost_to_go])
 
-    evidence = merge_evidence([evidence_of(batch, decide, log) for batch in log.batches(_USERS_PER_BATCH)])
-    found = evaluate(evidence, estimator)
-    order = [found.targets.index(target) for target in ("reward", "cost")]
-    return MonotoneCurve(duals, found.value[order], found.standard_error[order])
+    (found,) = evaluate_log(log, decide, [estimator], features=features).values()
+    return MonotoneCurve(duals, found.value, found.standard_error)
 
 
 def _for_distinct(

@@ -12,8 +12,7 @@ from scipy.optimize import brentq
 
 from redenvelope.dual.curve import MonotoneCurve
 from redenvelope.dual.frontier import refined_frontier
-from redenvelope.evaluation.estimate import marginalised_by
-from redenvelope.evaluation.marginalised import by_features
+from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.reproduce.charts import second_table_chart
 from redenvelope.reproduce.checking import estimated_curve
@@ -141,9 +140,14 @@ def _curve(study: EnvelopeStudy, method: Planned) -> MonotoneCurve:
     places = np.linspace(0, len(finite) - 1, _DUALS)
     duals = np.append(np.interp(places, np.arange(len(finite)), finite), np.inf)
     # Codes of static categories are no numbers, and no policy changes who is in them.
-    features = encoder.encode(log)[:, len(encoder.layout.static_categories) :]
+    codes = len(encoder.layout.static_categories)
     return estimated_curve(
-        Continued(method), encoder, log, duals, marginalised_by(by_features(features), seed=study.seed)
+        Continued(method),
+        encoder,
+        log,
+        duals,
+        Marginalised(seed=study.seed),
+        lambda batch: encoder.encode(batch)[:, codes:],
     )
 
 

@@ -1,0 +1,98 @@
+"""Regressions from sums: against all rows at once, over partitions, and what is left of their precision."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import pytest
+
+from redenvelope.evaluation.regressions import Arriving, MeansByCell, Regression, RidgeOnFeatures
+
+FOLDS, FEATURES, PRICES = 5, 40, 3
+
+
+def arriving(users: int, seed: int, centre: float = 0.0) -> tuple[list[Arriving], np.ndarray, np.ndarray]:
+    """Users of each fold, and all of them: inputs [users, features] and weights [folds, users, prices]."""
+    generator = np.random.default_rng(seed)
+    inputs = generator.normal(centre, 1.0, size=(users, FEATURES))
+    weights = generator.lognormal(size=(FOLDS, users, PRICES))
+    parts = [
+        Arriving(inputs[number::FOLDS], np.delete(weights, number, axis=0)[:, number::FOLDS]) for number in range(FOLDS)
+    ]
+    return parts, inputs, weights
+
+
+@pytest.mark.parametrize("centre", [0.0, 5.0])
+def test_ridge_is_that_of_the_rows_themselves(centre: float) -> None:
+    """Standardised features, and some that are five spreads off: squares of a fold taken from the total lose nothing.
+
+    The reference solves least squares with the penalty as rows of its own, and never forms squares.
+    """
+    parts, inputs, weights = arriving(2_000, seed=1, centre=centre)
+    fitted = RidgeOnFeatures(2.0).sums(parts).fit()
+    design = np.column_stack([np.ones(len(inputs)), inputs])
+    penalty = np.sqrt(2.0) * np.eye(1 + FEATURES)[1:]
+    for number in range(FOLDS):
+        others = np.arange(len(inputs)) % FOLDS != number
+        system = np.concatenate([design[others], penalty])
+        wanted = np.concatenate([weights[number, others], np.zeros((FEATURES, PRICES))])
+        expected = np.maximum(design @ np.linalg.lstsq(system, wanted, rcond=None)[0], 0.0)
+        np.testing.assert_allclose(fitted.by_own(inputs, number), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_by_own_and_by_others_are_the_same_regressions() -> None:
+    parts, inputs, _ = arriving(200, seed=2)
+    for regression in (RidgeOnFeatures(), MeansByCell()):
+        fitted = regression.sums(parts).fit()
+        every = np.stack([fitted.by_own(inputs, number) for number in range(FOLDS)])
+        for number in range(FOLDS):
+            np.testing.assert_allclose(fitted.by_others(inputs, number), np.delete(every, number, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("regression", [RidgeOnFeatures(), MeansByCell()])
+def test_weights_that_are_the_same_for_all_folds(regression: Regression) -> None:
+    parts, inputs, weights = arriving(200, seed=3)
+    same = [Arriving(part.features, part.weights[0]) for part in parts]
+    repeated = [Arriving(part.features, np.repeat(part.weights[:1], FOLDS - 1, axis=0)) for part in parts]
+    for number in range(FOLDS):
+        once, often = (regression.sums(given).fit().by_own(inputs, number) for given in (same, repeated))
+        np.testing.assert_allclose(once, often, rtol=1e-12)
+
+
+@pytest.mark.parametrize("regression", [RidgeOnFeatures(), MeansByCell()])
+def test_sums_of_batches_merge_to_the_same(regression: Regression) -> None:
+    parts, inputs, _ = arriving(500, seed=4)
+    # Cells that repeat, and batches in which a fold has nobody.
+    rounded = [Arriving(np.round(part.features[:, :2]), part.weights) for part in parts]
+    asked = np.round(inputs[:, :2])
+    edges = [0, 1, 30, 30, 77]
+    batches = []
+    for first, last in zip(edges, [*edges[1:], None], strict=True):
+        part = slice(first, last)
+        batches.append(regression.sums([Arriving(users[0][part], users[1][:, part]) for users in rounded]))
+    merged = reduce(lambda one, other: one.merge(other), batches).fit()
+    whole = regression.sums(rounded).fit()
+    for number in range(FOLDS):
+        found, expected = (fitted.by_own(asked, number) for fitted in (merged, whole))
+        np.testing.assert_allclose(found, expected, rtol=1e-11)
+        assert not np.isnan(found).all()
+
+
+def test_means_by_cell_in_closed_form() -> None:
+    """Two folds: each knows the mean of the other's users, and nothing of cells where only its own were."""
+    first = Arriving(np.array([[0.0], [0.0], [1.0]]), np.array([[[1.0], [3.0], [7.0]]]))
+    second = Arriving(np.array([[0.0], [2.0]]), np.array([[[5.0], [9.0]]]))
+    fitted = MeansByCell().sums([first, second]).fit()
+    asked = np.array([[2.0], [1.0], [0.0], [4.0]])
+    np.testing.assert_array_equal(fitted.by_own(asked, 0)[:, 0], [9.0, np.nan, 5.0, np.nan])
+    np.testing.assert_array_equal(fitted.by_own(asked, 1)[:, 0], [np.nan, 7.0, 2.0, np.nan])
+
+
+def test_a_fold_with_nobody_to_learn_from_knows_nothing() -> None:
+    parts, inputs, _ = arriving(20, seed=5)
+    nobody = Arriving(inputs[:0], np.empty((FOLDS - 1, 0, PRICES)))
+    fitted = RidgeOnFeatures().sums([parts[0], *[nobody] * (FOLDS - 1)]).fit()
+    assert not fitted.knows_all
+    assert np.isnan(fitted.by_own(inputs, 0)).all()
+    assert not np.isnan(fitted.by_own(inputs, 1)).any()

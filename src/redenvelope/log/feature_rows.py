@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.log.findings import EXAMPLES
-from redenvelope.log.numbers import days, is_number, looks_dressed, to_numbers
+from redenvelope.log.numbers import days, to_numbers
 from redenvelope.log.places import Found, Places
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
-from redenvelope.log.words import MOST_LABELS, LabelSums, TextTally, Words, many_labels, words_of
+from redenvelope.log.words import MOST_LABELS, LabelSums, Meanings, TextTally, Words, many_labels, words_of
 
 __all__ = ["FeatureRows", "coerce_feature"]
 
@@ -100,44 +100,41 @@ def _text_rows(table: Table, name: str, text: pl.Series) -> FeatureRows:
         return _many_rows(table, name, text, distinct)
     words = words_of(text, distinct)
     counts = np.bincount(words.codes + 1, minlength=len(words.values) + 1)[1:]
-    tally = TextTally.of(words.values, counts)
-    numbers = to_numbers(words.values)
-    meanings = {
-        "feature_number_as_text": looks_dressed(words.values),
-        "feature_mixed": ~is_number(words.values),
-        "feature_infinite": numbers.cast(pl.Float32, strict=False).is_infinite().fill_null(False),
-    }
+    meanings = Meanings.of(words.values)
+    tally = meanings.tally(counts)
+    _, infinite = _narrow(meanings.numbers)
     found = {}
-    for rule, meant in meanings.items():
-        if meant.any():
-            rows = words.first_rows(meant.to_numpy(), EXAMPLES)
-            found[rule, name] = table.places(name, rows, int(counts[meant.to_numpy()].sum()))
-    every = tally.whole and tally.numbers == len(numbers) == len(text)
-    return FeatureRows(
-        "text", words=words, tally=tally, different=_different_integers(numbers) if every else None, found=found
-    )
+    for rule, meant in (
+        ("feature_number_as_text", meanings.dressed),
+        ("feature_mixed", meanings.wordy),
+        ("feature_infinite", None if infinite is None else infinite.to_numpy()),
+    ):
+        if meant is not None and meant.any():
+            found[rule, name] = table.places(name, words.first_rows(meant, EXAMPLES), int(counts[meant].sum()))
+    every = tally.whole and tally.numbers == len(words.values) == len(text)
+    different = _different_integers(meanings.numbers) if every else None
+    return FeatureRows("text", words=words, tally=tally, different=different, found=found)
 
 
 def _many_rows(table: Table, name: str, text: pl.Series, distinct: pl.Series) -> FeatureRows:
     """The same for text with more different values than a category has."""
     counted = text.drop_nulls().value_counts()
-    tally = TextTally.of(counted[name], counted["count"].cast(pl.Int64).to_numpy())
+    meanings = Meanings.of(counted[name])
+    tally = meanings.tally(counted["count"].cast(pl.Int64).to_numpy())
     many = many_labels(text.null_count(), distinct)
-    meanings = {"feature_number_as_text": looks_dressed(distinct), "feature_mixed": ~is_number(distinct)}
-    found = _noted(
-        table,
-        name,
-        {
-            rule: text.is_in(distinct.filter(meant).implode()).fill_null(False)
-            for rule, meant in meanings.items()
-            if meant.any()
-        },
-    )
+    meant = {"feature_number_as_text": meanings.dressed, "feature_mixed": meanings.wordy}
+    broken = {
+        rule: text.is_in(counted[name].filter(pl.Series(values)).implode()).fill_null(False)
+        for rule, values in meant.items()
+        if values.any()
+    }
     if tally.words:
-        return FeatureRows("text", tally=tally, many=many, found=found)
+        return FeatureRows("text", tally=tally, many=many, found=_noted(table, name, broken))
     parsed = to_numbers(text)
     numbers, infinite = _narrow(parsed)
     if infinite is not None:
-        found = {**found, **_noted(table, name, {"feature_infinite": infinite})}
+        broken["feature_infinite"] = infinite
     different = _different_integers(parsed) if tally.whole else None
-    return FeatureRows("text", numbers, tally=tally, many=many, different=different, found=found)
+    return FeatureRows(
+        "text", numbers, tally=tally, many=many, different=different, found=_noted(table, name, broken)
+    )

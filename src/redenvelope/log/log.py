@@ -54,7 +54,8 @@ class FeatureTable:
 
     def rows(self, index: slice | NDArray[np.int64]) -> FeatureTable:
         """Some of the rows; a slice costs nothing."""
-        return replace(self, numeric=self.numeric[index], codes=self.codes[index])
+        # Each feature by itself, so that it stays in one piece.
+        return replace(self, numeric=self.numeric.T[:, index].T, codes=self.codes.T[:, index].T)
 
 
 @dataclass(frozen=True, eq=False)

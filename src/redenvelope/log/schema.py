@@ -128,7 +128,7 @@ def schema_sums(rows: Rows) -> SchemaSums:
     if rows.action is not None and rows.action_kind is not None:
         actions = action_sums(rows.action, rows.action_kind, cost)
     beside = np.stack([_finite(rows.outcomes.get(role), len(rows)) for role in ("reward", "cost")])
-    user = np.cumsum(~rows.within)  # only which rows have the same counts
+    user = np.cumsum(~rows.within, dtype=np.int64)
 
     def column_sums(feature: FeatureRows) -> ColumnSums:
         return _column_sums(feature, rows.within, user, beside)

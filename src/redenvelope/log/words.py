@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 from redenvelope.log.moments import changes_within
 from redenvelope.log.numbers import is_number, looks_dressed, to_numbers
 
-__all__ = ["MOST_LABELS", "LabelSums", "TextTally", "Words", "label_sums", "merge_labels", "merge_tallies", "words_of"]
+__all__ = [
+    "MOST_LABELS",
+    "LabelSums",
+    "Meanings",
+    "TextTally",
+    "Words",
+    "label_sums",
+    "many_labels",
+    "merge_labels",
+    "merge_tallies",
+    "words_of",
+]
 
 MOST_LABELS = 10_000
 """More different labels than these are no category."""
@@ -67,18 +78,38 @@ class TextTally:
     whole: bool
     """Whether every number is whole."""
 
+
+@dataclass(frozen=True, eq=False)
+class Meanings:
+    """What each of some different texts may mean."""
+
+    numbers: pl.Series
+    """Float64, null where a text is no number, [values]."""
+    wordy: NDArray[np.bool_]
+    """Neither a number nor a word for missing, [values]."""
+    dressed: NDArray[np.bool_]
+    """A number in the dress of a spreadsheet, [values]."""
+    zero_codes: bool
+    """Whether any begins with a zero before another digit."""
+
     @classmethod
-    def of(cls, distinct: pl.Series, counts: NDArray[np.int64]) -> TextTally:
-        """Of values and how often each stands there: [values], [values]."""
-        numbers = to_numbers(distinct)
-        seen = numbers.is_not_null().to_numpy()
-        return cls(
+    def of(cls, values: pl.Series) -> Meanings:
+        """Of values that are all different."""
+        if not values.str.contains(r"\d").any():
+            dressed, zero_codes = np.zeros(len(values), dtype=bool), False
+        else:
+            dressed, zero_codes = looks_dressed(values).to_numpy(), bool(values.str.contains(r"^0\d").any())
+        return cls(to_numbers(values), ~is_number(values).to_numpy(), dressed, zero_codes)
+
+    def tally(self, counts: NDArray[np.int64]) -> TextTally:
+        """How many rows hold what, when each value stands in so many, [values]."""
+        return TextTally(
             filled=int(counts.sum()),
-            numbers=int(counts[seen].sum()),
-            words=int(counts[~is_number(distinct).to_numpy()].sum()),
-            dressed=int(counts[looks_dressed(distinct).to_numpy()].sum()),
-            zero_codes=bool(distinct.str.contains(r"^0\d").any()),
-            whole=bool((numbers == numbers.floor()).all()),
+            numbers=int(counts[self.numbers.is_not_null().to_numpy()].sum()),
+            words=int(counts[self.wordy].sum()),
+            dressed=int(counts[self.dressed].sum()),
+            zero_codes=self.zero_codes,
+            whole=bool((self.numbers == self.numbers.floor()).all()),
         )
 
 
@@ -118,15 +149,16 @@ class LabelSums:
 
 
 def label_sums(words: Words, user: NDArray[np.int64], within: NDArray[np.bool_]) -> LabelSums:
-    """The sums of a category: the index of each row's user, and which rows go on with their predecessor's, [rows]."""
+    """The sums of a category: a number for each row's user that rises, and which rows go on with their predecessor's, [rows]."""
     changes = changes_within(words.codes, within)
     size = len(words.values)
     rows = np.bincount(words.codes + 1, minlength=size + 1)
     if changes:
-        pairs = pl.DataFrame({"user": user, "code": words.codes}).unique()["code"].to_numpy()
+        pairs = np.sort(user * (size + 1) + words.codes + 1, kind="stable")  # nearly in order, which this one likes
+        had = pairs[np.append(True, pairs[1:] != pairs[:-1])] % (size + 1)
     else:
-        pairs = words.codes[~within]
-    users = np.bincount(pairs + 1, minlength=size + 1)
+        had = words.codes[~within] + 1
+    users = np.bincount(had, minlength=size + 1)
     seen = rows[1:] > 0  # rows may have gone since the values were listed
     labels = tuple(words.values.filter(pl.Series(seen)))
     return LabelSums(int(rows[0]), labels, rows[1:][seen], users[1:][seen], changes)

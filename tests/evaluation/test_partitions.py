@@ -31,6 +31,7 @@ EVERY = [
     Marginalised(MeansByCell(), folds=3, name="marginalised by cell"),
 ]
 USERS = 60
+Whole = tuple[Evidence, dict[str, Evaluation]]
 INTERVALS: tuple[Interval, ...] = (Normal(), Bootstrap(40), StudentisedBootstrap(40))
 
 
@@ -74,16 +75,14 @@ def assert_same(found: Evaluation, expected: Evaluation) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Evidence, dict[str, Evaluation]]:
+def whole() -> Whole:
     evidence = evidence_with_keys()
     return evidence, evaluate_partitions([evidence], EVERY, 0.9)
 
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_any_split_of_the_users_says_the_same(
-    whole: tuple[Evidence, dict[str, Evaluation]], data: st.DataObject
-) -> None:
+def test_any_split_of_the_users_says_the_same(whole: Whole, data: st.DataObject) -> None:
     """Users dealt to partitions in any order, by every estimator, with every interval."""
     evidence, expected = whole
     order = data.draw(st.permutations(range(USERS)))
@@ -178,7 +177,7 @@ def test_wrong_uses(leaving_world: World) -> None:
     evidence = leaving_world.draw(20, seed=0).evidence(0.0)
     with pytest.raises(UsageError, match="no partition"):
         evaluate_partitions([], ["doubly_robust"])
-    with pytest.raises(UsageError, match="not reward, cost at 2 price.* and cost, reward at 2"):
+    with pytest.raises(UsageError, match=r"not reward, cost at 2 price.* and cost, reward at 2"):
         evaluate_partitions([evidence, replace(evidence, outcome_names=("cost", "reward"))])
     with pytest.raises(UsageError, match=r"over 3 step\(s\) and .* over 4 step"):
         evaluate_partitions([evidence, replace(evidence, steps=evidence.steps + 1)], [Marginalised()])

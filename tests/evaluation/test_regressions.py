@@ -52,7 +52,7 @@ def test_by_own_and_by_others_are_the_same_regressions() -> None:
 
 @pytest.mark.parametrize("regression", [RidgeOnFeatures(), MeansByCell()])
 def test_weights_that_are_the_same_for_all_folds(regression: Regression) -> None:
-    parts, inputs, weights = arriving(200, seed=3)
+    parts, inputs, _ = arriving(200, seed=3)
     same = [Arriving(part.features, part.weights[0]) for part in parts]
     repeated = [Arriving(part.features, np.repeat(part.weights[:1], FOLDS - 1, axis=0)) for part in parts]
     for number in range(FOLDS):

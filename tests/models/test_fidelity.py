@@ -108,11 +108,13 @@ def test_a_table_is_measured_too(draw: Draw) -> None:
     train, test = (
         replace(
             examples,
-            **{name: getattr(examples, name)[rows] for name in ("action", "reward", "cost", "propensity", "continues")},
+            **{name: getattr(examples, name)[rows] for name in ("action", "propensity", "continues")},
+            outcomes=examples.outcomes[:, rows],
             states=coarse[rows],
             starts=np.arange(2_001) * 3,
+            keys=examples.keys[users],
         )
-        for rows in (slice(0, 6_000), slice(6_000, 12_000))
+        for rows, users in ((slice(0, 6_000), slice(0, 2_000)), (slice(6_000, 12_000), slice(2_000, 4_000)))
     )
     report = measure_fidelity(fit_tabular(train), test)
     assert report.trusted, report.reasons

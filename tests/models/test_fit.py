@@ -49,11 +49,8 @@ def test_learns_a_linear_truth_of_numbers(draw: Draw, small: NeuralSettings) -> 
     effect = np.array([0.0, 2.0, 3.0, 7.0])
     mean = 10 + 3 * examples.states[:, 1] + effect[examples.action] * (1 + 0.5 * examples.states[:, 4])
     price = 1 + 0.5 * examples.action + 0.2 * examples.states[:, 1]
-    examples = replace(
-        examples,
-        reward=mean + generator.normal(size=len(mean)),
-        cost=price + 0.1 * generator.normal(size=len(mean)),
-    )
+    reward = mean + generator.normal(size=len(mean))
+    examples = replace(examples, outcomes=np.stack([reward, price + 0.1 * generator.normal(size=len(mean))]))
     fitted = fit_neural(examples, replace(small, members=1), seed=0)
     assert isinstance(fitted.model.reward_target, NumberReward)
     assert isinstance(fitted.model.cost_target, NumberCost)
@@ -120,7 +117,7 @@ def test_structures_are_chosen_on_held_out_users_and_never_against_the_log(draw:
     reward = (generator.random(len(examples)) < means[examples.action]).astype(float)
     cost = reward * np.array([0.0, 1.0, 2.0, 4.0])[examples.action] * (generator.random(len(examples)) < 0.5)
     settings = replace(small, members=1, reward_structure=None)
-    fitted = fit_neural(replace(examples, reward=reward, cost=cost), settings, seed=0)
+    fitted = fit_neural(replace(examples, outcomes=np.stack([reward, cost])), settings, seed=0)
     choice = fitted.reward_structure
     assert choice.structure in ("low_rank", "independent")
     assert set(choice.losses) == {"low_rank", "independent"}
@@ -149,8 +146,7 @@ def test_one_action_one_step_and_no_cost_can_be_learned(draw: Draw, small: Neura
         examples,
         states=examples.states[first],
         action=np.zeros(len(first), np.int32),
-        reward=examples.reward[first],
-        cost=np.zeros(len(first)),
+        outcomes=np.stack([examples.reward[first], np.zeros(len(first))]),
         propensity=np.ones(len(first)),
         continues=np.zeros(len(first), dtype=bool),
         starts=np.arange(len(first) + 1),

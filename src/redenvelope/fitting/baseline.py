@@ -30,7 +30,7 @@ def decider(policy: DeployedPolicy, log: Log, duals: FloatArray | tuple[float, .
         values = policy.valuer.values(states, left, prices)
         if continuation is not None:
             values = continuation.extend(values, states, left)
-        return values.probabilities, {"reward": values.reward_to_go, "cost": values.cost_to_go}
+        return values.probabilities, dict(zip(("reward", "cost"), values.to_go, strict=True))
 
     return decide
 

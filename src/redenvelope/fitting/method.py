@@ -40,7 +40,7 @@ def learn_model(train: Log, search: Log, settings: FitSettings, tell: Progress) 
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: tell("model", f"epoch {done} of {most}")
     )
-    structures = f"reward {neural.reward_structure.structure}, cost {neural.cost_structure.structure}"
+    structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
     tell("model", f"{neural.epochs} epochs; {structures}")
     tell("fidelity", "")
     fidelity = measure_fidelity(neural.model, Examples.from_log(search, encoder))

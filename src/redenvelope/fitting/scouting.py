@@ -47,10 +47,8 @@ def _tree_price(policy: DeployedPolicy, states: NDArray[np.float32], left: NDArr
     valuer = policy.valuer
 
     def price(duals: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values = valuer.values(states, left, duals)
-        costs = (values.probabilities * values.cost_to_go).sum(axis=2, dtype=np.float64)
-        rewards = (values.probabilities * values.reward_to_go).sum(axis=2, dtype=np.float64)
-        return costs.mean(axis=0), rewards.mean(axis=0)
+        rewards, costs = valuer.values(states, left, duals).expected().mean(axis=1)
+        return costs, rewards
 
     return price
 

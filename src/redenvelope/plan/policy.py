@@ -16,8 +16,9 @@ from redenvelope.learning.values import LearnedValues
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import Log
 from redenvelope.plan.valuers import LearnedValuer, PlannedValuer, Source, Valuer, source_state
-from redenvelope.planning.tree import PlannedValues, TreePlanner
+from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.mixture import MixturePolicy
+from redenvelope.policies.values import ActionValues
 
 __all__ = ["DeployedPolicy", "PolicySpecification", "policy_sha256"]
 
@@ -73,8 +74,8 @@ class DeployedPolicy:
         """Decisions left, this one included, [rows]."""
         return np.asarray(self.encoder.first_step + self.specification.steps - step, dtype=np.int64)
 
-    def values(self, log: Log, duals: NDArray[np.float64] | tuple[float, ...]) -> PlannedValues:
-        """What logged rows are worth at some duals, [rows, duals, actions]."""
+    def values(self, log: Log, duals: NDArray[np.float64] | tuple[float, ...]) -> ActionValues:
+        """What logged rows are worth at some duals."""
         return self.valuer.values(self.encoder.encode(log), self.steps_left(log.step), np.asarray(duals))
 
     def probabilities(self, frame: pl.DataFrame, component: int = 0) -> NDArray[np.float64]:

@@ -14,8 +14,9 @@ from redenvelope.learning.values import LearnedValues
 from redenvelope.models.neural import NeuralModel
 from redenvelope.planning.planned import PlannedPolicy
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.tree import PlannedValues, TreePlanner
+from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.policy import Policy
+from redenvelope.policies.values import ActionValues
 
 __all__ = ["LearnedValuer", "PlannedValuer", "Source", "Valuer", "source_from_state", "source_state"]
 
@@ -39,16 +40,16 @@ class Valuer(Protocol):
         """What was left out to keep it quick or safe, in words."""
         ...
 
-    def values(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> PlannedValues:
-        """[rows, width], [rows] and [duals] -> values and probabilities, [rows, duals, actions]."""
+    def values(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> ActionValues:
+        """[rows, width], [rows] and [duals] -> values and probabilities."""
         ...
 
     def policy(self, dual: float) -> Policy:
         """The policy at one price."""
         ...
 
-    def outcomes(self, states: StateArray) -> tuple[FloatArray, FloatArray]:
-        """Expected reward and cost of this step: [rows, width] -> [rows, actions] each."""
+    def outcomes(self, states: StateArray) -> FloatArray:
+        """Expected outcomes of this step: [rows, width] -> [outcomes, rows, actions]."""
         ...
 
     def believed(
@@ -75,23 +76,24 @@ class PlannedValuer:
         """See Valuer."""
         return tuple(self.planner.notes)
 
-    def values(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> PlannedValues:
+    def values(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> ActionValues:
         """See Valuer."""
-        return self.planner.plan(states, steps_left, duals)
+        return self.planner.values(states, steps_left, duals)
 
     def policy(self, dual: float) -> Policy:
         """See Valuer."""
         return PlannedPolicy(self.planner, dual)
 
-    def outcomes(self, states: StateArray) -> tuple[FloatArray, FloatArray]:
+    def outcomes(self, states: StateArray) -> FloatArray:
         """See Valuer."""
-        return self.model.predict(states)
+        return self.planner.outcomes(states)
 
     def believed(
         self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """See Valuer: the policy is followed through the model to the end of the campaign."""
-        return ModelPrice(self.planner, states, steps_left)(duals)
+        rewards, costs = ModelPrice(self.planner, states, steps_left)(duals)
+        return costs, rewards
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ class LearnedValuer:
         """See Valuer."""
         return self.learned.report.notes
 
-    def values(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> PlannedValues:
+    def values(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> ActionValues:
         """See Valuer."""
         asked = np.asarray(duals, dtype=np.float64)
         worth = self.learned.worth(states, steps_left, asked)
@@ -118,15 +120,15 @@ class LearnedValuer:
         price = np.where(np.isinf(asked), 1.0, asked)[:, None]
         earned = np.where(infinite, 0.0, worth.reward_to_go + worth.bonus_to_go)
         q = np.asarray(earned - price * worth.cost_to_go, dtype=np.float32)
-        return PlannedValues(q, worth.probabilities, worth.reward_to_go, worth.cost_to_go)
+        return ActionValues(q, worth.probabilities, np.stack([worth.reward_to_go, worth.cost_to_go]))
 
     def policy(self, dual: float) -> Policy:
         """See Valuer."""
         return LearnedPolicy(self.learned, dual)
 
-    def outcomes(self, states: StateArray) -> tuple[FloatArray, FloatArray]:
+    def outcomes(self, states: StateArray) -> FloatArray:
         """See Valuer."""
-        return self.learned.outcomes(states)
+        return np.stack(self.learned.outcomes(states))
 
     def believed(
         self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray

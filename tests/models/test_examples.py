@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +33,31 @@ def test_a_log_becomes_rows_and_a_gap_is_no_next_state() -> None:
     np.testing.assert_array_equal(examples.is_last, [False, False, True, False, True])
     gathered = examples.gather(np.array([3, 0]))
     np.testing.assert_array_equal(gathered.next_tail, examples.states[[4, 1]][:, examples.layout.step + 1 :])
-    np.testing.assert_array_equal(gathered.reward, [1.0, 0.0])
+    np.testing.assert_array_equal(gathered.outcomes, [[1.0, 1.0], [0.0, 0.0]])
 
 
 def test_held_out_rows_belong_to_other_users(draw: Callable[[int, int], Examples]) -> None:
-    examples = draw(50, 0)
+    examples = draw(1_000, 0)
     rows, held_out = examples.split_users(0.2, seed=3)
-    user = np.repeat(np.arange(50), np.diff(examples.starts))
-    assert len(np.unique(user[held_out])) == 10
+    user = np.repeat(np.arange(1_000), np.diff(examples.starts))
+    # A fifth of a thousand, give or take four standard errors of a share.
+    assert abs(len(np.unique(user[held_out])) - 200) < 4 * np.sqrt(1_000 * 0.2 * 0.8)
     assert not set(user[rows]) & set(user[held_out])
     assert len(rows) + len(held_out) == len(examples)
+
+
+def test_who_is_held_out_depends_on_the_user_alone(draw: Callable[[int, int], Examples]) -> None:
+    examples = draw(300, 0)
+    whole = set(examples.split_users(0.2, seed=3)[1])
+    some = replace(
+        examples,
+        **{name: getattr(examples, name)[:300] for name in ("states", "action", "propensity", "continues")},
+        outcomes=examples.outcomes[:, :300],
+        starts=examples.starts[:101],
+        keys=examples.keys[:100],
+    )
+    assert set(some.split_users(0.2, seed=3)[1]) == {row for row in whole if row < 300}
+    assert set(examples.split_users(0.2, seed=4)[1]) != whole
 
 
 def test_one_user_cannot_be_split(draw: Callable[[int, int], Examples]) -> None:

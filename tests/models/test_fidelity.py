@@ -22,45 +22,51 @@ class Truth:
     forward: bool = True
     heeds_actions: bool = True
 
-    def predict(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.world.reward(states) * self.lift, self.world.cost(states) * self.lift
+    def predict(self, states: np.ndarray) -> np.ndarray:
+        return np.stack([self.world.reward(states), self.world.cost(states)]) * self.lift
 
-    def roll_out(self, states: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        followed, rewards, costs, now = [], [], [], states
+    def roll_out(self, states: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        followed, outcomes, now = [], [], states
         for action in actions.T:
-            reward, cost = self.predict(now)
-            rewards.append(reward[np.arange(len(now)), action])
-            costs.append(cost[np.arange(len(now)), action])
+            outcomes.append(self.predict(now)[:, np.arange(len(now)), action])
             tail = self.world.next_tail(now, action if self.heeds_actions else np.full_like(action, 1))
             moved = tail if self.forward else 2 * now[:, 3:] - tail
             now = np.concatenate([now[:, :2], now[:, 2:3] + 0.5, moved], axis=1)
             followed.append(now)
-        return np.stack(followed), np.stack(rewards), np.stack(costs)
+        return np.stack(followed), np.stack(outcomes, axis=1)
 
 
 def test_the_truth_is_trusted(world, draw: Draw) -> None:
     report = measure_fidelity(Truth(world), draw(3_000, 11))
     assert report.trusted and report.reasons == ()
     assert [part.depth for part in report.roll_outs] == [1, 2]
-    assert report.reward.r_squared > 0.05
+    reward, cost = report.outcomes
+    assert (reward.name, cost.name) == ("reward", "cost")
+    assert reward.r_squared > 0.05
     # The truth is calibrated: no gap beyond four standard errors of its bin.
-    for part in (*report.reward.calibration, *report.reward.actions, *report.cost.actions):
+    for part in (*reward.calibration, *reward.actions, *cost.actions):
         assert abs(part.predicted - part.observed) <= 4 * part.standard_error
-    assert sum(part.rows for part in report.reward.calibration) == report.rows
+    assert sum(part.rows for part in reward.calibration) == report.rows
 
 
 def test_log_loss_is_that_of_the_textbook(world, draw: Draw) -> None:
     examples = draw(500, 11)
     chance = world.reward(examples.states)[np.arange(len(examples)), examples.action]
     expected = -(examples.reward * np.log(chance) + (1 - examples.reward) * np.log(1 - chance)).mean()
-    assert measure_fidelity(Truth(world), examples).reward.log_loss == pytest.approx(expected, rel=1e-6)
+    assert measure_fidelity(Truth(world), examples).outcomes[0].log_loss == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_learned_model_is_trusted(learned: NeuralFit, draw: Draw) -> None:
     report = measure_fidelity(learned.model, draw(3_000, 11))
     assert report.reasons == ()
     assert all(part.state_error < part.unchanged_error for part in report.roll_outs)
-    assert json.loads(json.dumps(report.as_dict()))["trusted"] is True
+    content = json.loads(json.dumps(report.as_dict()))
+    assert content["trusted"] is True
+    assert set(content) == {"users", "rows", "reward", "cost", "roll_outs", "thresholds", "reasons", "trusted"}
+    assert content["cost"]["observed"] == report.outcomes[1].observed
+    deepest = content["roll_outs"][-1]
+    assert deepest["predicted_cost"] == report.roll_outs[-1].outcomes[1].predicted
+    assert {"observed_reward", "reward_error", "cost_error", "later_reward", "later_cost"} < set(deepest)
 
 
 def test_rewards_ten_percent_too_high_are_not_trusted(world, draw: Draw) -> None:
@@ -87,7 +93,7 @@ def test_what_follows_an_action_is_measured_by_user(world, draw: Draw) -> None:
     examples = draw(3_000, 11)
     (deepest,) = (part for part in measure_fidelity(Truth(world), examples).roll_outs if part.depth == 2)
     first = examples.starts[:-1]
-    for part in deepest.later_reward:
+    for part in deepest.outcomes[0].later:
         rows = first[examples.action[first] == part.action]
         assert part.rows == len(rows)
         assert part.observed == pytest.approx((examples.reward[rows + 1] + examples.reward[rows + 2]).mean())
@@ -108,11 +114,13 @@ def test_a_table_is_measured_too(draw: Draw) -> None:
     train, test = (
         replace(
             examples,
-            **{name: getattr(examples, name)[rows] for name in ("action", "reward", "cost", "propensity", "continues")},
+            **{name: getattr(examples, name)[rows] for name in ("action", "propensity", "continues")},
+            outcomes=examples.outcomes[:, rows],
             states=coarse[rows],
             starts=np.arange(2_001) * 3,
+            keys=examples.keys[users],
         )
-        for rows in (slice(0, 6_000), slice(6_000, 12_000))
+        for rows, users in ((slice(0, 6_000), slice(0, 2_000)), (slice(6_000, 12_000), slice(2_000, 4_000)))
     )
     report = measure_fidelity(fit_tabular(train), test)
     assert report.trusted, report.reasons

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError
-from redenvelope.models import fit as fit_module
 from redenvelope.models.examples import Examples
 from redenvelope.models.fit import NeuralFit, NeuralSettings, fit_neural
 from redenvelope.models.neural import NeuralModel
 from redenvelope.models.targets import NumberCost, NumberReward, RewardedCost
+from redenvelope.models.task import new_task, outcome_loss
+from redenvelope.models.trials import row_losses, trial_losses
 
 Draw = Callable[[int, int], Examples]
 
@@ -30,7 +31,7 @@ def test_learns_a_logistic_truth(learned: NeuralFit, world, draw: Draw) -> None:
     error = (costs - world.cost(states)) / np.maximum([0, 1, 2, 4], 1)
     assert np.sqrt(np.mean(error**2)) < 0.035
     assert (costs[:, 0] == 0).all()
-    assert isinstance(learned.model.cost_target, RewardedCost)
+    assert isinstance(learned.model.targets.costs[0], RewardedCost)
 
 
 def test_learns_the_transitions(learned: NeuralFit, world, draw: Draw) -> None:
@@ -49,14 +50,11 @@ def test_learns_a_linear_truth_of_numbers(draw: Draw, small: NeuralSettings) -> 
     effect = np.array([0.0, 2.0, 3.0, 7.0])
     mean = 10 + 3 * examples.states[:, 1] + effect[examples.action] * (1 + 0.5 * examples.states[:, 4])
     price = 1 + 0.5 * examples.action + 0.2 * examples.states[:, 1]
-    examples = replace(
-        examples,
-        reward=mean + generator.normal(size=len(mean)),
-        cost=price + 0.1 * generator.normal(size=len(mean)),
-    )
+    reward = mean + generator.normal(size=len(mean))
+    examples = replace(examples, outcomes=np.stack([reward, price + 0.1 * generator.normal(size=len(mean))]))
     fitted = fit_neural(examples, replace(small, members=1), seed=0)
-    assert isinstance(fitted.model.reward_target, NumberReward)
-    assert isinstance(fitted.model.cost_target, NumberCost)
+    assert isinstance(fitted.model.targets.reward, NumberReward)
+    assert isinstance(fitted.model.targets.costs[0], NumberCost)
     rewards, costs = fitted.model.predict(examples.states)
     taken = np.arange(len(mean)), examples.action
     # Noise of 1 over 8,000 rows and about 60 parameters: √(60/8000) = 0.09; twice that. The cost's is a tenth,
@@ -79,10 +77,10 @@ def test_members_learn_in_company_what_they_learn_alone(draw: Draw, small: Neura
     together = fit_neural(examples, small, seed=4).model
     alone = fit_neural(examples, replace(small, members=1), seed=4).model
     states = examples.states[:200]
-    rewards = jax.jit(NeuralModel.member_outcomes)(together, states)[0]
+    first, second = (together.of_member(member).predict(states)[0] for member in (0, 1))
     # The same numbers in another order of summation: rounding grows over some 90 steps of training.
-    np.testing.assert_allclose(rewards[0], alone.predict(states)[0], atol=2e-3)
-    assert np.abs(rewards[0] - rewards[1]).mean() > 2e-3
+    np.testing.assert_allclose(first, alone.predict(states)[0], atol=2e-3)
+    assert np.abs(first - second).mean() > 2e-3
 
 
 def test_a_memory_map_in_chunks_teaches_the_same(draw: Draw, small: NeuralSettings, tmp_path: Path) -> None:
@@ -100,16 +98,16 @@ def test_a_memory_map_in_chunks_teaches_the_same(draw: Draw, small: NeuralSettin
 
 def test_a_structure_learns_on_trial_what_it_learns_alone(draw: Draw, small: NeuralSettings) -> None:
     examples = draw(600, 3)
-    task = fit_module._new_task(examples, small, seed=4)
+    task = new_task(examples, small, seed=4)
     architecture = fit_neural(examples, small, seed=4).model.architecture
-    alone = replace(architecture, members=1, reward_structure="low_rank", cost_structure="low_rank")
-    networks = {"outcome": alone.networks(4, *task.starts)["outcome"]}
-    trained = fit_module._train(networks, task, fit_module.outcome_loss, [(4, 0)], None)
-    expected = fit_module._row_losses(trained.networks["outcome"], (task.rewarding, task.costing, None), task.held_out)
-    tried = fit_module._trial_losses(task, architecture)
-    for outcome in ("reward", "cost"):
+    alone = replace(architecture, members=1, reward_structure="low_rank", cost_structures=("low_rank",))
+    networks = {"outcome": alone.networks(4, task.starts)["outcome"]}
+    trained = task.train(networks, outcome_loss, [(4, 0)])
+    expected = row_losses(trained.networks["outcome"], task.targets, task.held_out)[0]
+    tried = trial_losses(task, architecture)
+    for place, outcome in enumerate(("reward", "cost")):
         # The same numbers in another order of summation, over some 90 steps of training.
-        np.testing.assert_allclose(tried[outcome]["low_rank"], expected[outcome][0], atol=5e-3)
+        np.testing.assert_allclose(tried[outcome]["low_rank"], expected[place], atol=5e-3)
         assert np.abs(tried[outcome]["low_rank"] - tried[outcome]["independent"]).mean() > 5e-3
 
 
@@ -120,12 +118,12 @@ def test_structures_are_chosen_on_held_out_users_and_never_against_the_log(draw:
     reward = (generator.random(len(examples)) < means[examples.action]).astype(float)
     cost = reward * np.array([0.0, 1.0, 2.0, 4.0])[examples.action] * (generator.random(len(examples)) < 0.5)
     settings = replace(small, members=1, reward_structure=None)
-    fitted = fit_neural(replace(examples, reward=reward, cost=cost), settings, seed=0)
-    choice = fitted.reward_structure
+    fitted = fit_neural(replace(examples, outcomes=np.stack([reward, cost])), settings, seed=0)
+    choice, cost_choice = fitted.structures
     assert choice.structure in ("low_rank", "independent")
     assert set(choice.losses) == {"low_rank", "independent"}
     assert "some dearer action has a lower reward" in choice.reason
-    assert fitted.cost_structure.reason == "given"
+    assert cost_choice.reason == "given"
     assert fitted.model.architecture.reward_structure == choice.structure
     assert fitted.as_dict()["reward_structure"]["outcome"] == "reward"
     rewards, _ = fitted.model.predict(examples.states)
@@ -149,8 +147,7 @@ def test_one_action_one_step_and_no_cost_can_be_learned(draw: Draw, small: Neura
         examples,
         states=examples.states[first],
         action=np.zeros(len(first), np.int32),
-        reward=examples.reward[first],
-        cost=np.zeros(len(first)),
+        outcomes=np.stack([examples.reward[first], np.zeros(len(first))]),
         propensity=np.ones(len(first)),
         continues=np.zeros(len(first), dtype=bool),
         starts=np.arange(len(first) + 1),

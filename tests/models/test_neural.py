@@ -6,28 +6,54 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError
+from redenvelope.models.apply import fixed_parts, node_outcomes, node_steps
 from redenvelope.models.examples import Examples
 from redenvelope.models.fit import NeuralFit
 from redenvelope.models.neural import NeuralModel
+from redenvelope.models.outcome import OutcomeNetwork
 
 Draw = Callable[[int, int], Examples]
 
 successors = jax.jit(NeuralModel.successors)
 outcomes = jax.jit(NeuralModel.outcomes)
-member_outcomes = jax.jit(NeuralModel.member_outcomes)
 
 
 def test_outcomes_are_the_mean_over_members(learned: NeuralFit, draw: Draw) -> None:
     states = draw(200, 9).states
-    rewards, costs = outcomes(learned.model, states)
-    by_member = member_outcomes(learned.model, states)
-    assert rewards.shape == costs.shape == (len(states), 4)
-    np.testing.assert_allclose(rewards, np.mean(by_member[0], axis=0), rtol=1e-5)
-    np.testing.assert_allclose(costs, np.mean(by_member[1], axis=0), rtol=1e-5)
+    found = outcomes(learned.model, states)
+    by_member = [outcomes(learned.model.of_member(member), states) for member in (0, 1)]
+    assert found.shape == (2, len(states), 4)
+    assert np.abs(by_member[0] - by_member[1]).max() > 1e-3
+    np.testing.assert_allclose(found, np.mean(by_member, axis=0), rtol=1e-5)
+
+
+def test_a_fixed_part_once_a_user_gives_what_whole_states_give(learned: NeuralFit, draw: Draw) -> None:
+    """Nodes that share what never changes: the same numbers as states written out, up to rounding."""
+    model, generator = learned.model, np.random.default_rng(0)
+    states = np.repeat(draw(40, 9).states[::3][:, None], 5, axis=1)
+    states[..., 3:] += generator.normal(0, 0.3, states[..., 3:].shape)
+    fixed = fixed_parts(model, states[:, 0])
+    found, changed = node_steps(model, fixed, states[..., model.fixed_width :])
+    whole = states.reshape(-1, states.shape[2])
+    np.testing.assert_allclose(found.swapaxes(1, 2), reference(model, whole)[0], atol=1e-5)
+    followed = np.asarray(reference(model, whole)[1])
+    np.testing.assert_allclose(changed, followed[..., model.fixed_width :], atol=1e-5)
+    np.testing.assert_array_equal(node_outcomes(model, fixed[0], states[..., model.fixed_width :]), found)
+
+
+def reference(model: NeuralModel, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Outcomes and successors of states, the networks applied to whole states as training applies them."""
+    by_member = [
+        jax.jit(OutcomeNetwork.expected)(
+            jax.tree.map(lambda array, m=m: array[m], model.outcome), states, model.targets
+        )
+        for m in (0, 1)
+    ]
+    return np.mean(by_member, axis=0).swapaxes(1, 2), successors(model, states)
 
 
 def test_monotone_rewards_never_fall(learned: NeuralFit, draw: Draw) -> None:
-    rewards, _ = learned.model.predict(draw(500, 9).states)
+    rewards = learned.model.predict(draw(500, 9).states)[0]
     assert (np.diff(rewards, axis=1) >= -1e-6).all()
 
 
@@ -48,13 +74,13 @@ def test_predicted_binaries_and_categories_are_chances(learned: NeuralFit, draw:
 def test_a_model_is_an_argument_of_a_compiled_function(learned: NeuralFit, draw: Draw) -> None:
     states = draw(20, 9).states
     compiled = jax.jit(lambda model, rows: model.outcomes(rows))(learned.model, states)
-    np.testing.assert_allclose(compiled[0], learned.model.predict(states)[0], rtol=1e-5)
+    np.testing.assert_allclose(compiled, learned.model.predict(states), rtol=1e-5)
 
 
 def test_roll_out_follows_successors(learned: NeuralFit, draw: Draw) -> None:
     model, states = learned.model, draw(200, 9).states
     actions = np.tile(np.array([[1, 3]], dtype=np.int32), (len(states), 1))
-    followed, rewards, costs = model.roll_out(states, actions)
+    followed, (rewards, costs) = model.roll_out(states, actions)
     one = np.asarray(successors(model, states))[:, 1]
     np.testing.assert_allclose(followed[0], one, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(followed[1], np.asarray(successors(model, one))[:, 3], rtol=1e-4, atol=1e-5)
@@ -64,11 +90,11 @@ def test_roll_out_follows_successors(learned: NeuralFit, draw: Draw) -> None:
 
 def test_the_model_of_a_member_says_what_the_member_says(learned: NeuralFit, draw: Draw) -> None:
     states = draw(50, 9).states
-    rewards, costs = member_outcomes(learned.model, states)
     for member in (0, 1):
+        network = jax.tree.map(lambda array, member=member: array[member], learned.model.outcome)
+        expected = jax.jit(OutcomeNetwork.expected)(network, states, learned.model.targets)
         predicted = learned.model.of_member(member).predict(states)
-        np.testing.assert_allclose(predicted[0], rewards[member], rtol=1e-5)
-        np.testing.assert_allclose(predicted[1], costs[member], rtol=1e-5)
+        np.testing.assert_allclose(predicted.swapaxes(1, 2), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_members_disagree_but_little(learned: NeuralFit) -> None:
@@ -80,8 +106,7 @@ def test_state_round_trip(learned: NeuralFit, draw: Draw) -> None:
     config, arrays = learned.model.state()
     again = NeuralModel.from_state(json.loads(json.dumps(config)), arrays)
     states = draw(50, 9).states
-    np.testing.assert_array_equal(again.predict(states)[0], learned.model.predict(states)[0])
-    np.testing.assert_array_equal(again.predict(states)[1], learned.model.predict(states)[1])
+    np.testing.assert_array_equal(again.predict(states), learned.model.predict(states))
     np.testing.assert_array_equal(successors(again, states), successors(learned.model, states))
 
 

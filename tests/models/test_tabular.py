@@ -94,7 +94,7 @@ def test_a_gap_is_not_a_departure() -> None:
 
 def test_roll_out_carries_all_chances() -> None:
     model = fit_tabular(EXAMPLES, prior_rows=0)
-    followed, rewards, costs = model.roll_out(state(0, 0), np.array([[0, 0]]))
+    followed, (rewards, costs) = model.roll_out(state(0, 0), np.array([[0, 0]]))
     assert followed.shape == (2, 1, 2)
     np.testing.assert_allclose(followed[0, 0], [1.0, 0.5], rtol=1e-6)  # half of those who stayed have the feature
     np.testing.assert_allclose(rewards[:, 0], [1.0, (1 + 5) / 2])

@@ -18,15 +18,15 @@ def test_cost_paid_only_by_the_rewarded_hangs_on_the_reward() -> None:
     target = targets.cost_target(cost, REWARD, ACTION, 3)
     assert isinstance(target, targets.RewardedCost)
     np.testing.assert_allclose(target.amounts, [0, 2, 5])
-    mean = target.mean(np.zeros((1, 3)), np.full((1, 3), 0.4))
-    np.testing.assert_allclose(mean, [[0.0, 0.4, 1.0]], rtol=1e-6)  # 0.4 · ½ · amount
+    mean = target.mean(np.zeros((3, 1)), np.full((3, 1), 0.4))
+    np.testing.assert_allclose(mean, [[0.0], [0.4], [1.0]], rtol=1e-6)  # 0.4 · ½ · amount
 
 
 def test_cost_paid_without_a_reward_is_consumed_on_its_own() -> None:
     cost = np.array([0.0, 0.0, 2.0, 5.0, 0.0, 0.0])
     target = targets.cost_target(cost, REWARD, ACTION, 3)
     assert isinstance(target, targets.ConsumedCost)
-    np.testing.assert_allclose(target.mean(np.zeros((1, 3)), np.ones((1, 3))), [[0.0, 1.0, 2.5]])
+    np.testing.assert_allclose(target.mean(np.zeros((3, 1)), np.ones((3, 1))), [[0.0], [1.0], [2.5]])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ SETTINGS = TrainingSettings(learning_rate=0.05, weight_decay=0.0, batch_rows=64,
 
 def line_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, Any]:
     predicted = rows.states @ networks["line"]["weights"]
-    return {"line": jnp.square(predicted - rows.reward).mean()}
+    return {"line": jnp.square(predicted - rows.outcomes[:, 0]).mean()}
 
 
 def draw_line(rows: int, seed: int = 0) -> Rows:
@@ -23,7 +23,12 @@ def draw_line(rows: int, seed: int = 0) -> Rows:
     states = generator.normal(size=(rows, 3)).astype(np.float32)
     reward = (states @ [1.0, -2.0, 0.5] + 0.1 * generator.normal(size=rows)).astype(np.float32)
     zeros = np.zeros(rows, np.float32)
-    return Rows(states, zeros.astype(np.int32), reward, zeros, np.zeros((rows, 0), np.float32), zeros)
+    outcomes = np.stack([reward, zeros], axis=1)
+    return Rows(states, zeros.astype(np.int32), outcomes, np.zeros((rows, 0), np.float32), zeros)
+
+
+def rewarded(rows: Rows, reward: np.ndarray) -> Rows:
+    return rows._replace(outcomes=np.stack([reward, np.zeros(len(reward))], axis=1).astype(np.float32))
 
 
 def start(members: int = 2) -> dict[str, Any]:
@@ -86,7 +91,7 @@ def test_rows_that_only_fill_a_shape_are_never_used(rows: int, monkeypatch: pyte
 def test_the_held_out_loss_is_the_mean_over_all_its_rows() -> None:
     held_out = draw_line(333, 1)
     loss = training._evaluate(line_loss, start(), None, training._Filled.of(held_out))["line"]
-    np.testing.assert_allclose(loss, [np.mean(np.square(held_out.reward, dtype=np.float64))] * 2, rtol=1e-6)
+    np.testing.assert_allclose(loss, [np.mean(np.square(held_out.outcomes[:, 0], dtype=np.float64))] * 2, rtol=1e-6)
 
 
 def test_another_number_of_rows_compiles_nothing() -> None:
@@ -104,7 +109,7 @@ def test_another_number_of_rows_compiles_nothing() -> None:
 
 def test_stops_early_and_keeps_the_best() -> None:
     rows = draw_line(256)
-    wrong = draw_line(256, 1)._replace(reward=-draw_line(256, 1).reward)
+    wrong = rewarded(draw_line(256, 1), -draw_line(256, 1).outcomes[:, 0])
     settings = TrainingSettings(learning_rate=0.05, batch_rows=64, epochs_least=30, epochs_most=30, patience=3)
     result = train(start(1), None, line_loss, lambda epoch: [rows], 256, wrong, settings, [(0,)])
     # Held-out rows of the opposite sign: every step makes it worse, so that the start is the best.
@@ -113,7 +118,7 @@ def test_stops_early_and_keeps_the_best() -> None:
 
 
 def test_weight_decay_pulls_weights_to_zero() -> None:
-    held_out = draw_line(256)._replace(reward=np.zeros(256, np.float32))
+    held_out = rewarded(draw_line(256), np.zeros(256))
     silent = held_out._replace(states=np.zeros((256, 3), np.float32))  # teaches nothing: only the decay moves
     settings = TrainingSettings(learning_rate=0.01, weight_decay=2.0, batch_rows=64, epochs_least=5, epochs_most=5)
     networks = {"line": {"weights": jnp.ones((1, 3)), "level": jnp.ones((1, 3))}}
@@ -129,6 +134,6 @@ def test_epochs_follow_the_number_of_rows() -> None:
 
 
 def test_numbers_beyond_all_bounds_are_refused_in_words() -> None:
-    rows = draw_line(256)._replace(reward=np.full(256, np.inf, np.float32))
+    rows = rewarded(draw_line(256), np.full(256, np.inf))
     with pytest.raises(ModelError, match="did not settle"):
         train(start(1), None, line_loss, lambda epoch: [rows], 256, rows, SETTINGS, [(0,)])

@@ -6,7 +6,7 @@ import numpy as np
 
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import Examples, Rows
-from redenvelope.models.transition import TailScale, TransitionNetwork, tail_scale, with_known_head
+from redenvelope.models.transition import TailScale, TransitionNetwork, tail_scale
 
 Draw = Callable[[int, int], Examples]
 
@@ -20,9 +20,11 @@ def random_network(layout: StateLayout, actions: int) -> TransitionNetwork:
 
 
 def follow(network: TransitionNetwork, states: jnp.ndarray, chances: np.ndarray, scale: TailScale) -> np.ndarray:
-    """Next states [n, actions, width], given chances [n, actions, events]."""
-    tail = eqx.filter_jit(TransitionNetwork.next_tail)(network, states, jnp.asarray(chances).transpose(2, 1, 0), scale)
-    return np.asarray(with_known_head(states, tail, network.layout))
+    """What follows the step's column in the next states, [n, actions, tail], given chances [n, actions, events]."""
+    fixed = network.network.fixed_part(states)
+    nodes, by_event = states[:, None, network.layout.step :], jnp.asarray(chances).transpose(2, 1, 0)
+    tail = eqx.filter_jit(TransitionNetwork.followed)(network, fixed, nodes, list(by_event), scale)
+    return np.asarray(tail).transpose(2, 0, 1)
 
 
 def test_one_action_scores_as_it_does_among_all(draw: Draw) -> None:
@@ -37,7 +39,7 @@ def test_one_action_scores_as_it_does_among_all(draw: Draw) -> None:
         )
     )
     certain = np.repeat(np.eye(3)[event][:, None, :], 4, axis=1).astype(np.float32)
-    followed = follow(network, states, certain, scale)[everyone, examples.action, 3:]
+    followed = follow(network, states, certain, scale)[everyone, examples.action]
     moods = np.exp(scores[:, 2:]) / np.exp(scores[:, 2:]).sum(axis=1, keepdims=True)
     expected = [examples.states[:, 3] + 0.1 * scores[:, 0], 1 / (1 + np.exp(-scores[:, 1])), *moods.T]
     np.testing.assert_allclose(followed, np.stack(expected, axis=1), rtol=1e-4, atol=1e-5)
@@ -58,7 +60,7 @@ def test_numbers_stay_within_what_was_seen(draw: Draw) -> None:
     network = random_network(examples.layout, 4)
     scale = TailScale(*(jnp.asarray([value]) for value in (5.0, -1.0, 2.0)))
     followed = follow(network, jnp.asarray(examples.states), np.tile(np.eye(3)[0], (90, 4, 1)), scale)
-    numbers = followed[..., 3]
+    numbers = followed[..., 0]
     assert numbers.min() == -1.0 and numbers.max() == 2.0
 
 
@@ -79,8 +81,6 @@ def test_without_dynamic_features_only_the_step_moves() -> None:
     nothing = jnp.zeros(0)
     states = jnp.asarray([[1.0, 2.0, 0.0]])
     scale = TailScale(nothing, nothing, nothing)
-    followed = follow(network, states, np.ones((1, 3, 1)), scale)
-    np.testing.assert_array_equal(followed, [[[1.0, 2.0, 0.5]] * 3])
-    one = jnp.ones(1)
-    rows = Rows(states, jnp.asarray([1]), one, one, jnp.zeros((1, 0)), one)
+    assert follow(network, states, np.ones((1, 3, 1)), scale).shape == (1, 3, 0)
+    rows = Rows(states, jnp.asarray([1]), jnp.ones((1, 2)), jnp.zeros((1, 0)), jnp.ones(1))
     np.testing.assert_array_equal(eqx.filter_jit(TransitionNetwork.loss)(network, rows, scale), [0.0])

@@ -2,12 +2,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from redenvelope.errors import UsageError
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.wide_deep import WideDeep
 
 
 @pytest.mark.parametrize("codes", [(), (5,), (5, 200)])
-def test_outputs_with_the_rows_last_are_the_outputs_turned_around(codes: tuple[int, ...]) -> None:
+def test_the_fixed_part_once_a_user_changes_nothing(codes: tuple[int, ...]) -> None:
     layout = StateLayout(codes, 2, 1, 1, (3,), step_change=0.5)
     generator = np.random.default_rng(0)
     network = WideDeep(layout, (8, 6), 7, generator)
@@ -19,7 +20,16 @@ def test_outputs_with_the_rows_last_are_the_outputs_turned_around(codes: tuple[i
         object.__setattr__(network, name, jnp.asarray(generator.normal(size=value.shape).astype(np.float32)))
     tables = tuple(jnp.asarray(generator.normal(size=table.shape).astype(np.float32)) for table in network.wide_tables)
     object.__setattr__(network, "wide_tables", tables)
-    states = generator.normal(size=(40, layout.width)).astype(np.float32)
+    users = generator.normal(size=(40, layout.width)).astype(np.float32)
     for column, count in enumerate(codes):
-        states[:, column] = generator.integers(0, count, 40)
-    np.testing.assert_allclose(network.rows_last(states).T, network(states), rtol=1e-4, atol=1e-5)
+        users[:, column] = generator.integers(0, count, 40)
+    nodes = np.repeat(users[:, None], 3, axis=1)
+    nodes[..., layout.step :] = generator.normal(size=(40, 3, layout.width - layout.step))
+    found = network.at(network.fixed_part(users), nodes[..., layout.step :])
+    # Sums of some thirty products of order one, in another order.
+    np.testing.assert_allclose(found, network(nodes.reshape(120, -1)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_without_hidden_layers_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least one hidden layer"):
+        WideDeep(StateLayout((), 1, 1, 0, (), step_change=0.5), (), 2, np.random.default_rng(0))

@@ -19,6 +19,7 @@ from redenvelope.models.selection import allowed_structures, falls
 from redenvelope.models.stacked import slots, stack
 from redenvelope.models.targets import (
     CostTarget,
+    OutcomeTargets,
     RewardTarget,
     cost_target,
     reward_target,
@@ -83,12 +84,12 @@ def immediate_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Ar
     rewarding, costing = constants
     slot = networks["outcome"].slot
     states, action, reward, cost = (pick(column, slot) for column in rows[:4])
-    own = Rows(states, action, reward, cost, next_tail=states, continues=reward)
-    reward_loss, cost_loss = networks["outcome"].network.losses(own, rewarding, costing)
+    own = Rows(states, action, jnp.stack([reward, cost], axis=1), next_tail=states, continues=reward)
+    losses = networks["outcome"].network.losses(own, OutcomeTargets(rewarding, (costing,)))
     scores = networks["behaviour"].network(states)
     taken = (scores * jax.nn.one_hot(action, scores.shape[1])).sum(axis=1)
     habit_loss = jax.scipy.special.logsumexp(scores, axis=1) - taken
-    return {"outcome": reward_loss.mean() + cost_loss.mean(), "behaviour": habit_loss.mean()}
+    return {"outcome": losses.mean(axis=1).sum(), "behaviour": habit_loss.mean()}
 
 
 def _started(
@@ -100,10 +101,11 @@ def _started(
 ) -> OutcomeNetwork:
     """The network, starting from the means of its own fold's rows [any]: folds must know nothing of each other."""
     (reward, cost), action = examples.outcomes[:, rows], examples.action[rows]
-    return network.start(
-        starting_scores(rewarding, reward, reward, action, examples.actions),
-        starting_scores(costing, cost, reward, action, examples.actions),
-    )
+    scores = [
+        starting_scores(target, value, reward, action, examples.actions)
+        for target, value in ((rewarding, reward), (costing, cost))
+    ]
+    return network.start(np.stack(scores))
 
 
 def _structure(

@@ -135,6 +135,4 @@ def _many_rows(table: Table, name: str, text: pl.Series, distinct: pl.Series) ->
     if infinite is not None:
         broken["feature_infinite"] = infinite
     different = _different_integers(parsed) if tally.whole else None
-    return FeatureRows(
-        "text", numbers, tally=tally, many=many, different=different, found=_noted(table, name, broken)
-    )
+    return FeatureRows("text", numbers, tally=tally, many=many, different=different, found=_noted(table, name, broken))

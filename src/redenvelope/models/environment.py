@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 
-__all__ = ["EnvironmentModel"]
+__all__ = ["EnvironmentModel", "SplitModel"]
 
 
 class EnvironmentModel(Protocol):
@@ -20,10 +20,43 @@ class EnvironmentModel(Protocol):
         """Number of actions, in the order of the action catalogue."""
         ...
 
-    def outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean reward and mean cost of every action: [n, width] -> ([n, actions], [n, actions])."""
+    @property
+    def budgets(self) -> int:
+        """Number of costs."""
+        ...
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
+        """Mean reward, then one mean cost for each budget: [n, width] -> [outcomes, n, actions]."""
         ...
 
     def successors(self, states: jax.Array) -> jax.Array:
         """Expected next state after every action: [n, width] -> [n, actions, width]."""
+        ...
+
+
+class SplitModel(Protocol):
+    """What an environment model may offer besides: to work out once a user what never changes within the user.
+
+    Every node of a user's tree then costs what changes alone. Nodes come in groups of one user. In the outcomes, which
+    stay apart, the nodes come last: they fill the vector registers, which a few actions do not.
+    """
+
+    @property
+    def fixed_width(self) -> int:
+        """Number of columns, the first ones of a state, that never change within a user."""
+        ...
+
+    def fixed_parts(self, states: jax.Array) -> tuple[Any, Any]:
+        """What the columns that never change come to, for outcomes and for successors: [users, width] -> two pytrees of
+        arrays [users, ...]."""
+        ...
+
+    def node_outcomes(self, fixed: Any, nodes: jax.Array) -> tuple[jax.Array, ...]:
+        """Each of the outcomes [actions, groups · size], given the first fixed part [groups, ...] and the other columns
+        of nodes [groups, size, changing]."""
+        ...
+
+    def node_steps(self, fixed: tuple[Any, Any], nodes: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        """The same, given both fixed parts, and the changing columns of the successors,
+        [groups · size, actions, changing]."""
         ...

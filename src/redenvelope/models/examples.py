@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.chance import fraction
 from redenvelope.errors import ModelError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.layout import StateLayout
@@ -26,10 +27,8 @@ class Rows(NamedTuple):
     """[rows, width]"""
     action: NDArray[np.int32] | jax.Array
     """[rows]"""
-    reward: NDArray[np.float32] | jax.Array
-    """[rows]"""
-    cost: NDArray[np.float32] | jax.Array
-    """[rows]"""
+    outcomes: NDArray[np.float32] | jax.Array
+    """The reward, then one cost for each budget, [rows, outcomes]: rows lead, as a batch is some of them."""
     next_tail: NDArray[np.float32] | jax.Array
     """What is to be predicted of the next state: everything after the step's column, [rows, tail]."""
     continues: NDArray[np.float32] | jax.Array
@@ -114,21 +113,15 @@ class Examples:
         last[self.starts[1:] - 1] = True
         return last
 
-    def rows_of(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of some users, in order, [rows of these users]."""
-        chosen = np.zeros(self.users, dtype=bool)
-        chosen[users] = True
-        return np.flatnonzero(np.repeat(chosen, np.diff(self.starts)))
-
     def split_users(self, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows to learn from and rows held out, never of the same user: `share` of the users is held out."""
-        held = round(share * self.users)
-        if not 0 < held < self.users:
+        """Rows to learn from and rows held out, never of the same user: about `share` of the users is held out."""
+        held = fraction(self.keys, "held out", seed) < share
+        if held.all() or not held.any():
             raise ModelError(
                 f"cannot hold out {share:.0%} of {self.users} user(s) to know when to stop; log more users"
             )
-        order = np.random.default_rng(seed).permutation(self.users)
-        return self.rows_of(order[held:]), self.rows_of(order[:held])
+        by_row = np.repeat(held, np.diff(self.starts))
+        return np.flatnonzero(~by_row), np.flatnonzero(by_row)
 
     def gather(self, rows: NDArray[np.int64]) -> Rows:
         """Read some rows; an entry of `rows` may repeat."""
@@ -138,8 +131,7 @@ class Examples:
         return Rows(
             states=states,
             action=self.action[rows].astype(np.int32),
-            reward=self.reward[rows].astype(np.float32),
-            cost=self.cost[rows].astype(np.float32),
+            outcomes=np.ascontiguousarray(self.outcomes[:, rows].T, dtype=np.float32),
             next_tail=np.ascontiguousarray(self.states[following, self.layout.step + 1 :]),
             continues=self.continues[rows].astype(np.float32),
         )

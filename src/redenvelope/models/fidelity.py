@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from redenvelope.models.examples import Examples
 from redenvelope.models.followed import Followed, RollOutFidelity, measure_roll_outs
 from redenvelope.models.gaps import ActionFidelity, by_action, mean_gap
+from redenvelope.models.outcome import outcome_names
 
 __all__ = [
     "CalibrationBin",
@@ -28,8 +29,8 @@ _BINS = 10
 class Predictor(Followed, Protocol):
     """What is measured: the tabular and the neural model."""
 
-    def predict(self, states: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
-        """Mean reward and cost of every action: [n, width] -> [n, actions] each."""
+    def predict(self, states: NDArray[np.float32]) -> FloatArray:
+        """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
         ...
 
 
@@ -68,6 +69,7 @@ class CalibrationBin:
 class OutcomeFidelity:
     """Reward or cost of the logged actions, predicted and observed."""
 
+    name: str
     predicted: float
     observed: float
     standard_error: float
@@ -90,8 +92,8 @@ class Fidelity:
 
     users: int
     rows: int
-    reward: OutcomeFidelity
-    cost: OutcomeFidelity
+    outcomes: tuple[OutcomeFidelity, ...]
+    """The reward, then one cost for each budget."""
     roll_outs: tuple[RollOutFidelity, ...]
     thresholds: FidelityThresholds
     reasons: tuple[str, ...]
@@ -103,34 +105,42 @@ class Fidelity:
         return not self.reasons
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self) | {"trusted": self.trusted}
+        """Plain data for JSON, every outcome under its name."""
+        outcomes = [asdict(outcome) for outcome in self.outcomes]
+        return {
+            "users": self.users,
+            "rows": self.rows,
+            **{outcome.pop("name").replace(" ", "_"): outcome for outcome in outcomes},
+            "roll_outs": [part.as_dict() for part in self.roll_outs],
+            "thresholds": asdict(self.thresholds),
+            "reasons": list(self.reasons),
+            "trusted": self.trusted,
+        }
 
 
 def measure_fidelity(model: Predictor, examples: Examples, thresholds: FidelityThresholds | None = None) -> Fidelity:
     """Compare a model with the rows of users it was not trained on."""
     thresholds = thresholds or FidelityThresholds()
-    taken = np.arange(len(examples)), examples.action
-    rewards, costs = (outcome[taken] for outcome in model.predict(np.ascontiguousarray(examples.states)))
-    reward = _outcome(examples, rewards, examples.reward)
-    cost = _outcome(examples, costs, examples.cost)
+    predicted = model.predict(np.ascontiguousarray(examples.states))[:, np.arange(len(examples)), examples.action]
+    outcomes = tuple(
+        _outcome(name, examples, *pair)
+        for name, *pair in zip(outcome_names(examples.budgets), predicted, examples.outcomes, strict=True)
+    )
     roll_outs = measure_roll_outs(model, examples)
     return Fidelity(
         users=examples.users,
         rows=len(examples),
-        reward=reward,
-        cost=cost,
+        outcomes=outcomes,
         roll_outs=roll_outs,
         thresholds=thresholds,
         reasons=(
-            *_outcome_reasons("reward", reward, thresholds),
-            *_outcome_reasons("cost", cost, thresholds),
+            *(reason for outcome in outcomes for reason in _outcome_reasons(outcome, thresholds)),
             *_roll_out_reasons(roll_outs, thresholds),
         ),
     )
 
 
-def _outcome(examples: Examples, predicted: FloatArray, observed: FloatArray) -> OutcomeFidelity:
+def _outcome(name: str, examples: Examples, predicted: FloatArray, observed: FloatArray) -> OutcomeFidelity:
     residual = observed - predicted
     variance = float(observed.var())
     binary = bool(((observed == 0) | (observed == 1)).all())
@@ -145,6 +155,7 @@ def _outcome(examples: Examples, predicted: FloatArray, observed: FloatArray) ->
         calibration.append(CalibrationBin(*mean_gap(examples, predicted, observed, rows)))
     _, mean, observed_mean, error = mean_gap(examples, predicted, observed, everywhere)
     return OutcomeFidelity(
+        name=name,
         predicted=mean,
         observed=observed_mean,
         standard_error=error,
@@ -155,9 +166,9 @@ def _outcome(examples: Examples, predicted: FloatArray, observed: FloatArray) ->
     )
 
 
-def _outcome_reasons(name: str, outcome: OutcomeFidelity, limits: FidelityThresholds) -> list[str]:
+def _outcome_reasons(outcome: OutcomeFidelity, limits: FidelityThresholds) -> list[str]:
     reasons = []
-    scale = abs(outcome.observed)
+    name, scale = outcome.name, abs(outcome.observed)
 
     def beyond(predicted: float, observed: float, error: float, share: float) -> bool:
         return abs(predicted - observed) > max(share * scale, limits.errors * error)
@@ -196,16 +207,13 @@ def _roll_out_reasons(roll_outs: tuple[RollOutFidelity, ...], limits: FidelityTh
                 f"after {after} the predicted state is further off than the state left unchanged "
                 f"(squared error {part.state_error:.4g} against {part.unchanged_error:.4g})"
             )
-        sums = (
-            ("reward", part.predicted_reward, part.observed_reward, part.reward_error),
-            ("cost", part.predicted_cost, part.observed_cost, part.cost_error),
-        )
         reasons += _later_reasons(part, limits)
         reasons += [
-            f"followed for {after}, the model predicts a {name} of {predicted:.4g} where {observed:.4g} was observed "
-            f"(more than {limits.roll_out_gap:.0%} apart)"
-            for name, predicted, observed, error in sums
-            if abs(predicted - observed) > max(limits.roll_out_gap * abs(observed), limits.errors * error)
+            f"followed for {after}, the model predicts a {whole.name} of {whole.predicted:.4g} where "
+            f"{whole.observed:.4g} was observed (more than {limits.roll_out_gap:.0%} apart)"
+            for whole in part.outcomes
+            if abs(whole.predicted - whole.observed)
+            > max(limits.roll_out_gap * abs(whole.observed), limits.errors * whole.standard_error)
         ]
     return reasons
 
@@ -213,14 +221,14 @@ def _roll_out_reasons(roll_outs: tuple[RollOutFidelity, ...], limits: FidelityTh
 def _later_reasons(part: RollOutFidelity, limits: FidelityThresholds) -> list[str]:
     """Actions after which the model expects something else than what was observed."""
     reasons = []
-    for name, actions in (("reward", part.later_reward), ("cost", part.later_cost)):
-        rows = sum(action.rows for action in actions)
-        scale = abs(sum(action.rows * action.observed for action in actions)) / max(rows, 1)
+    for whole in part.outcomes:
+        rows = sum(action.rows for action in whole.later)
+        scale = abs(sum(action.rows * action.observed for action in whole.later)) / max(rows, 1)
         reasons += [
-            f"after action {action.action}, the model predicts a {name} of {action.predicted:.4g} in the following "
+            f"after action {action.action}, the model predicts a {whole.name} of {action.predicted:.4g} in the following "
             f"{part.depth} step(s) where {action.observed:.4g} was observed (more than {limits.later_gap:.0%} of "
             "the mean apart)"
-            for action in actions
+            for action in whole.later
             if abs(action.predicted - action.observed)
             > max(limits.later_gap * scale, limits.errors * action.standard_error)
         ]

@@ -3,16 +3,17 @@ an action leads to?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.models.examples import Examples
 from redenvelope.models.gaps import ActionFidelity, by_action, mean_gap
+from redenvelope.models.outcome import outcome_names
 
-__all__ = ["Followed", "RollOutFidelity", "measure_roll_outs"]
+__all__ = ["Followed", "FollowedOutcome", "RollOutFidelity", "measure_roll_outs"]
 
 FloatArray = NDArray[np.float64]
 
@@ -24,9 +25,33 @@ class Followed(Protocol):
 
     def roll_out(
         self, states: NDArray[np.float32], actions: NDArray[np.int32]
-    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
-        """States [depth, n, width], rewards and costs [depth, n] along actions [n, depth]."""
+    ) -> tuple[NDArray[np.float32], FloatArray]:
+        """States [depth, n, width] and outcomes [outcomes, depth, n] along actions [n, depth]."""
         ...
+
+
+@dataclass(frozen=True)
+class FollowedOutcome:
+    """One outcome along a roll-out, the decision in the state it ends in included."""
+
+    name: str
+    predicted: float
+    """Mean sum."""
+    observed: float
+    standard_error: float
+    """Of the gap, by user."""
+    later: tuple[ActionFidelity, ...]
+    """Sum of all steps but the first, by the action of the first: what the model knows of an action's effect."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, under names that tell the outcome."""
+        name = self.name.replace(" ", "_")
+        return {
+            f"predicted_{name}": self.predicted,
+            f"observed_{name}": self.observed,
+            f"{name}_error": self.standard_error,
+            f"later_{name}": [asdict(action) for action in self.later],
+        }
 
 
 @dataclass(frozen=True)
@@ -39,17 +64,15 @@ class RollOutFidelity:
     """Mean squared error of the dynamic features."""
     unchanged_error: float
     """The same for "nothing changes"."""
-    predicted_reward: float
-    """Mean sum along the roll-out, the decision in the state it ends in included."""
-    observed_reward: float
-    reward_error: float
-    """Standard error of the gap, by user."""
-    predicted_cost: float
-    observed_cost: float
-    cost_error: float
-    later_reward: tuple[ActionFidelity, ...]
-    """Sum of all steps but the first, by the action of the first: what the model knows of an action's effect."""
-    later_cost: tuple[ActionFidelity, ...]
+    outcomes: tuple[FollowedOutcome, ...]
+    """The reward, then one cost for each budget."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        plain = {name: getattr(self, name) for name in ("depth", "rows", "state_error", "unchanged_error")}
+        for outcome in self.outcomes:
+            plain |= outcome.as_dict()
+        return plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +83,8 @@ class _Path:
     """Rows it starts from, [starts]."""
     states: NDArray[np.float32]
     """[depth, starts, width]"""
-    rewards: FloatArray
-    """[depth, starts]"""
-    costs: FloatArray
-    """[depth, starts]"""
+    outcomes: FloatArray
+    """[outcomes, depth, starts]"""
 
 
 def measure_roll_outs(model: Followed, examples: Examples) -> tuple[RollOutFidelity, ...]:
@@ -95,26 +116,22 @@ def _at_depth(path: _Path, examples: Examples, depth: int, lasting: NDArray[np.b
     tail = slice(examples.layout.step + 1, None)
     truth = examples.states[first + depth, tail].astype(np.float64)
     width = max(truth.shape[1], 1)
-    sums: list[tuple[float, float, float]] = []
-    later: list[tuple[ActionFidelity, ...]] = []
     marked = np.zeros(len(examples), dtype=bool)
     marked[first] = True
-    for predicted, logged in ((path.rewards, examples.reward), (path.costs, examples.cost)):
+    outcomes = []
+    for name, predicted, logged in zip(outcome_names(examples.budgets), path.outcomes, examples.outcomes, strict=True):
         model_sums, log_sums = np.zeros(len(examples)), np.zeros(len(examples))
         own = predicted[0, lasting], logged[first]
         model_sums[first] = predicted[: depth + 1, lasting].sum(axis=0)
         log_sums[first] = logged[first[:, None] + np.arange(depth + 1)].sum(axis=1)
-        sums.append(mean_gap(examples, model_sums, log_sums, marked)[1:])
+        whole = mean_gap(examples, model_sums, log_sums, marked)[1:]
         model_sums[first] -= own[0]
         log_sums[first] -= own[1]
-        later.append(by_action(examples, model_sums, log_sums, marked))
+        outcomes.append(FollowedOutcome(name, *whole, by_action(examples, model_sums, log_sums, marked)))
     return RollOutFidelity(
         depth,
         len(first),
         float(((path.states[depth - 1, lasting][:, tail] - truth) ** 2).sum(axis=1).mean()) / width,
         float(((examples.states[first, tail] - truth) ** 2).sum(axis=1).mean()) / width,
-        *sums[0],
-        *sums[1],
-        later[0],
-        later[1],
+        tuple(outcomes),
     )

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from redenvelope.models.targets import CostTarget, RewardTarget
+from redenvelope.models.targets import CostTarget, OutcomeTargets, RewardTarget
 
 __all__ = ["Folded", "Immediate"]
 
@@ -36,9 +36,8 @@ class Immediate(eqx.Module):
         """Mean outcomes of every action by every fold: [n, width] -> [outcomes, folds, n, actions]."""
 
         def one(folded: Folded) -> jax.Array:
-            reward_scores, cost_scores = folded.network(states)
-            rewards = self.rewarding.mean(reward_scores)
-            return jnp.stack([rewards, self.costing.mean(cost_scores, rewards)])
+            outcomes = folded.network.expected(states, OutcomeTargets(self.rewarding, (self.costing,)))
+            return jnp.stack([outcome.T for outcome in outcomes])
 
         return jax.vmap(one, out_axes=1)(self.outcome)
 

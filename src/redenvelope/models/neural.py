@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,9 +17,10 @@ from redenvelope.models.apply import apply_outcomes, apply_steps
 from redenvelope.models.events import event_chances
 from redenvelope.models.examples import require_states
 from redenvelope.models.outcome import OutcomeNetwork
-from redenvelope.models.targets import CostTarget, RewardTarget, new_target, target_as_dict
-from redenvelope.models.transition import TailScale, TransitionNetwork, with_known_head
+from redenvelope.models.targets import OutcomeTargets, new_target, target_as_dict
+from redenvelope.models.transition import TailScale, TransitionNetwork
 from redenvelope.models.weights import named_arrays, read_layout, restored
+from redenvelope.models.wide_deep import FixedPart
 
 __all__ = ["Architecture", "NeuralModel"]
 
@@ -37,20 +39,25 @@ class Architecture:
     outcome_hidden: tuple[int, ...]
     transition_hidden: tuple[int, ...]
     reward_structure: str
-    cost_structure: str
+    cost_structures: tuple[str, ...]
+    """One a budget."""
 
-    def networks(self, seed: int, reward_start: FloatArray, cost_start: FloatArray) -> dict[str, Any]:
-        """Untrained networks that start from these scores [actions]; every array with a leading axis [members].
+    @property
+    def structures(self) -> tuple[str, ...]:
+        """[outcomes]"""
+        return (self.reward_structure, *self.cost_structures)
+
+    def networks(self, seed: int, starts: FloatArray) -> dict[str, Any]:
+        """Untrained networks that start from scores [outcomes, actions]; every array with a leading axis [members].
 
         A member does not depend on how many there are: the first is the same alone and in company.
         """
-        structures = (self.reward_structure, self.cost_structure)
         members = []
         for member in range(self.members):
             generator = np.random.default_rng([seed, member])
-            outcome = OutcomeNetwork(self.layout, self.actions, self.outcome_hidden, structures, generator)
+            outcome = OutcomeNetwork(self.layout, self.actions, self.outcome_hidden, self.structures, generator)
             transition = TransitionNetwork(self.layout, self.actions, self.events, self.transition_hidden, generator)
-            members.append({"outcome": outcome.start(reward_start, cost_start), "transition": transition})
+            members.append({"outcome": outcome.start(starts), "transition": transition})
         stacked: dict[str, Any] = jax.tree.map(
             lambda *arrays: np.stack([np.asarray(array) for array in arrays]), *members
         )
@@ -58,14 +65,13 @@ class Architecture:
 
 
 class NeuralModel(eqx.Module):
-    """A learned world (see EnvironmentModel); every prediction is the mean over the members."""
+    """A learned world (see EnvironmentModel and SplitModel); every prediction is the mean over the members."""
 
     outcome: OutcomeNetwork
     """Arrays with a leading axis [members]."""
     transition: TransitionNetwork
     """Arrays with a leading axis [members]."""
-    reward_target: RewardTarget
-    cost_target: CostTarget
+    targets: OutcomeTargets
     scale: TailScale
     architecture: Architecture = eqx.field(static=True)
 
@@ -75,73 +81,98 @@ class NeuralModel(eqx.Module):
         return self.architecture.actions
 
     @property
+    def budgets(self) -> int:
+        """Number of costs."""
+        return len(self.architecture.cost_structures)
+
+    @property
     def layout(self) -> StateLayout:
         """Where each part of a state stands."""
         return self.architecture.layout
 
-    def member_outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean reward and cost of every action by every member, [members, n, actions] each."""
+    @property
+    def fixed_width(self) -> int:
+        """See SplitModel."""
+        return self.layout.step
 
+    def fixed_parts(self, states: jax.Array) -> tuple[FixedPart, FixedPart]:
+        """See SplitModel; arrays [users, members, ...]."""
+
+        def of(networks: Any) -> FixedPart:
+            parts: FixedPart = jax.vmap(lambda member: member.network.fixed_part(states), out_axes=1)(networks)
+            return parts
+
+        return of(self.outcome), of(self.transition)
+
+    def node_outcomes(self, fixed: FixedPart, nodes: jax.Array) -> tuple[jax.Array, ...]:
+        """See SplitModel."""
+        outcomes: tuple[jax.Array, ...] = _mean_over_members(
+            lambda network, own: network.expected_at(own, nodes, self.targets), self.outcome, fixed
+        )
+        return outcomes
+
+    def node_steps(
+        self, fixed: tuple[FixedPart, FixedPart], nodes: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        """See SplitModel."""
+        outcomes = self.node_outcomes(fixed[0], nodes)
+        chances = event_chances(outcomes, self.targets, self.architecture.events)
+        tail = _mean_over_members(
+            lambda network, own: network.followed(own, nodes, chances, self.scale), self.transition, fixed[1]
+        )
+        step = nodes.reshape(-1, 1, nodes.shape[2])[..., :1] + self.layout.step_change
+        moved = jnp.broadcast_to(step, (len(step), self.actions, 1))
+        return outcomes, jnp.concatenate([moved, tail.transpose(2, 0, 1)], axis=-1)
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
+        """Mean reward, then one mean cost for each budget: [n, width] -> [outcomes, n, actions]."""
         now = jnp.asarray(states)
-        return jax.vmap(lambda network: self._outcomes_of(network, now))(self.outcome)
-
-    def _outcomes_of(self, network: OutcomeNetwork, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean reward and cost of every action by one member, [n, actions] each."""
-        reward_scores, cost_scores = network(states)
-        rewards = self.reward_target.mean(reward_scores)
-        return rewards, self.cost_target.mean(cost_scores, rewards)
-
-    def outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean reward and mean cost of every action: [n, width] -> ([n, actions], [n, actions])."""
-        rewards, costs = self.member_outcomes(states)
-        return rewards.mean(axis=0), costs.mean(axis=0)
+        outcomes = self.node_outcomes(self.fixed_parts(now)[0], now[:, None, self.fixed_width :])
+        return jnp.stack([outcome.T for outcome in outcomes])
 
     def successors(self, states: jax.Array) -> jax.Array:
         """Expected next state after every action: [n, width] -> [n, actions, width]."""
         now = jnp.asarray(states)
-        chances = event_chances(*self.outcomes(now), self.cost_target, self.architecture.events).transpose(2, 1, 0)
-        by_member = jax.vmap(lambda network: network.next_tail(now, chances, self.scale))(self.transition)
-        members = self.architecture.members
-        return with_known_head(now, sum(by_member[1:], by_member[0]) / members, self.layout)
+        changed = self.node_steps(self.fixed_parts(now), now[:, None, self.fixed_width :])[1]
+        head = jnp.broadcast_to(now[:, None, : self.fixed_width], (len(now), self.actions, self.fixed_width))
+        return jnp.concatenate([head, changed], axis=-1)
 
-    def predict(self, states: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean reward and cost of every action for many states, in batches: [n, width] -> [n, actions] each."""
+    def predict(self, states: NDArray[np.float32]) -> FloatArray:
+        """Mean outcomes of every action for many states, in batches: [n, width] -> [outcomes, n, actions]."""
         require_states(states, self.layout)
-        rewards, costs = apply_outcomes(self, states)
-        return rewards.astype(np.float64), costs.astype(np.float64)
+        return apply_outcomes(self, states).astype(np.float64)
 
     def roll_out(
         self, states: NDArray[np.float32], actions: NDArray[np.int32]
-    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
+    ) -> tuple[NDArray[np.float32], FloatArray]:
         """Follow actions [n, depth] from states [n, width] on predicted states.
 
-        Returns the expected states after each action [depth, n, width], and the expected reward and cost of
-        each, [depth, n].
+        Returns the expected states after each action [depth, n, width], and the expected outcomes of each,
+        [outcomes, depth, n].
         """
         require_states(states, self.layout)
         everyone = np.arange(len(states))
-        followed, rewards, costs = [], [], []
+        followed, outcomes = [], []
         now = states
         for taken in actions.T:
-            step_rewards, step_costs, following = apply_steps(self, now)
+            step, following = apply_steps(self, now)
             now = following[everyone, taken]
             followed.append(now)
-            rewards.append(step_rewards[everyone, taken].astype(np.float64))
-            costs.append(step_costs[everyone, taken].astype(np.float64))
-        return np.stack(followed), np.stack(rewards), np.stack(costs)
+            outcomes.append(step[:, everyone, taken].astype(np.float64))
+        return np.stack(followed), np.stack(outcomes, axis=1)
 
     def of_member(self, member: int) -> NeuralModel:
         """One member's model, as an ensemble of its copies: the same shapes, so that nothing is compiled for it."""
         copies = [member] * self.architecture.members
         outcome, transition = jax.tree.map(lambda array: np.asarray(array)[copies], (self.outcome, self.transition))
-        return NeuralModel(outcome, transition, self.reward_target, self.cost_target, self.scale, self.architecture)
+        return NeuralModel(outcome, transition, self.targets, self.scale, self.architecture)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Plain data for JSON, and the weights by name."""
         config = {
             "architecture": asdict(self.architecture),
-            "reward_target": target_as_dict(self.reward_target),
-            "cost_target": target_as_dict(self.cost_target),
+            "reward_target": target_as_dict(self.targets.reward),
+            "cost_targets": [target_as_dict(target) for target in self.targets.costs],
         }
         learned = {"outcome": self.outcome, "transition": self.transition, "scale": self.scale}
         return config, named_arrays(learned)
@@ -151,17 +182,38 @@ class NeuralModel(eqx.Module):
         """The model that `state` wrote."""
         architecture = _read_architecture(config["architecture"])
         parts = restored(_skeleton(architecture), arrays)
-        targets = (new_target(config["reward_target"]), new_target(config["cost_target"]))
-        return cls(parts["outcome"], parts["transition"], *targets, parts["scale"], architecture)
+        costs = tuple(new_target(target) for target in config["cost_targets"])
+        targets = OutcomeTargets(new_target(config["reward_target"]), costs)
+        return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture)
+
+
+def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any, fixed: FixedPart) -> Any:
+    """Mean of a function of each member's network and its own fixed part; arrays [members, ...], [groups, members, ...].
+
+    One member after the other: the hidden layers of all of them at once would not stay in the cache.
+    """
+    both = (networks, jax.tree.map(lambda array: jnp.moveaxis(array, 1, 0), fixed))
+    members = len(jax.tree.leaves(networks)[0])
+    first = jax.tree.map(lambda array: array[0], both)
+    if members == 1:  # a loop of one turn would copy what it gives
+        return function(*first)
+    zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape), jax.eval_shape(function, *first))
+
+    def add(sums: Any, own: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, sums, function(*own)), None
+
+    sums = jax.lax.scan(add, zeros, both)[0]
+    return jax.tree.map(lambda total: total / members, sums)
 
 
 def _skeleton(architecture: Architecture) -> dict[str, Any]:
     """Untrained parts of the right shapes."""
     numbers = jnp.asarray(np.zeros(architecture.layout.dynamic_numbers, np.float32))
-    scores = np.zeros(architecture.actions)
-    return architecture.networks(0, scores, scores) | {"scale": TailScale(numbers, numbers, numbers)}
+    scores = np.zeros((len(architecture.structures), architecture.actions))
+    return architecture.networks(0, scores) | {"scale": TailScale(numbers, numbers, numbers)}
 
 
 def _read_architecture(content: dict[str, Any]) -> Architecture:
-    hidden = {name: tuple(content[name]) for name in ("outcome_hidden", "transition_hidden")}
-    return Architecture(**content | hidden | {"layout": read_layout(content["layout"])})
+    names = ("outcome_hidden", "transition_hidden", "cost_structures")
+    lists = {name: tuple(content[name]) for name in names}
+    return Architecture(**content | lists | {"layout": read_layout(content["layout"])})

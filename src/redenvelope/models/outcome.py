@@ -1,6 +1,8 @@
-"""Reward and cost of every action from one forward pass: one Wide & Deep trunk, two response structures."""
+"""Reward and costs of every action from one forward pass: one Wide & Deep trunk, a response structure an outcome."""
 
 from __future__ import annotations
+
+from itertools import accumulate, pairwise
 
 import equinox as eqx
 import jax
@@ -11,52 +13,61 @@ from numpy.typing import NDArray
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import Rows
 from redenvelope.models.response import Response, new_response
-from redenvelope.models.targets import CostTarget, RewardTarget
-from redenvelope.models.wide_deep import WideDeep
+from redenvelope.models.targets import OutcomeTargets
+from redenvelope.models.wide_deep import FixedPart, WideDeep
 
-__all__ = ["OutcomeNetwork"]
+__all__ = ["OutcomeNetwork", "outcome_names"]
+
+
+def outcome_names(budgets: int) -> tuple[str, ...]:
+    """What reports call the outcomes of so many budgets: reward, cost, cost 2, …"""
+    return ("reward", "cost", *(f"cost {number}" for number in range(2, budgets + 1)))[: 1 + budgets]
 
 
 class OutcomeNetwork(eqx.Module):
-    """States [n, width] -> scores of reward and of cost, [n, actions] each; a target says what scores mean."""
+    """States -> scores of every outcome and action; targets say what scores mean."""
 
     network: WideDeep
-    reward_response: Response
-    cost_response: Response
+    responses: tuple[Response, ...]
+    """Of the reward, then of each cost, [outcomes]."""
 
     def __init__(
         self,
         layout: StateLayout,
         actions: int,
         hidden: tuple[int, ...],
-        structures: tuple[str, str],
+        structures: tuple[str, ...],
         generator: np.random.Generator,
     ) -> None:
-        self.reward_response = new_response(structures[0], actions)
-        self.cost_response = new_response(structures[1], actions)
-        outputs = self.reward_response.outputs + self.cost_response.outputs
+        self.responses = tuple(new_response(structure, actions) for structure in structures)
+        outputs = sum(response.outputs for response in self.responses)
         self.network = WideDeep(layout, hidden, outputs, generator)
 
-    def start(self, reward: NDArray[np.float64], cost: NDArray[np.float64]) -> OutcomeNetwork:
-        """The same network, giving these scores [actions] until it learns to tell states apart."""
-        started: OutcomeNetwork = eqx.tree_at(
-            lambda part: (part.reward_response, part.cost_response),
-            self,
-            (self.reward_response.start(reward), self.cost_response.start(cost)),
-        )
+    def start(self, scores: NDArray[np.float64]) -> OutcomeNetwork:
+        """The same network, giving these scores [outcomes, actions] until it learns to tell states apart."""
+        responses = tuple(response.start(own) for response, own in zip(self.responses, scores, strict=True))
+        started: OutcomeNetwork = eqx.tree_at(lambda part: part.responses, self, responses)
         return started
 
-    def __call__(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Scores of all actions."""
-        raw = self.network(states)
-        split = self.reward_response.outputs
-        return self.reward_response(raw[:, :split]), self.cost_response(raw[:, split:])
+    def expected(self, states: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
+        """Expected outcomes of all actions: [n, width] -> [actions, n] of each."""
+        return targets.means(self._scores(self.network(states)))
 
-    def losses(self, rows: Rows, rewarding: RewardTarget, costing: CostTarget) -> tuple[jax.Array, jax.Array]:
-        """Loss of the logged action's reward and of its cost, [rows] each."""
-        action, reward, cost = jnp.asarray(rows.action), jnp.asarray(rows.reward), jnp.asarray(rows.cost)
-        reward_scores, cost_scores = self(jnp.asarray(rows.states))
+    def expected_at(self, fixed: FixedPart, nodes: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
+        """The same for the changing columns of nodes [groups, size, changing] and a fixed part [groups, ...]:
+        [actions, groups · size] of each."""
+        return targets.means(self._scores(self.network.at(fixed, nodes)))
+
+    def losses(self, rows: Rows, targets: OutcomeTargets) -> jax.Array:
+        """Loss of the logged action's outcomes, [outcomes, rows]."""
+        action = jnp.asarray(rows.action)
+        scores = self._scores(self.network(jnp.asarray(rows.states)))
         # A product with a one-hot row instead of a gather: its gradient needs no scatter.
-        taken = jax.nn.one_hot(action, reward_scores.shape[1])
-        reward_score, cost_score = (reward_scores * taken).sum(axis=1), (cost_scores * taken).sum(axis=1)
-        return rewarding.loss(reward_score, reward), costing.loss(cost_score, action, cost, reward)
+        taken = jax.nn.one_hot(action, scores[0].shape[0], axis=0)
+        return targets.losses([(own * taken).sum(axis=0) for own in scores], action, jnp.asarray(rows.outcomes))
+
+    def _scores(self, raw: jax.Array) -> list[jax.Array]:
+        """Raw outputs [n, outputs] -> scores [actions, n] of each outcome."""
+        edges = pairwise(accumulate((response.outputs for response in self.responses), initial=0))
+        turned = raw.T
+        return [response(turned[first:last]) for response, (first, last) in zip(self.responses, edges, strict=True)]

@@ -1,7 +1,10 @@
 """How the actions share strength: raw outputs of a network -> one score for every action.
 
 Every structure has the same three parts: `outputs`, the number of raw outputs it needs; `start(scores)`, which
-sets it so that raw outputs of zero give the scores [actions]; and the call, raw [n, outputs] -> [n, actions].
+sets it so that raw outputs of zero give the scores [actions]; and the call, raw [outputs, n] -> [actions, n].
+
+The rows come last: they fill the vector registers, which a few actions do not. What mixes outputs is a product of
+small matrices, because a sum fused with the exponential after it would not be vectorised.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ class Response(Protocol):
         ...
 
     def __call__(self, raw: jax.Array) -> jax.Array:
-        """Scores of all actions: [n, outputs] -> [n, actions]."""
+        """Scores of all actions: [outputs, n] -> [actions, n]."""
         ...
 
 
@@ -71,7 +74,7 @@ class IndependentResponse(eqx.Module):
 
     def __call__(self, raw: jax.Array) -> jax.Array:
         """See the module."""
-        return self.level + raw
+        return self.level[:, None] + raw
 
 
 class CumulativeResponse(eqx.Module):
@@ -103,12 +106,10 @@ class CumulativeResponse(eqx.Module):
 
     def __call__(self, raw: jax.Array) -> jax.Array:
         """See the module."""
-        base = self.level + raw[:, :1]
-        steps = jnp.exp(self.log_step) * jax.nn.softplus(raw[:, 1:])
         # A sum over a triangle instead of a cumulative sum: one small matrix product.
-        count = steps.shape[1]
-        triangle = jnp.asarray(np.triu(np.ones((count, count + 1), np.float32), k=1))
-        return base + steps @ triangle
+        count = len(self.log_step)
+        triangle = jnp.asarray(np.tril(np.ones((count + 1, count), np.float32), k=-1))
+        return self.level + raw[:1] + (triangle * jnp.exp(self.log_step)) @ jax.nn.softplus(raw[1:])
 
 
 class LowRankResponse(eqx.Module):
@@ -135,7 +136,7 @@ class LowRankResponse(eqx.Module):
 
     def __call__(self, raw: jax.Array) -> jax.Array:
         """See the module."""
-        return self.level + raw[:, :1] + raw[:, 1:] @ self.shapes
+        return self.level[:, None] + raw[:1] + self.shapes.T @ raw[1:]
 
 
 class DoseResponse(eqx.Module):
@@ -173,7 +174,7 @@ class DoseResponse(eqx.Module):
         """See the module."""
         rises = jnp.cumsum(jnp.exp(self.log_step), axis=1)
         shapes = jnp.concatenate([jnp.zeros((rises.shape[0], 1)), rises], axis=1)
-        return self.level + raw[:, :1] + jax.nn.softplus(raw[:, 1:]) @ shapes
+        return self.level + raw[:1] + shapes.T @ jax.nn.softplus(raw[1:])
 
 
 class TrialResponse(eqx.Module):
@@ -205,7 +206,7 @@ class TrialResponse(eqx.Module):
     def __call__(self, raw: jax.Array) -> jax.Array:
         """See the module."""
         slot = jax.lax.stop_gradient(self.slot)
-        scores = [response(raw[:, : response.outputs]) for response in self.responses]
+        scores = [response(raw[: response.outputs]) for response in self.responses]
         return (jnp.stack(scores) * slot[:, None, None]).sum(axis=0)
 
 

@@ -62,6 +62,11 @@ class TabularModel:
         """Number of actions."""
         return self.problem.actions
 
+    @property
+    def budgets(self) -> int:
+        """Number of costs."""
+        return self.problem.budgets
+
     def index(self, states: NDArray[np.float32]) -> NDArray[np.int64]:
         """Which state of the problem each encoded state is: [n, width] -> [n]."""
         require_states(states, self.layout)
@@ -80,37 +85,35 @@ class TabularModel:
         step = np.rint(states[:, self.layout.step] / self.layout.step_change).astype(np.int64)
         return np.where(seen, place, len(known) + np.clip(step, 0, averages - 1))
 
-    def predict(self, states: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
-        """Mean reward and cost of every action: [n, width] -> [n, actions] each."""
-        rows = self.index(states)
-        return self.problem.rewards[rows], self.problem.costs[0][rows]
+    def predict(self, states: NDArray[np.float32]) -> FloatArray:
+        """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
+        return self.problem.outcomes[:, self.index(states)]
 
     def roll_out(
         self, states: NDArray[np.float32], actions: NDArray[np.int32]
-    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
+    ) -> tuple[NDArray[np.float32], FloatArray]:
         """Follow actions [n, depth] from states [n, width], all chances carried along.
 
-        Returns the expected states after each action [depth, n, width], and the expected reward and cost of
-        each, [depth, n]. Where nobody goes on, and for a combination never seen, only the step moves on.
+        Returns the expected states after each action [depth, n, width], and the expected outcomes of each,
+        [outcomes, depth, n]. Where nobody goes on, and for a combination never seen, only the step moves on.
         """
         problem, seen = self.problem, len(self.keys)
         mass = np.zeros((len(states), problem.states))
         mass[np.arange(len(states)), self.index(states)] = 1.0
         followed = np.repeat(states[None], actions.shape[1], axis=0)
-        rewards, costs = np.zeros((2, actions.shape[1], len(states)))
+        outcomes = np.zeros((1 + self.budgets, actions.shape[1], len(states)))
         for depth, action in enumerate(actions.T):
             mass /= np.maximum(mass.sum(axis=1, keepdims=True), 1e-300)
             for number in np.unique(action):
                 rows = action == number
-                rewards[depth, rows] = mass[rows] @ problem.rewards[:, number]
-                costs[depth, rows] = mass[rows] @ problem.costs[0][:, number]
+                outcomes[:, depth, rows] = self.problem.outcomes[:, :, number] @ mass[rows].T
                 mass[rows] = mass[rows] @ problem.transitions[:, number]
             known = mass[:, :seen].sum(axis=1)
             mean = (mass[:, :seen] @ self.keys.astype(np.float64)) / np.maximum(known, 1e-300)[:, None]
             followed[depth] = np.where(known[:, None] > 0, mean, states)
             followed[depth, :, : self.layout.static_width] = states[:, : self.layout.static_width]
             followed[depth, :, self.layout.step] = states[:, self.layout.step] + (depth + 1) * self.layout.step_change
-        return followed, rewards, costs
+        return followed, outcomes
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Plain data for JSON, and the tables by name."""
@@ -160,7 +163,7 @@ def fit_tabular(examples: Examples, prior_rows: float = _PRIOR_ROWS) -> TabularM
     step = np.clip(step, 0, examples.campaign_steps - 1)
     problem = FiniteProblem(
         rewards=_means(examples, examples.reward, state, step, prior_rows),
-        costs=_means(examples, examples.cost, state, step, prior_rows),
+        costs=np.stack([_means(examples, cost, state, step, prior_rows) for cost in examples.outcomes[1:]]),
         transitions=_transitions(examples, state, step, prior_rows),
         initial=np.bincount(state[examples.starts[:-1]], minlength=count) / examples.users,
         steps=examples.campaign_steps,

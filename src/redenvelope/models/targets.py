@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -18,10 +19,12 @@ __all__ = [
     "CostTarget",
     "NumberCost",
     "NumberReward",
+    "OutcomeTargets",
     "RewardTarget",
     "RewardedCost",
     "cost_target",
     "new_target",
+    "outcome_targets",
     "reward_target",
     "starting_scores",
     "target_as_dict",
@@ -39,7 +42,7 @@ class RewardTarget(Protocol):
     """The reward, as the networks learn and predict it."""
 
     def mean(self, scores: jax.Array) -> jax.Array:
-        """Expected reward: [n, actions] -> [n, actions]."""
+        """Expected reward: [actions, n] -> [actions, n]."""
         ...
 
     def loss(self, score: jax.Array, reward: jax.Array) -> jax.Array:
@@ -51,7 +54,7 @@ class CostTarget(Protocol):
     """The cost, as the networks learn and predict it; it may hang on the reward."""
 
     def mean(self, scores: jax.Array, rewards: jax.Array) -> jax.Array:
-        """Expected cost, given the expected rewards: [n, actions] each -> [n, actions]."""
+        """Expected cost, given the expected rewards: [actions, n] each -> [actions, n]."""
         ...
 
     def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
@@ -116,7 +119,7 @@ class ConsumedCost(eqx.Module):
 
     def mean(self, scores: jax.Array, rewards: jax.Array) -> jax.Array:
         """See CostTarget."""
-        return jax.nn.sigmoid(scores) * self.amounts
+        return jax.nn.sigmoid(scores) * self.amounts[:, None]
 
     def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
         """See CostTarget. An action that can cost nothing teaches nothing about consuming."""
@@ -135,11 +138,40 @@ class RewardedCost(eqx.Module):
 
     def mean(self, scores: jax.Array, rewards: jax.Array) -> jax.Array:
         """See CostTarget."""
-        return jax.nn.sigmoid(scores) * rewards * self.amounts
+        return jax.nn.sigmoid(scores) * rewards * self.amounts[:, None]
 
     def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
         """See CostTarget. Only a rewarded row of an action that can cost something teaches."""
         return _logistic_loss(score, cost > 0) * (self.amounts[action] > 0) * reward
+
+
+class OutcomeTargets(eqx.Module):
+    """The targets of all outcomes."""
+
+    reward: RewardTarget
+    costs: tuple[CostTarget, ...]
+    """One a budget."""
+
+    @property
+    def all(self) -> tuple[RewardTarget | CostTarget, ...]:
+        """[outcomes]"""
+        return (self.reward, *self.costs)
+
+    def means(self, scores: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+        """Expected outcomes: scores [actions, n] of each -> [actions, n] of each."""
+        # Left apart: a loop that writes several of them into one array would not be vectorised.
+        rewards = self.reward.mean(scores[0])
+        costs = (target.mean(own, rewards) for target, own in zip(self.costs, scores[1:], strict=True))
+        return (rewards, *costs)
+
+    def losses(self, scores: Sequence[jax.Array], action: jax.Array, outcomes: jax.Array) -> jax.Array:
+        """Loss of the logged action's scores, [n] of each, given what came of it, [n, outcomes]: [outcomes, n]."""
+        reward = outcomes[:, 0]
+        own = [
+            target.loss(scores[place], action, outcomes[:, place], reward)
+            for place, target in enumerate(self.costs, start=1)
+        ]
+        return jnp.stack([self.reward.loss(scores[0], reward), *own])
 
 
 _KINDS: dict[str, Any] = {
@@ -175,6 +207,12 @@ def cost_target(
     if binary and (reward[paid] == 1).all():
         return RewardedCost(jnp.asarray(amounts.astype(np.float32)))
     return ConsumedCost(jnp.asarray(amounts.astype(np.float32)))
+
+
+def outcome_targets(outcomes: NDArray[np.float64], action: NDArray[np.int32], actions: int) -> OutcomeTargets:
+    """The targets that outcomes [outcomes, rows] of actions [rows] call for."""
+    reward, *costs = outcomes
+    return OutcomeTargets(reward_target(reward), tuple(cost_target(cost, reward, action, actions) for cost in costs))
 
 
 def taught(

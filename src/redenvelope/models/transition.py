@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,9 +14,9 @@ from redenvelope.log.layout import StateLayout
 from redenvelope.models.events import logged_events
 from redenvelope.models.examples import Examples, Rows
 from redenvelope.models.response import LowRankResponse
-from redenvelope.models.wide_deep import WideDeep
+from redenvelope.models.wide_deep import FixedPart, WideDeep
 
-__all__ = ["TailScale", "TransitionNetwork", "tail_scale", "tail_width", "with_known_head"]
+__all__ = ["TailScale", "TransitionNetwork", "tail_scale", "tail_width"]
 
 _LARGEST_RANK = 3
 _STATISTICS_ROWS = 200_000  # enough for a scale and a range; a log larger than memory is not read for them
@@ -106,19 +108,22 @@ class TransitionNetwork(eqx.Module):
             total -= (next_tail[:, block] * jax.nn.log_softmax(scores[:, block], axis=1)).sum(axis=1)
         return total * rows.continues
 
-    def next_tail(self, states: jax.Array, chances: jax.Array, scale: TailScale) -> jax.Array:
-        """Expected tail after every action, [actions, tail, n], given chances [events, actions, n]."""
+    def followed(self, fixed: FixedPart, nodes: jax.Array, chances: Sequence[jax.Array], scale: TailScale) -> jax.Array:
+        """Expected tail after every action, [actions, tail, n], of n = groups · size nodes [groups, size, changing].
+
+        `fixed` is the fixed part of the groups [groups, ...]; `chances` are those of each event, [actions, n].
+        """
         # The rows come last: they fill the vector registers, which the few events, actions and columns do not.
-        # Sums over so few are loops over whole arrays: as reductions they would not be fused with what they sum.
-        events, rank = self.level.shape[0], self.shapes.shape[0]
-        raw = self.network.rows_last(states).reshape(events, 1 + rank, tail_width(self.layout), len(states))
-        now = states[:, self.layout.numbers].T
+        events, actions, tail = self.level.shape
+        columns = nodes.reshape(-1, nodes.shape[2])
+        raw = self.network.at(fixed, nodes).T.reshape(events, 1 + len(self.shapes), tail * len(columns))
+        now = columns[:, 1 : 1 + self.layout.dynamic_numbers].T
+        shares = jnp.concatenate([jnp.ones((actions, 1)), self.shapes.T], axis=1)
         expected = jnp.zeros(())
-        for event in range(events):
-            scores = self.level[event][..., None] + raw[event, 0]
-            for place, shape in enumerate(self.shapes):
-                scores = scores + raw[event, 1 + place] * shape[:, None, None]
-            expected = expected + self._tail(now, scores, scale) * chances[event][:, None]
+        for event, chance in enumerate(chances):
+            # A product of small matrices: a sum fused with the exponentials after it would not be vectorised.
+            scores = (shares @ raw[event]).reshape(actions, tail, len(columns)) + self.level[event][..., None]
+            expected = expected + self._tail(now, scores, scale) * chance[:, None]
         return expected
 
     def _tail(self, now: jax.Array, scores: jax.Array, scale: TailScale) -> jax.Array:
@@ -128,14 +133,6 @@ class TransitionNetwork(eqx.Module):
         parts = [jnp.clip(moved, scale.low[:, None], scale.high[:, None]), jax.nn.sigmoid(scores[:, binaries])]
         parts += [jax.nn.softmax(scores[:, block], axis=1) for block in categories]
         return jnp.concatenate(parts, axis=1)
-
-
-def with_known_head(states: jax.Array, tail: jax.Array, layout: StateLayout) -> jax.Array:
-    """Next states [n, actions, width]: what is carried over from states [n, width], one step on, and the tail
-    [actions, tail, n]."""
-    head = states[:, : layout.step + 1].at[:, layout.step].add(layout.step_change)
-    carried = jnp.broadcast_to(head[:, None, :], (len(states), tail.shape[0], head.shape[1]))
-    return jnp.concatenate([carried, tail.transpose(2, 0, 1)], axis=-1)
 
 
 def _places(layout: StateLayout) -> tuple[slice, slice, tuple[slice, ...]]:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from redenvelope.errors import UsageError
 from redenvelope.log.layout import StateLayout
 
-__all__ = ["WideDeep", "number_inputs", "number_width"]
+__all__ = ["FixedPart", "WideDeep"]
 
 # A one-hot product is faster than a gather (and far faster than its gradient) up to about this many codes.
 _ONE_HOT_CODES = 64
 _LARGEST_EMBEDDING = 16
 # A campaign of so many steps gets one input a step; a longer one, so many hats over its length.
 _LARGEST_HATS = 12
+
+
+class FixedPart(NamedTuple):
+    """What a network makes of what never changes within a user."""
+
+    units: jax.Array
+    """Of the first hidden layer, before its activation, [users, units]."""
+    raw: jax.Array
+    """Of the raw outputs, [users, outputs]."""
 
 
 class WideDeep(eqx.Module):
@@ -44,6 +55,9 @@ class WideDeep(eqx.Module):
     def __init__(
         self, layout: StateLayout, hidden: tuple[int, ...], outputs: int, generator: np.random.Generator
     ) -> None:
+        if not hidden:
+            raise UsageError("a network needs at least one hidden layer; name its units, such as (64,)")
+
         def draw(rows: int, columns: int, scale: float) -> jax.Array:
             return jnp.asarray(generator.normal(0.0, scale, (rows, columns)).astype(np.float32))
 
@@ -61,39 +75,52 @@ class WideDeep(eqx.Module):
 
     def __call__(self, states: jax.Array) -> jax.Array:
         """Raw outputs: [n, width] -> [n, outputs]."""
-        numbers, codes = self._parts(states)
+        numbers, codes = number_inputs(states, self.layout), self._codes(states)
         raw = numbers @ self.wide_weights
         for code, table in zip(codes, self.wide_tables, strict=True):
             raw = raw + _look_up(code, table)
-        return raw + self._units(numbers, codes) @ self.deep_weights
-
-    def rows_last(self, states: jax.Array) -> jax.Array:
-        """Raw outputs, the rows last: [n, width] -> [outputs, n].
-
-        For many outputs that are then worked on column by column: one product writes them in this order, where
-        turning around what `__call__` gives would take longer than making it.
-        """
-        numbers, codes = self._parts(states)
-        small = [place for place, table in enumerate(self.wide_tables) if table.shape[0] <= _ONE_HOT_CODES]
-        large = [place for place in range(len(codes)) if place not in small]
-        spread = [jax.nn.one_hot(codes[place], self.wide_tables[place].shape[0]) for place in small]
-        inputs = jnp.concatenate([numbers, *spread, self._units(numbers, codes)], axis=1)
-        weights = [self.wide_weights, *(self.wide_tables[place] for place in small), self.deep_weights]
-        raw = jax.lax.dot_general(jnp.concatenate(weights, axis=0), inputs, (((0,), (1,)), ((), ())))
-        for place in large:
-            raw = raw + self.wide_tables[place][codes[place]].T
-        return raw
-
-    def _parts(self, states: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
-        """Numbers [n, numbers], and the codes of each static category, [n] each."""
-        codes = [states[:, column].astype(jnp.int32) for column in range(len(self.layout.static_categories))]
-        return number_inputs(states, self.layout), codes
-
-    def _units(self, numbers: jax.Array, codes: list[jax.Array]) -> jax.Array:
-        """The last hidden layer, [n, units]."""
         embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
-        units = jnp.concatenate([numbers, *embedded], axis=1)
-        for weights, biases in zip(self.trunk_weights, self.trunk_biases, strict=True):
+        inputs = jnp.concatenate([numbers, *embedded], axis=1)
+        units = jax.nn.silu(inputs @ self.trunk_weights[0] + self.trunk_biases[0])
+        return raw + self._deeper(units) @ self.deep_weights
+
+    def fixed_part(self, states: jax.Array) -> FixedPart:
+        """What the columns before the step come to, which never change within a user: of [users, width]."""
+        codes = self._codes(states)
+        embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
+        numbers = states[:, len(codes) : self.layout.static_width]
+        head, tail = self.layout.static_numbers, number_width(self.layout)
+        first = self.trunk_weights[0]
+        # What follows the numbers in the first layer's inputs are the embeddings.
+        weights = jnp.concatenate([first[:head], first[tail:]])
+        raw = numbers @ self.wide_weights[:head]
+        for code, table in zip(codes, self.wide_tables, strict=True):
+            raw = raw + _look_up(code, table)
+        return FixedPart(jnp.concatenate([numbers, *embedded], axis=1) @ weights + self.trunk_biases[0], raw)
+
+    def at(self, fixed: FixedPart, nodes: jax.Array) -> jax.Array:
+        """Raw outputs [groups · size, outputs] of nodes [groups, size, columns from the step on] that share the fixed
+        part of their group."""
+        groups, size, _ = nodes.shape
+
+        def with_own(values: jax.Array, own: jax.Array) -> jax.Array:
+            """Values [groups · size, columns] with their group's own [groups, columns] added."""
+            return (values.reshape(groups, size, own.shape[1]) + own[:, None]).reshape(values.shape)
+
+        head, tail = self.layout.static_numbers, number_width(self.layout)
+        inputs = changing_inputs(nodes.reshape(groups * size, -1), self.layout)
+        units = self._deeper(jax.nn.silu(with_own(inputs @ self.trunk_weights[0][head:tail], fixed.units)))
+        # One product for both parts, deep and wide.
+        weights = jnp.concatenate([self.deep_weights, self.wide_weights[head:]])
+        return with_own(jnp.concatenate([units, inputs], axis=1) @ weights, fixed.raw)
+
+    def _codes(self, states: jax.Array) -> list[jax.Array]:
+        """The codes of each static category, [n] each."""
+        return [states[:, column].astype(jnp.int32) for column in range(len(self.layout.static_categories))]
+
+    def _deeper(self, units: jax.Array) -> jax.Array:
+        """The last hidden layer, from the first: both [n, units]."""
+        for weights, biases in zip(self.trunk_weights[1:], self.trunk_biases[1:], strict=True):
             units = jax.nn.silu(units @ weights + biases)
         return units
 
@@ -109,15 +136,18 @@ def number_width(layout: StateLayout) -> int:
 
 
 def number_inputs(states: jax.Array, layout: StateLayout) -> jax.Array:
-    """All of a state but its static codes, [n, width] -> [n, number_width].
-
-    The step is spread over hats, so that an effect may differ freely from step to step.
-    """
-    hats = _hats(layout)
-    place = states[:, layout.step, None] * (hats - 1)
-    spread = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(hats)))
+    """All of a state but its static codes, [n, width] -> [n, number_width]."""
     fixed = states[:, len(layout.static_categories) : layout.static_width]
-    return jnp.concatenate([fixed, spread, states[:, layout.step + 1 :]], axis=1)
+    return jnp.concatenate([fixed, changing_inputs(states[:, layout.step :], layout)], axis=1)
+
+
+def changing_inputs(columns: jax.Array, layout: StateLayout) -> jax.Array:
+    """The columns of states from the step on, the step spread over hats, so that an effect may differ freely from
+    step to step: [n, changing] -> [n, changing inputs]."""
+    hats = _hats(layout)
+    place = columns[:, :1] * (hats - 1)
+    spread = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(hats)))
+    return jnp.concatenate([spread, columns[:, 1:]], axis=1)
 
 
 def _zeros(rows: int, columns: int) -> jax.Array:

@@ -1,56 +1,33 @@
-"""Backup: from the leaves of a tree to the value of every first action, for a vector of duals at once."""
+"""Backup: from the leaves of trees to the value of every first action, for many prices at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from redenvelope.errors import UsageError
-from redenvelope.planning.batches import in_batches
-from redenvelope.planning.expand import Level, Tree
+from redenvelope.planning.batches import parts, users_per_block, users_per_call
+from redenvelope.planning.grow import Tree
+from redenvelope.planning.price_block import PriceBlock, price_blocks
+from redenvelope.policies.values import ActionValues
 
-__all__ = [
-    "Backup",
-    "Terms",
-    "backup",
-    "backup_terms",
-    "checked_duals",
-    "hard_backup",
-    "make_terms",
-    "soft_backup",
-    "split_terms",
-]
-
-
-class Backup(NamedTuple):
-    """What every first action is worth, user by user and dual by dual."""
-
-    q: jax.Array
-    """Penalised reward to go (and entropy bonus of later steps), [users, duals, actions]; -inf if not
-    eligible. Minus the cost to go where the dual is infinite."""
-    probabilities: jax.Array
-    """Of each first action, [users, duals, actions]."""
-    reward_to_go: jax.Array
-    """Reward of the action and of the policy after it, without entropy bonus, [users, duals, actions]."""
-    cost_to_go: jax.Array
-    """Cost of the action and of the policy after it, [users, duals, actions]."""
+__all__ = ["backup", "hard_backup", "soft_backup"]
 
 
 class _Worth(NamedTuple):
-    """What nodes are worth, [nodes, duals], or actions at nodes, [nodes, actions, duals].
+    """What nodes are worth, [nodes, prices], or actions at nodes, [actions, nodes, prices].
 
-    The duals come last: they fill the vector registers.
+    The prices come last: they fill the vector registers, or, where there is one, the nodes do.
     """
 
     value: jax.Array
-    reward: jax.Array
-    cost: jax.Array
+    outcomes: tuple[jax.Array, ...]
+    """Reward and costs to go, without entropy bonus, [outcomes]."""
 
 
 # What one action, given by its index, or all of them, given by `_ALL`, are worth at the nodes of a level.
@@ -60,178 +37,183 @@ _Choose = Callable[[_Ask, int], _Worth]
 _ALL = slice(None)
 
 
-def backup(
-    tree: Tree,
-    duals: ArrayLike,
-    temperature: float,
-    eligible: NDArray[np.bool_] | None = None,
-    discount: float = 1.0,
-) -> Backup:
-    """Back a tree up for duals [duals], softly where the temperature is above 0.
+def backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0) -> ActionValues:
+    """Back trees up for prices [prices, budgets], softly where the temperature is above 0; arrays of numpy.
 
-    `eligible` [users, actions] holds at every step of the user's tree. An infinite dual plans on cost
-    alone, and on reward among what is equally cheap, at any temperature.
+    A row with an infinite price plans on those costs alone, and then on the least costs and the greatest reward, at
+    any temperature.
     """
-    terms, order = make_terms(duals, temperature, discount)
-    mask = None if eligible is None else jnp.asarray(eligible, dtype=bool)
-    # Put in order by numpy: jax would compile a program for that, too, for every number of duals.
-    return Backup(*(jnp.asarray(np.asarray(array)[:, order]) for array in _compiled(tree, terms, mask)))
+    outcomes, actions, users, _ = tree.levels[0].shape
+    blocks = price_blocks(prices, outcomes - 1, temperature)
+    count = sum(len(block.places) for block in blocks)
+    shape = (users, count, actions)
+    result = ActionValues(
+        np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty((outcomes, *shape), np.float32)
+    )
+    for part in parts(users, users_per_call(tree.deepest_nodes)):
+        some = _filled(tree, part)
+        for block in blocks:
+            found = _run(some, part.stop - part.start, block, temperature, discount)
+            for whole, own in zip(result, found, strict=True):
+                whole[..., part, block.places, :] = own
+    return result
 
 
-class Terms(NamedTuple):
-    """The numbers that a backup is made with."""
+def _filled(tree: Tree, part: slice) -> Tree:
+    """The trees of some users, filled up with trees of zeros: one shape, one compilation."""
+    size = users_per_call(tree.deepest_nodes)
 
-    soft_duals: Any
-    """Finite, where the temperature is above 0: [soft]."""
-    hard_duals: Any
-    """[hard]."""
-    temperature: Any
-    discount: Any
+    def fill(array: Any) -> Any:
+        some = array[..., part, :]
+        if some.shape[-2] == size:
+            return some
+        whole = np.zeros((*some.shape[:-2], size, some.shape[-1]), some.dtype)
+        whole[..., : some.shape[-2], :] = some
+        return whole
 
-
-def make_terms(duals: ArrayLike, temperature: float, discount: float) -> tuple[Terms, NDArray[np.intp]]:
-    """Terms for duals [duals], and where each of them is found among the soft and then the hard, [duals]."""
-    prices = checked_duals(duals)
-    is_soft = np.isfinite(prices) & (temperature > 0)
-    soft, hard = _filled(prices[is_soft]), _filled(prices[~is_soft])
-    places = np.empty(len(prices), dtype=np.intp)
-    places[is_soft] = np.arange(is_soft.sum())
-    places[~is_soft] = len(soft) + np.arange((~is_soft).sum())
-    return Terms(soft, hard, np.float32(temperature), np.float32(discount)), places
+    return tree._replace(levels=jax.tree.map(fill, tree.levels), masks=jax.tree.map(fill, tree.masks))
 
 
-def split_terms(terms: Terms) -> tuple[Terms, ...]:
-    """The soft and the hard duals apart, those that there are: two small programs serve more than all their pairs."""
-    none = np.zeros(0, np.float32)
-    parts = (terms._replace(hard_duals=none), terms._replace(soft_duals=none))
-    return tuple(part for part in parts if part.soft_duals.size + part.hard_duals.size)
+def _run(tree: Tree, users: int, block: PriceBlock, temperature: float, discount: float) -> ActionValues:
+    """The values of the first users at the prices that the block was asked for, in numpy."""
+    size = users_per_block(tree.deepest_nodes, block.weights.shape[1])
+    count = np.int32(-(-users // size))
+    numbers = (np.float32(temperature), np.float32(discount))
+    arrays = _compiled(tree, block.weights, *numbers, count, soft=block.soft, size=size)
+    asked = len(block.places)
+    return ActionValues(*(np.asarray(array)[..., :users, :asked, :] for array in arrays))
 
 
-def _filled(duals: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Duals, the last repeated: every new number of duals is compiled anew, so there are few such numbers."""
-    if not len(duals):
-        return duals
-    unit = 2 if len(duals) <= 2 else 8 if len(duals) <= 8 else 64
-    return np.pad(duals, (0, -len(duals) % unit), mode="edge")
+@partial(jax.jit, static_argnames=("soft", "size"))
+def _compiled(
+    tree: Tree, weights: jax.Array, temperature: jax.Array, discount: jax.Array, count: jax.Array, soft: bool, size: int
+) -> ActionValues:
+    """Back up the first `count` blocks of `size` users one after the other, so that nothing of a block leaves the
+    cache; zeros for the other users."""
+
+    def block(first: jax.Array | int) -> ActionValues:
+        cut = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=size)
+        levels = tuple(cut(level, axis=2) for level in tree.levels)
+        masks = None if tree.masks is None else tuple(cut(mask, axis=1) for mask in tree.masks)
+        some = Tree(levels, masks, tree.shares)
+        if soft:
+            return soft_backup(some, weights, temperature, discount)
+        return hard_backup(some, weights, discount)
+
+    def store(position: jax.Array, results: ActionValues) -> ActionValues:
+        found = block(position * size)
+        return ActionValues(
+            *(
+                jax.lax.dynamic_update_slice_in_dim(whole, own, position * size, whole.ndim - 3)
+                for whole, own in zip(results, found, strict=True)
+            )
+        )
+
+    shapes = jax.eval_shape(block, 0)
+    users = tree.levels[0].shape[2]
+    empty = jax.tree.map(lambda shape: jnp.zeros((*shape.shape[:-3], users, *shape.shape[-2:]), shape.dtype), shapes)
+    stored: ActionValues = jax.lax.fori_loop(0, count, store, empty)
+    return stored
 
 
-def backup_terms(tree: Tree, terms: Terms, eligible: jax.Array | None) -> Backup:
-    """The backup of one batch of users at the soft and then the hard duals, inside a compiled program."""
-    parts = []
-    if terms.soft_duals.size:
-        parts.append(soft_backup(tree, terms.soft_duals, terms.temperature, eligible, terms.discount))
-    if terms.hard_duals.size:
-        parts.append(hard_backup(tree, terms.hard_duals, eligible, terms.discount))
-    return Backup(*(jnp.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)))
-
-
-@eqx.filter_jit
-def _compiled(tree: Tree, terms: Terms, eligible: jax.Array | None) -> Backup:
-    def batch(users: tuple[tuple[Level, ...], jax.Array | None]) -> Backup:
-        return backup_terms(Tree(users[0], tree.shares), terms, users[1])
-
-    return in_batches(batch, (tree.levels, eligible), tree.deepest_nodes)
-
-
-def checked_duals(duals: ArrayLike) -> NDArray[np.float32]:
-    """Duals as a vector of numbers of at least 0."""
-    prices = np.atleast_1d(np.asarray(duals, dtype=np.float64))
-    if prices.ndim != 1 or prices.size == 0 or not (prices >= 0).all():
-        raise UsageError("duals must be a list of numbers of at least 0 (infinity plans on cost alone)")
-    with np.errstate(over="ignore"):  # beyond 3e38 a price is as good as infinite
-        return prices.astype(np.float32)
-
-
-def soft_backup(
-    tree: Tree, duals: jax.Array, temperature: jax.Array, eligible: jax.Array | None, discount: jax.Array
-) -> Backup:
-    """With entropy: values are log-sum-exp. Finite duals [duals] only, and a temperature above 0."""
+def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount: jax.Array) -> ActionValues:
+    """With entropy: values are log-sum-exp. Weights [outcomes, prices] of finite prices, a temperature above 0."""
 
     def choose(worth: _Ask, actions: int) -> _Worth:
         # One action at a time, and twice, so that no exponential overflows and nothing of the size
-        # [nodes, actions, duals] is ever written to memory.
+        # [actions, nodes, prices] is ever written to memory.
         best = jax.lax.fori_loop(
             1, actions, lambda action, best: jnp.maximum(best, worth(action).value), worth(0).value
         )
 
         def add(action: jax.Array, sums: _Worth) -> _Worth:
-            value, reward, cost = worth(action)
+            value, outcomes = worth(action)
             weight = jnp.exp((value - best) * (1 / temperature))
-            return _Worth(sums.value + weight, sums.reward + weight * reward, sums.cost + weight * cost)
+            added = tuple(total + weight * own for total, own in zip(sums.outcomes, outcomes, strict=True))
+            return _Worth(sums.value + weight, added)
 
         zero = jnp.zeros_like(best)
-        total, reward, cost = jax.lax.fori_loop(0, actions, add, _Worth(zero, zero, zero))
-        return _Worth(best + temperature * jnp.log(total), reward / total, cost / total)
+        total, outcomes = jax.lax.fori_loop(0, actions, add, _Worth(zero, (zero,) * len(weights)))
+        return _Worth(best + temperature * jnp.log(total), tuple(own / total for own in outcomes))
 
-    root = _root(tree, duals, choose, eligible, discount)
-    return _finish(root, jax.nn.softmax(root.value / temperature, axis=1))
+    root = _root(tree, weights, choose, discount)
+    return _finish(root, jax.nn.softmax(root.value / temperature, axis=0))
 
 
-def hard_backup(tree: Tree, duals: jax.Array, eligible: jax.Array | None, discount: jax.Array) -> Backup:
-    """Without entropy: values are maxima; among equals the cheapest action, then the best rewarded."""
+def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array) -> ActionValues:
+    """Without entropy: values are maxima; among equals the least costs, in the order of budgets, then the best
+    reward."""
 
     def choose(worth: _Ask, actions: int) -> _Worth:
         return _lexicographic(worth(_ALL))[0]
 
-    root = _root(tree, duals, choose, eligible, discount)
-    chosen = jnp.argmax(_lexicographic(root)[1], axis=1)
-    return _finish(root, jax.nn.one_hot(chosen, tree.actions, axis=1))
+    root = _root(tree, weights, choose, discount)
+    chosen = jnp.argmax(_lexicographic(root)[1], axis=0)
+    return _finish(root, jax.nn.one_hot(chosen, len(root.value), axis=0))
 
 
 def _lexicographic(actions: _Worth) -> tuple[_Worth, jax.Array]:
-    """Worth [nodes, duals] of the best action by value, then cost, then reward; and where that is,
-    [nodes, actions, duals]. An infinite dual has minus the cost as value, so reward decides its ties."""
-    value = actions.value.max(axis=1)
-    best = actions.value == value[:, None]
-    cost = jnp.where(best, actions.cost, jnp.inf).min(axis=1)
-    best &= actions.cost == cost[:, None]
-    reward = jnp.where(best, actions.reward, -jnp.inf).max(axis=1)
-    return _Worth(value, reward, cost), best & (actions.reward == reward[:, None])
+    """Worth [nodes, prices] of the best action by value, then costs, then reward; and where that is,
+    [actions, nodes, prices]. At an infinite price the value holds no reward, so that reward decides its ties."""
+    value = actions.value.max(axis=0)
+    best = actions.value == value
+    reward, *costs = actions.outcomes
+    least = []
+    for cost in costs:
+        least.append(jnp.where(best, cost, jnp.inf).min(axis=0))
+        best &= cost == least[-1]
+    greatest = jnp.where(best, reward, -jnp.inf).max(axis=0)
+    return _Worth(value, (greatest, *least)), best & (reward == greatest)
 
 
-def _root(tree: Tree, duals: jax.Array, choose: _Choose, eligible: jax.Array | None, discount: jax.Array) -> _Worth:
-    """What the first actions are worth, [users, actions, duals]."""
-    worth = _worth(tree.levels[-1], None, duals, eligible)
-    for level, share in zip(tree.levels[-2::-1], tree.shares[::-1], strict=True):
-        futures = _futures(level, share, choose(worth, tree.actions), discount)
-        worth = _worth(level, futures, duals, eligible)
+def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array) -> _Worth:
+    """What the first actions are worth, [actions, users, prices]."""
+    masks = tree.masks or (None,) * len(tree.levels)
+    actions = tree.levels[0].shape[1]
+    worth = _worth(tree.levels[-1], masks[-1], None, weights)
+    for level, mask, share in zip(tree.levels[-2::-1], masks[-2::-1], tree.shares[::-1], strict=True):
+        futures = _futures(level, share, choose(worth, actions), discount)
+        worth = _worth(level, mask, futures, weights)
     return worth(_ALL)
 
 
-def _worth(level: Level, futures: _Ask | None, duals: jax.Array, eligible: jax.Array | None) -> _Ask:
-    """The function that tells what actions at the nodes of a level are worth."""
-    _, nodes, actions = level.rewards.shape
-    rewards, costs = level.rewards.reshape(-1, actions), level.costs.reshape(-1, actions)
-    allowed = None if eligible is None else jnp.repeat(eligible, nodes, axis=0)
-    # Infinity times a cost of zero is not a number, so an infinite dual drops the reward instead.
-    reward_weight = jnp.where(jnp.isinf(duals), 0.0, 1.0)
-    cost_weight = jnp.where(jnp.isinf(duals), 1.0, duals)
+def _worth(level: jax.Array, mask: jax.Array | None, futures: _Ask | None, weights: jax.Array) -> _Ask:
+    """The function that tells what actions at the nodes of a level [outcomes, actions, users, nodes] are worth."""
+    now = level.reshape(*level.shape[:2], -1)
+    allowed = None if mask is None else mask.reshape(len(mask), -1)
 
     def worth(action: Any) -> _Worth:
-        reward, cost = rewards[:, action, None], costs[:, action, None]
-        value = reward_weight * reward - cost_weight * cost
+        own = [outcome[action][..., None] for outcome in now]
+        value = sum(
+            (weight * outcome for weight, outcome in zip(weights[1:], own[1:], strict=True)), weights[0] * own[0]
+        )
         if futures is not None:
             future = futures(action)
-            value, reward, cost = value + future.value, reward + future.reward, cost + future.cost
+            value = value + future.value
+            own = [outcome + later for outcome, later in zip(own, future.outcomes, strict=True)]
         if allowed is not None:
-            value = jnp.where(allowed[:, action, None], value, -jnp.inf)
-        return _Worth(value, jnp.broadcast_to(reward, value.shape), jnp.broadcast_to(cost, value.shape))
+            value = jnp.where(allowed[action][..., None], value, -jnp.inf)
+        return _Worth(value, tuple(jnp.broadcast_to(outcome, value.shape) for outcome in own))
 
     return worth
 
 
-def _futures(level: Level, share: jax.Array | None, below: _Worth, discount: jax.Array) -> _Ask:
+def _futures(level: jax.Array, share: Any | None, below: _Worth, discount: jax.Array) -> _Ask:
     """The function that tells what follows actions at the nodes of a level, given the nodes below."""
-    users, nodes, _ = level.rewards.shape
-    branches = jax.tree.map(lambda values: discount * values.reshape(users * nodes, -1, values.shape[-1]), below)
+    nodes = level.shape[2] * level.shape[3]
+    branches = jax.tree.map(lambda values: discount * values.reshape(nodes, -1, values.shape[-1]), below)
     if share is None:
-        return lambda action: jax.tree.map(lambda values: values[:, action], branches)
+        return lambda action: jax.tree.map(lambda values: jnp.moveaxis(values, 1, 0)[action], branches)
     return lambda action: jax.tree.map(
-        lambda values: jnp.moveaxis(jnp.tensordot(share[action], values, (-1, 1)), -2, 0), branches
+        lambda values: jnp.tensordot(jnp.asarray(share)[action], values, (-1, 1)), branches
     )
 
 
-def _finish(root: _Worth, probabilities: jax.Array) -> Backup:
-    """[users, actions, duals] -> [users, duals, actions]."""
-    arrays = (root.value, probabilities, root.reward, root.cost)
-    return Backup(*(jnp.swapaxes(values, 1, 2) for values in arrays))
+def _finish(root: _Worth, probabilities: jax.Array) -> ActionValues:
+    """[actions, users, prices] -> [users, prices, actions]."""
+
+    def turned(values: jax.Array) -> jax.Array:
+        return jnp.moveaxis(values, 0, 2)
+
+    to_go = jnp.stack([turned(outcome) for outcome in root.outcomes])
+    return ActionValues(turned(root.value), turned(probabilities), to_go)

@@ -26,12 +26,11 @@ def learned_state(values: LearnedValues) -> tuple[dict[str, Any], dict[str, NDAr
     """Plain data for JSON, and the weights by name."""
     immediate = values.immediate
     network: OutcomeNetwork = immediate.outcome.network
-    responses = (network.reward_response, network.cost_response)
     config = {
         "layout": asdict(values.layout),
         "actions": values.actions,
         "hidden": [int(weights.shape[-1]) for weights in network.network.trunk_weights],
-        "structures": [_structure(response, values.actions) for response in responses],
+        "structures": [_structure(response, values.actions) for response in network.responses],
         "folds": int(immediate.outcome.slot.shape[0]),
         "rank": None if values.futures is None else int(values.futures.shapes.shape[-2]),
         "reward_target": target_as_dict(immediate.rewarding),

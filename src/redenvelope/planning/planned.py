@@ -1,4 +1,4 @@
-"""The planned policy: a tree planner at one dual."""
+"""The planned policy: a tree planner at one price for each budget."""
 
 from __future__ import annotations
 
@@ -7,38 +7,35 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.errors import UsageError
-from redenvelope.models.environment import EnvironmentModel
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.policy import normalised
+from redenvelope.prices import checked_prices
 
-__all__ = ["PlannedPolicy", "constrained_bandit"]
+__all__ = ["PlannedPolicy"]
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedPolicy:
-    """Plans anew at every step, at one price of cost."""
+    """Plans anew at every step, at one price for each budget."""
 
     planner: TreePlanner
-    dual: float
-    """Price of one unit of cost; infinity plans on cost alone."""
+    price: float | tuple[float, ...]
+    """Price of one unit of cost, one for each budget; infinity plans on that cost alone."""
 
     def __post_init__(self) -> None:
-        if not self.dual >= 0:
-            raise UsageError(f"dual must be a number of at least 0 or infinity, not {self.dual}")
+        checked_prices(self._row, self.planner.budgets)
 
     @property
     def actions(self) -> int:
         """Number of actions."""
-        return self.planner.model.actions
+        return self.planner.actions
+
+    @property
+    def _row(self) -> NDArray[np.float64]:
+        return np.atleast_1d(np.asarray(self.price, dtype=np.float64))[None]
 
     def probabilities(
         self, states: ArrayLike, steps_left: ArrayLike, eligible: ArrayLike | None = None
     ) -> NDArray[np.float64]:
         """[users, width], a number or [users], and [users, actions] -> [users, actions]."""
-        return normalised(self.planner.plan(states, steps_left, [self.dual], eligible).probabilities[:, 0])
-
-
-def constrained_bandit(model: EnvironmentModel, dual: float, steps: int, temperature: float = 0.0) -> PlannedPolicy:
-    """The policy that weighs reward against cost one step at a time, blind to what comes after."""
-    return PlannedPolicy(TreePlanner(model, horizon=1, temperature=temperature, steps=steps), dual)
+        return normalised(self.planner.values(states, steps_left, self._row, eligible).probabilities[:, 0])

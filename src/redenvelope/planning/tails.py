@@ -18,47 +18,48 @@ _RIDGE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """Linear in inputs and in the tree's own reward and cost, for every target and dual; never beyond what was seen."""
+    """Linear in inputs and in the tree's own outcomes, for every outcome and price; never beyond what was seen."""
 
     constant: SingleArray
-    """[targets, duals]."""
+    """[outcomes, prices]."""
     slopes: SingleArray
-    """Of the inputs, [inputs, targets, duals]."""
+    """Of the inputs, [inputs, outcomes, prices]."""
     tree_slopes: SingleArray
-    """Of the tree's reward and cost, [targets, 2, duals]."""
+    """Of the tree's outcomes, [outcomes, tree outcomes, prices]."""
     least: SingleArray
-    """[targets, duals]."""
+    """[outcomes, prices]."""
     greatest: SingleArray
-    """[targets, duals]."""
+    """[outcomes, prices]."""
 
     def predict(self, inputs: SingleArray, tree: SingleArray) -> SingleArray:
-        """[n, actions, inputs], [2, n, duals, actions] -> [targets, n, duals, actions]."""
+        """[n, actions, inputs], [outcomes, n, prices, actions] -> [outcomes, n, prices, actions]."""
         n, actions, width = inputs.shape
-        targets, duals = self.constant.shape
+        outcomes, prices = self.constant.shape
         linear = inputs.reshape(-1, width) @ self.slopes.reshape(width, -1)
-        result = np.empty((targets, n, duals, actions), dtype=np.float32)
-        for target, part in enumerate(np.moveaxis(linear.reshape(n, actions, targets, duals), 2, 0)):
-            found = result[target]
+        result = np.empty((outcomes, n, prices, actions), dtype=np.float32)
+        for place, part in enumerate(np.moveaxis(linear.reshape(n, actions, outcomes, prices), 2, 0)):
+            found = result[place]
             found[...] = part.transpose(0, 2, 1)
-            found += self.constant[target][:, None]
-            for source, slope in zip(tree, self.tree_slopes[target], strict=True):
+            found += self.constant[place][:, None]
+            for source, slope in zip(tree, self.tree_slopes[place], strict=True):
                 found += source * slope[:, None]
-            np.clip(found, self.least[target][:, None], self.greatest[target][:, None], out=found)
+            np.clip(found, self.least[place][:, None], self.greatest[place][:, None], out=found)
         return result
 
 
 def fit_tail(inputs: FloatArray, tree: FloatArray, targets: FloatArray, weights: FloatArray) -> Tail:
-    """Regress targets [targets, n, duals] on inputs [n, inputs] and the tree's values [2, n, duals], dual by dual.
+    """Regress targets [outcomes, n, prices] on inputs [n, inputs] and the tree's own outcomes, of the same shape as the
+    targets, price by price.
 
-    `weights` [n, duals] say how much each counts.
+    `weights` [n, prices] say how much each counts.
     """
-    count, _, duals = targets.shape
+    count, _, prices = targets.shape
     width = inputs.shape[1]
-    slopes = np.empty((width + len(tree), count, duals))
-    constant = np.empty((count, duals))
-    for dual in range(duals):
-        design = np.column_stack([inputs, *tree[:, :, dual]])
-        slopes[:, :, dual], constant[:, dual] = _ridge(design, targets[:, :, dual].T, weights[:, dual])
+    slopes = np.empty((width + len(tree), count, prices))
+    constant = np.empty((count, prices))
+    for price in range(prices):
+        design = np.column_stack([inputs, *tree[:, :, price]])
+        slopes[:, :, price], constant[:, price] = _ridge(design, targets[:, :, price].T, weights[:, price])
     return Tail(
         constant=constant.astype(np.float32),
         slopes=slopes[:width].astype(np.float32),
@@ -69,7 +70,7 @@ def fit_tail(inputs: FloatArray, tree: FloatArray, targets: FloatArray, weights:
 
 
 def _ridge(design: FloatArray, outcome: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Slopes [columns, targets] and constants [targets] of [n, columns], [n, targets] and [n]."""
+    """Slopes [columns, outcomes] and constants [outcomes] of [n, columns], [n, outcomes] and [n]."""
     shares = weights / weights.sum()
     centre, mean = shares @ design, shares @ outcome
     columns = design - centre

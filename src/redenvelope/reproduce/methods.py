@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -60,8 +59,8 @@ class Planned:
 
     def decisions(self, states: StateArray, steps_left: NDArray[np.int64], duals: FloatArray) -> Decisions:
         """For encoded states [rows, width] with steps left [rows], at duals [duals]."""
-        planned = self.planner.plan(states, steps_left, duals)
-        return Decisions(planned.probabilities, planned.reward_to_go, planned.cost_to_go)
+        planned = self.planner.values(states, steps_left, duals)
+        return Decisions(planned.probabilities, *planned.to_go)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +78,8 @@ class Continued:
         planner = self.plan.planner
         made = self.plan.decisions(states, steps_left, duals)
         later = [np.zeros((len(states), len(duals))) for _ in range(2)]
-        for outcomes, sums in zip(planner.model.outcomes(jnp.asarray(states)), later, strict=True):
-            taken = np.einsum("rda,ra->rd", made.probabilities, np.asarray(outcomes))
+        for outcomes, sums in zip(planner.outcomes(states), later, strict=True):
+            taken = np.einsum("rda,ra->rd", made.probabilities, outcomes)
             for left in range(1, planner.steps + 1 - planner.depth):
                 there = steps_left == left
                 if there.any():

@@ -1,0 +1,80 @@
+"""Grow: every user's tree of mean outcomes, once for all prices."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.models.apply import fixed_parts, fixed_width, node_outcomes, node_steps
+from redenvelope.models.environment import EnvironmentModel
+from redenvelope.planning.branching import Branching, Shares, branch_shares
+from redenvelope.planning.masks import NodeMasks
+
+__all__ = ["Tree", "grow"]
+
+FloatArray = NDArray[np.float32]
+
+
+class Tree(NamedTuple):
+    """Outcomes along every sequence of actions. No price inside: only the backup knows what cost counts.
+
+    The nodes of a level are in the order of their users, then of their parents, with their branches beside each other.
+    Users and nodes come last: where there is one price, they fill the vector registers.
+    """
+
+    levels: tuple[Any, ...]
+    """Mean outcomes of every action at every node, [outcomes, actions, users, nodes], from the root, which has one node
+    a user, to the last step planned."""
+    masks: tuple[Any, ...] | None
+    """Which actions every node allows, [actions, users, nodes] for each level; None allows all."""
+    shares: Shares
+    """See Branching."""
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return int(self.levels[0].shape[2])
+
+    @property
+    def deepest_nodes(self) -> int:
+        """Nodes a user at the last level."""
+        return int(self.levels[-1].shape[3])
+
+
+def grow(model: EnvironmentModel, states: FloatArray, branching: Branching, masks: NodeMasks | None = None) -> Tree:
+    """The trees of that shape for states [users, width]; `masks` say which actions their nodes allow.
+
+    Level by level, with the compiled programs that serve every depth: compiling a whole tree takes far longer. All
+    trees are held in memory; a planner grows and backs up some users at a time.
+    """
+    users, first = len(states), fixed_width(model)
+    fixed = fixed_parts(model, states)
+    nodes = states[:, None, first:]
+    levels, allowed = [], []
+    for depth in range(branching.depth):
+        if masks is not None:
+            allowed.append(masks.at(_whole(states[:, :first], nodes), depth))
+        children = nodes
+        if depth + 1 == branching.depth:
+            outcomes = node_outcomes(model, fixed[0], nodes)
+        else:
+            outcomes, children = node_steps(model, fixed, nodes)
+        levels.append(outcomes.reshape(*outcomes.shape[:2], users, -1))
+        nodes = children if depth == 0 else _followed(children, branching)
+    return Tree(tuple(levels), tuple(allowed) if masks is not None else None, branching.shares())
+
+
+def _followed(children: FloatArray, branching: Branching) -> FloatArray:
+    """The children [nodes, actions, changing] that grow a branch, [nodes, branches, changing]."""
+    if branching.is_full:
+        return children
+    # A branch belongs to the action that takes all its future from it.
+    return children[:, np.argmax(branch_shares(branching.actions, branching.branches), axis=0)]
+
+
+def _whole(fixed: FloatArray, nodes: FloatArray) -> FloatArray:
+    """The states of nodes [groups, size, changing] of users whose other columns are fixed [users, fixed columns]."""
+    changing = nodes.reshape(-1, nodes.shape[2])
+    return np.concatenate([np.repeat(fixed, len(changing) // len(fixed), axis=0), changing], axis=1)

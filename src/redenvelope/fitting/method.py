@@ -40,7 +40,7 @@ def learn_model(train: Log, settings: FitSettings, stages: Stages) -> Lessons:
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
-    structures = f"reward {neural.reward_structure.structure}, cost {neural.cost_structure.structure}"
+    structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
     stages.finish("model", f"{neural.epochs} epochs; {structures}")
     return Lessons(encoder, training, neural)
 

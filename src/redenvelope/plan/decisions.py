@@ -61,7 +61,8 @@ def _check(plan: Plan, users: pl.DataFrame) -> None:
             f"row {row}: {int(twice.sum())} row(s) share a user and step with another row; keep one row for each, "
             "or the user would be decided for twice"
         )
-    features = plan.policy.encoder.features
+    encoder = plan.policy.encoder
+    features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
     if features and not set(features) & set(users.columns):
         raise ModelError(
             f"the table has none of the {len(features)} features the plan was made with ({features[0]}, …); "

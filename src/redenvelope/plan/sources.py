@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,11 @@ from redenvelope.planning.learned_price import LearnedPrice
 from redenvelope.planning.learned_stored import learned_from_state, learned_state
 from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.single import SinglePlanner
-from redenvelope.planning.single_backup import SingleDecision
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.values import Valuer
+
+if TYPE_CHECKING:
+    from redenvelope.planning.single_backup import SingleDecision
 
 __all__ = ["SOURCES", "LearnedSource", "ModelSource", "SingleValuer", "Source", "Weights", "source_from_state"]
 
@@ -85,6 +86,8 @@ class ModelSource:
 
     def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
         """See Source."""
+        from redenvelope.planning.single import SinglePlanner
+
         return SinglePlanner.of(self.valuer(wanted), self.model, prices)
 
     def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
@@ -118,6 +121,8 @@ class LearnedSource:
 
     def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
         """See Source."""
+        from redenvelope.planning.single_learned import SingleLearned
+
         return SingleLearned.of(self.values, prices)
 
     def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:

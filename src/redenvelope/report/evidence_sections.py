@@ -52,8 +52,7 @@ def model_section(plan: Plan) -> str:
         if fidelity.trusted
         else "The model is not trusted to plan ahead:"
     )
-    charts = figure(prediction_chart("reward", fidelity.reward, labels))
-    charts += figure(prediction_chart("cost", fidelity.cost, labels))
+    charts = "".join(figure(prediction_chart(outcome.name, outcome, labels)) for outcome in fidelity.outcomes)
     return section(
         "model",
         "Can the model be believed?",
@@ -68,9 +67,10 @@ def _roll_outs(roll_outs: Sequence[RollOutFidelity]) -> str:
     rows = []
     for part in roll_outs:
         ratio = round(part.state_error / part.unchanged_error, 3) if part.unchanged_error else None
-        sums = (part.predicted_reward, part.observed_reward, part.predicted_cost, part.observed_cost)
+        sums = [value for outcome in part.outcomes for value in (outcome.predicted, outcome.observed)]
         rows.append((number(part.depth), *map(number, sums), number(ratio, 2)))
-    heads = ("steps", "reward, predicted", "observed", "cost, predicted", "observed", "state error")
+    names = [outcome.name for outcome in roll_outs[0].outcomes] if roll_outs else []
+    heads = ("steps", *(head for name in names for head in (f"{name}, predicted", "observed")), "state error")
     return table(
         "Followed along logged actions: sums over the steps; a state error below 1 beats “nothing changes”", heads, rows
     )

@@ -169,13 +169,7 @@ def _first_states(study: TwoStepStudy | EnvelopeStudy, users: int) -> NDArray[np
 def _planned(
     model: NeuralModel, horizon: int, steps: int, temperature: float, first: NDArray[np.float32]
 ) -> PriceFunction:
-    price = ModelPrice(TreePlanner(model, horizon, temperature, steps), first)
-
-    def costs_and_rewards(duals: FloatArray) -> tuple[FloatArray, FloatArray]:
-        rewards, costs = price(duals)
-        return costs, rewards
-
-    return costs_and_rewards
+    return ModelPrice(TreePlanner(model, horizon, temperature, steps), first)
 
 
 def _compile(problem: _Problem, pricing: str) -> None:

@@ -136,7 +136,7 @@ def _curve(study: EnvelopeStudy, method: Planned) -> MonotoneCurve:
     first = log.starts[:-1][:_SCOUTS]
     states = encoder.encode_table(log.features.rows(first), log.step[first])
     price = ModelPrice(method.planner, states)
-    bends = refined_frontier(lambda duals: tuple(price(duals)[::-1]), _BENDS).duals
+    bends = refined_frontier(price, _BENDS).duals
     finite = np.unique(bends[np.isfinite(bends)])
     places = np.linspace(0, len(finite) - 1, _DUALS)
     duals = np.append(np.interp(places, np.arange(len(finite)), finite), np.inf)

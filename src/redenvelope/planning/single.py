@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +12,7 @@ from redenvelope.models.neural import NeuralModel
 from redenvelope.models.single.build import single_model
 from redenvelope.models.single.model import SingleModel, quiet
 from redenvelope.planning.single_backup import SingleDecision, Terms, back_up, gathered, new_terms
-from redenvelope.planning.single_checks import penalties, require_state, require_steps_left
+from redenvelope.planning.single_checks import penalties, require_asked
 from redenvelope.planning.thinned import branch_shares
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.prices import checked_prices
@@ -19,6 +20,7 @@ from redenvelope.prices import checked_prices
 __all__ = ["SinglePlanner"]
 
 FloatArray = NDArray[np.float64]
+StateArray = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,48 +36,70 @@ class SinglePlanner:
     shares: FloatArray | None
     """What each action's future takes from the branches past the first step, [actions, branches]; None where every
     action has a branch of its own."""
+    constraint: Any = None
+    """Asked at every node which actions a state allows: `eligible(states [n, width], steps_left [n])`, [n, actions]."""
 
     @classmethod
     def of(cls, planner: TreePlanner, model: NeuralModel, prices: ArrayLike) -> SinglePlanner:
         """A planner on a loaded model, for one user at a time and prices [prices, budgets]."""
         branching = planner.branching
-        shares = None if branching.is_full else branch_shares(branching.actions, branching.branches)
+        shares = None if branching.is_full else branch_shares(branching.actions, branching.branches).astype(np.float64)
         single = single_model(model)
         terms = new_terms(checked_prices(prices, single.budgets), planner.temperature)
-        return cls(single, planner, terms, branching.depth, None if shares is None else shares.astype(np.float64))
+        constraint = getattr(planner, "constraint", None)
+        return cls(single, planner, terms, branching.depth, shares, constraint)
 
     def at(self, prices: ArrayLike) -> SinglePlanner:
         """The same planner at other prices [prices, budgets]."""
         return replace(self, terms=new_terms(checked_prices(prices, self.model.budgets), self.planner.temperature))
 
     @quiet
-    def decide(
-        self, state: NDArray[np.float32], steps_left: int, eligible: NDArray[np.bool_] | None = None
-    ) -> SingleDecision:
+    def decide(self, state: StateArray, steps_left: int, eligible: NDArray[np.bool_] | None = None) -> SingleDecision:
         """What the actions are worth in a state [width]; `eligible` [actions] holds at every step of the tree."""
-        require_state(state, self.planner.columns)
-        require_steps_left(steps_left, self.planner.steps)
-        barred = penalties(eligible, self.model.actions)
-        levels = self._grow(state, min(steps_left, self.depth))
-        roots = [back_up(levels, self.shares, terms, barred, self.planner.discount) for terms in self.terms]
+        planner = self.planner
+        require_asked(state, steps_left, planner.steps, eligible, self.model.actions, planner.columns)
+        levels, tails = self._grow(state, min(steps_left, self.depth))
+        barred = self._barred(state, tails, steps_left, eligible)
+        roots = [back_up(levels, self.shares, terms, barred, planner.discount) for terms in self.terms]
         return SingleDecision(gathered(self.terms, roots), levels[0][:, :, 0])
 
-    def _grow(self, state: NDArray[np.float32], depth: int) -> list[FloatArray]:
-        """Outcomes of every action at every node, [outcomes, actions, nodes] for each level."""
+    def _grow(self, state: StateArray, depth: int) -> tuple[list[FloatArray], list[StateArray]]:
+        """Outcomes of every action [outcomes, actions, nodes] and tails [nodes, tail] of every level."""
         layout, outcome, tail = self.model.layout, self.model.outcome, self.model.tail
         # The nodes of a level have the head of their state in common: the user's, so many steps on.
-        steps = state[layout.step] + np.arange(depth, dtype=np.float32) * np.float32(layout.step_change)
-        heads = self.model.inputs.heads(state[None], steps)
+        heads = self.model.inputs.heads(state[None], self._steps(state, depth))
         constants = outcome.trunk.constant(heads), tail.trunk.constant(heads)
         levels: list[FloatArray] = []
-        tails = state[None, layout.step + 1 :]
+        tails = [state[None, layout.step + 1 :]]
         for level in range(depth):
-            means = outcome.means(constants[0][:, level, None], tails)
+            means = outcome.means(constants[0][:, level, None], tails[level])
             levels.append(np.ascontiguousarray(means.transpose(0, 2, 1), dtype=np.float64))
             if level + 1 < depth:
-                following = tail.following(constants[1][:, level, None], tails, means)
+                following = tail.following(constants[1][:, level, None], tails[level], means)
                 if level and self.shares is not None:
                     # A branch belongs to the action that takes all its future from it.
                     following = following[:, np.argmax(self.shares, axis=0)]
-                tails = following.reshape(-1, following.shape[2])
-        return levels
+                tails.append(following.reshape(-1, following.shape[2]))
+        return levels, tails
+
+    def _steps(self, state: StateArray, depth: int) -> StateArray:
+        """The step's column of a state [width] and of the levels below it, [depth]."""
+        layout = self.model.layout
+        return np.asarray(state[layout.step] + np.arange(depth, dtype=np.float32) * np.float32(layout.step_change))
+
+    def _barred(
+        self, state: StateArray, tails: list[StateArray], steps_left: int, eligible: NDArray[np.bool_] | None
+    ) -> list[FloatArray] | None:
+        """−inf for what nodes may not choose, [actions, nodes or 1] for each level; None where all may be chosen."""
+        if self.constraint is None:
+            return None if eligible is None else [penalties(eligible)[:, None]] * len(tails)
+        own = np.ones(self.model.actions, dtype=bool) if eligible is None else eligible
+        barred = []
+        for level, step in enumerate(self._steps(state, len(tails))):
+            nodes = np.repeat(state[None], len(tails[level]), axis=0)
+            nodes[:, self.model.layout.step], nodes[:, self.model.layout.step + 1 :] = step, tails[level]
+            allowed = own & self.constraint.eligible(nodes, np.full(len(nodes), steps_left - level))
+            # A node with nothing left allows the cheapest action that its user may get.
+            allowed[~allowed.any(axis=1), own.argmax()] = True
+            barred.append(penalties(allowed.T))
+        return barred

@@ -63,29 +63,24 @@ def back_up(
     levels: Sequence[FloatArray],
     shares: FloatArray | None,
     terms: Terms,
-    barred: FloatArray | None,
+    barred: Sequence[FloatArray] | None,
     discount: float,
 ) -> Priced:
     """The root of a tree of outcomes [outcomes, actions, nodes], one for each level.
 
     Past the first step an action's future is made of `shares` [actions, branches] of the branches; None is a branch
-    for each. `barred` [actions] is −inf for what may not be chosen, else 0.
+    for each. `barred` [actions, nodes or 1], one for each level, is −inf for what may not be chosen, else 0.
     """
-    worth = _now(levels[-1], terms, barred)
-    for level in range(len(levels) - 2, -1, -1):
-        below = _nodes(worth, terms.temperature)
-        worth = _now(levels[level], terms, barred)
-        worth += _future(below, worth.shape[3], shares if level else None, discount)
+    below: FloatArray | None = None
+    for level in range(len(levels) - 1, -1, -1):
+        count, actions, nodes = levels[level].shape
+        worth = (terms.weights @ levels[level].reshape(count, -1)).reshape(1 + count, -1, actions, nodes)
+        if below is not None:
+            worth += _future(below, nodes, shares if level else None, discount)
+        if barred is not None:
+            worth[0] += barred[level]
+        below = _nodes(worth, terms.temperature) if level else None
     return Priced(worth, choose(worth, terms.temperature)[0])
-
-
-def _now(outcomes: FloatArray, terms: Terms, barred: FloatArray | None) -> FloatArray:
-    """What a step itself is worth, [1 + outcomes, prices, actions, nodes]."""
-    count, actions, nodes = outcomes.shape
-    worth = (terms.weights @ outcomes.reshape(count, -1)).reshape(1 + count, -1, actions, nodes)
-    if barred is not None:
-        worth[0] += barred[:, None]
-    return worth
 
 
 def _nodes(worth: FloatArray, temperature: float) -> FloatArray:
@@ -131,7 +126,7 @@ def _best(worth: FloatArray, best: FloatArray) -> FloatArray:
             equal = least == least.min(axis=1, keepdims=True)
         # Who is equal in everything: the first.
         equal &= np.cumsum(equal, axis=1) == 1
-    return equal.astype(np.float64)
+    return np.asarray(equal, dtype=np.float64)
 
 
 def gathered(terms: Sequence[Terms], roots: Sequence[Priced]) -> ActionValues:

@@ -10,25 +10,28 @@ from numpy.typing import NDArray
 from redenvelope.planning.checks import checked_states
 from redenvelope.policies.checks import checked_eligible, checked_steps_left
 
-__all__ = ["penalties", "require_state", "require_steps_left"]
+__all__ = ["penalties", "require_asked"]
+
+BoolArray = NDArray[np.bool_]
 
 
-def require_state(state: NDArray[np.float32], columns: tuple[str, ...]) -> None:
-    """Raise unless a state [width] holds finite numbers; `columns` [width] names them for the message."""
+def require_asked(
+    state: NDArray[np.float32],
+    steps_left: int,
+    steps: int,
+    eligible: BoolArray | None,
+    actions: int,
+    columns: tuple[str, ...] = (),
+) -> None:
+    """Raise unless a state [width] is finite, 1 to `steps` steps are left, and some action [actions] is eligible."""
     if not math.isfinite(np.add.reduce(state)):
         checked_states(state[None], columns)
-
-
-def require_steps_left(steps_left: int, steps: int) -> None:
-    """Raise unless there are between 1 and `steps` steps left."""
     if not 1 <= steps_left <= steps:
         checked_steps_left(steps_left, 1, steps)
-
-
-def penalties(eligible: NDArray[np.bool_] | None, actions: int) -> NDArray[np.float64] | None:
-    """−inf for each action [actions] that may not be chosen, else 0; None where all may."""
-    if eligible is None:
-        return None
-    if eligible.shape != (actions,) or not eligible.any():
+    if eligible is not None and not (eligible.shape == (actions,) and eligible.any()):
         checked_eligible(eligible[None], 1, actions)
-    return np.where(eligible, 0.0, -np.inf)
+
+
+def penalties(allowed: BoolArray) -> NDArray[np.float64]:
+    """−inf for what may not be chosen, else 0."""
+    return np.where(allowed, 0.0, -np.inf)

@@ -36,7 +36,7 @@ class SingleModel:
     @property
     def budgets(self) -> int:
         """Number of budgets: costs after the reward."""
-        return self.outcome.count - 1
+        return self.outcome.kinds - 1
 
     @quiet
     def outcomes(self, states: FloatArray) -> FloatArray:

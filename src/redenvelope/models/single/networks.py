@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from redenvelope.models.single.trunk import Trunk
 
-__all__ = ["Chances", "Outcomes", "Tails"]
+__all__ = ["Chances", "Future", "Outcomes", "Tails", "softmax"]
 
 FloatArray = NDArray[np.float32]
 
@@ -23,13 +23,11 @@ class Chances(NamedTuple):
     events: int
     members: int
     """Members of the transition networks: their mean is taken on the way."""
-    cost: int
-    """The outcome that tells who pays, where there are three events."""
     over_amount: FloatArray
     """One over what each action costs when paid for, 0 where it cannot be, [actions]."""
 
     def of(self, outcomes: FloatArray) -> FloatArray | None:
-        """Over the members, [n, events, actions] from [outcomes, n, actions]; None where nothing is to be told apart."""
+        """Over the members, [n, events, actions] from outcomes [outcomes, n, actions]; None with one event."""
         if self.events == 1:
             return None
         reward = outcomes[0]
@@ -38,7 +36,7 @@ class Chances(NamedTuple):
         if self.events == 2:
             found[:, 1] = reward
         else:
-            np.multiply(outcomes[self.cost], self.over_amount, out=found[:, 2])
+            np.multiply(outcomes[1], self.over_amount, out=found[:, 2])
             np.subtract(reward, found[:, 2], out=found[:, 1])
         found *= np.float32(1.0 / self.members)
         return found
@@ -60,14 +58,14 @@ class Outcomes(NamedTuple):
     """Scores that are log odds."""
     rewarded: tuple[slice, ...]
     """Costs that only the rewarded pay."""
-    count: int
+    kinds: int
     """Number of outcomes."""
     actions: int
 
     def means(self, constant: FloatArray, tails: FloatArray) -> FloatArray:
         """[outcomes, n, actions]; the arguments are those of `Trunk.outputs`."""
         raw = self.trunk.outputs(constant, tails)
-        width = self.count * self.actions
+        width = self.kinds * self.actions
         scores = raw[..., :width]
         if raw.shape[2] > width:
             scores = _softplus(raw[..., width:]) @ self.steps
@@ -77,7 +75,8 @@ class Outcomes(NamedTuple):
         for part in self.rewarded:
             scores[..., part] *= scores[..., : self.actions]
         mean = (scores[0] if len(scores) == 1 else np.add.reduce(scores, axis=0)) * self.amounts
-        return mean.reshape(-1, self.count, self.actions).transpose(1, 0, 2)
+        means: FloatArray = mean.reshape(-1, self.kinds, self.actions).transpose(1, 0, 2)
+        return means
 
 
 class Tails(NamedTuple):
@@ -110,15 +109,31 @@ class Tails(NamedTuple):
         _turned_sigmoid(raw[..., self.binaries])
         for part, codes in self.categories:
             block = raw[..., part]
-            block[...] = _softmax(block.reshape(*block.shape[:2], -1, codes)).reshape(block.shape)
+            block[...] = softmax(block.reshape(*block.shape[:2], -1, codes)).reshape(block.shape)
         members = len(raw)
         total = raw[0] if members == 1 else np.add.reduce(raw, axis=0)
         by_event = total.take(self.order, axis=1).reshape(n, self.chances.events, self.actions, -1)
         chances = self.chances.of(outcomes)
         if chances is None:
-            return by_event[:, 0] if members == 1 else by_event[:, 0] * np.float32(1.0 / members)
+            return np.asarray(by_event[:, 0] * np.float32(1.0 / members))
         by_event *= chances[..., None]
         return np.asarray(np.add.reduce(by_event, axis=1))
+
+
+class Future(NamedTuple):
+    """What follows every action by learned values, at some prices: the mean over folds."""
+
+    trunk: Trunk
+    curves: FloatArray
+    """What a trunk's outputs add, over the folds, [folds, raw outputs, prices · components · actions]."""
+    level: FloatArray
+    """[prices · components · actions]."""
+
+    def values(self, constant: FloatArray, tails: FloatArray) -> FloatArray:
+        """[n, prices · components · actions]; the arguments are those of `Trunk.outputs`."""
+        found = np.add.reduce(self.trunk.outputs(constant, tails) @ self.curves, axis=0)
+        found += self.level
+        return np.asarray(found)
 
 
 def _softplus(values: FloatArray) -> FloatArray:
@@ -137,9 +152,8 @@ def _turned_sigmoid(turned: FloatArray) -> None:
     np.reciprocal(turned, out=turned)
 
 
-def _softmax(values: FloatArray) -> FloatArray:
-    """Over the last axis."""
-    found = values - values.max(axis=-1, keepdims=True)
-    np.exp(found, out=found)
+def softmax(values: FloatArray) -> FloatArray:
+    """Shares over the last axis that are proportional to exponentials."""
+    found = np.exp(values - values.max(axis=-1, keepdims=True))
     found /= found.sum(axis=-1, keepdims=True)
-    return found
+    return np.asarray(found)

@@ -10,23 +10,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.finite.problem import FiniteProblem
+from tests.planning.exact import World
 
 
 class TableModel(eqx.Module):
     """Deterministic dynamics over states given by their index, [n, 1]."""
 
-    rewards: jax.Array
-    costs: jax.Array
+    tables: jax.Array
+    """[outcomes, states, actions]"""
     following: jax.Array
+    """[states, actions]"""
 
     @property
     def actions(self) -> int:
-        return self.rewards.shape[1]
+        return self.tables.shape[2]
 
-    def outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-        index = states[:, 0].astype(int)
-        return self.rewards[index], self.costs[index]
+    @property
+    def budgets(self) -> int:
+        return self.tables.shape[0] - 1
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
+        return self.tables[:, states[:, 0].astype(int)]
 
     def successors(self, states: jax.Array) -> jax.Array:
         return self.following[states[:, 0].astype(int)].astype(jnp.float32)[..., None]
@@ -40,10 +44,15 @@ class NetworkModel(eqx.Module):
     drift: jax.Array
     actions: int = eqx.field(static=True)
 
-    def outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+    @property
+    def budgets(self) -> int:
+        return 1
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
         hidden = jnp.tanh(states @ self.inner) @ self.outer
         dose = jnp.linspace(0.0, 1.0, self.actions)
-        return jnp.exp(hidden[:, :1]) * (1 - jnp.exp(-2 * dose)), jnp.exp(0.3 * hidden[:, 1:2]) * dose
+        rewards = jnp.exp(hidden[:, :1]) * (1 - jnp.exp(-2 * dose))
+        return jnp.stack([rewards, jnp.exp(0.3 * hidden[:, 1:2]) * dose])
 
     def successors(self, states: jax.Array) -> jax.Array:
         dose = jnp.linspace(0.0, 1.0, self.actions)[:, None]
@@ -60,22 +69,22 @@ def quick_compilation() -> Iterator[None]:
 
 
 @pytest.fixture
-def table_world() -> Callable[..., tuple[TableModel, FiniteProblem]]:
-    """A random deterministic problem as a model and as the exact problem, started uniformly."""
+def table_world() -> Callable[..., tuple[TableModel, World]]:
+    """A random deterministic problem, as a model and written out."""
 
-    def make(seed: int, states: int = 7, actions: int = 4, steps: int = 4) -> tuple[TableModel, FiniteProblem]:
+    def make(
+        seed: int, states: int = 7, actions: int = 4, steps: int = 4, budgets: int = 1
+    ) -> tuple[TableModel, World]:
         generator = np.random.default_rng(seed)
         rewards = generator.normal(size=(states, actions)).astype(np.float32)
-        costs = np.sort(generator.uniform(0, 2, size=(states, actions)), axis=1).astype(np.float32)
+        costs = [
+            np.sort(generator.uniform(0, 2, size=(states, actions)), axis=1).astype(np.float32) for _ in range(budgets)
+        ]
         following = generator.integers(states, size=(states, actions))
-        problem = FiniteProblem(
-            rewards=rewards.astype(np.float64),
-            costs=costs.astype(np.float64),
-            transitions=np.eye(states)[following],
-            initial=np.full(states, 1 / states),
-            steps=steps,
+        tables = np.stack([rewards, *costs])
+        return TableModel(jnp.asarray(tables), jnp.asarray(following)), World(
+            tables.astype(np.float64), following, steps
         )
-        return TableModel(jnp.asarray(rewards), jnp.asarray(costs), jnp.asarray(following)), problem
 
     return make
 
@@ -94,6 +103,6 @@ def network_world() -> Callable[..., tuple[NetworkModel, np.ndarray]]:
 
 
 @pytest.fixture
-def every_state() -> Callable[[FiniteProblem], np.ndarray]:
+def every_state() -> Callable[[World], np.ndarray]:
     """The states of a problem as the model reads them, [states, 1]."""
-    return lambda problem: np.arange(problem.states, dtype=np.float32)[:, None]
+    return lambda world: np.arange(world.states, dtype=np.float32)[:, None]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.planning.planned import PlannedPolicy, constrained_bandit
+from redenvelope.planning.planned import PlannedPolicy
 from redenvelope.planning.tree import TreePlanner
 
 
@@ -18,8 +18,8 @@ def test_rows_sum_to_one_in_float64(network_world):
 
 def test_the_bandit_sees_one_step(table_world, every_state):
     model, problem = table_world(0, steps=4)
-    policy = constrained_bandit(model, 0.8, steps=4)
-    best = np.argmax(problem.rewards - 0.8 * problem.costs[0], axis=1)
+    policy = PlannedPolicy(TreePlanner(model, 1, 0.0, 4), 0.8)
+    best = np.argmax(problem.rewards - 0.8 * problem.costs, axis=1)
     for left in (1, 4):
         np.testing.assert_array_equal(policy.probabilities(every_state(problem), left).argmax(axis=1), best)
 
@@ -32,7 +32,16 @@ def test_eligible_is_passed_on(network_world):
     assert (probabilities[~mask] == 0).all()
 
 
+def test_one_price_for_each_budget(table_world, every_state):
+    model, problem = table_world(0, steps=1, budgets=2)
+    policy = PlannedPolicy(TreePlanner(model, 1, 0.0, 1), (0.8, 0.3))
+    best = np.argmax(np.einsum("o,osa->sa", [1, -0.8, -0.3], problem.outcomes), axis=1)
+    np.testing.assert_array_equal(policy.probabilities(every_state(problem), 1).argmax(axis=1), best)
+    with pytest.raises(UsageError, match=r"2 budget\(s\)"):
+        PlannedPolicy(TreePlanner(model, 1, 0.0, 1), 0.8)
+
+
 def test_a_dual_that_is_no_price(network_world):
     model, _ = network_world(0)
-    with pytest.raises(UsageError, match="dual must be"):
+    with pytest.raises(UsageError, match="at least 0"):
         PlannedPolicy(TreePlanner(model, 1, 0.0, 1), -0.1)

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.finite.induction import exact_price
 from redenvelope.planning import rollout
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import TreePlanner
+from tests.planning.exact import induction
 
 DUALS = np.array([0.0, 0.4, 1.0, np.inf])
 
@@ -14,21 +14,27 @@ DUALS = np.array([0.0, 0.4, 1.0, np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_a_tree_to_the_end_is_exact(table_world, every_state, temperature):
     model, problem = table_world(0, steps=4)
-    price = ModelPrice(TreePlanner(model, 4, temperature, 4), every_state(problem))
-    rewards, costs = price(DUALS)
-    exact_rewards, exact_costs = exact_price(problem, temperature)(DUALS)
-    assert costs.dtype == np.float64
-    np.testing.assert_allclose(costs, exact_costs, rtol=1e-5)
-    np.testing.assert_allclose(rewards, exact_rewards, rtol=1e-5)
+    outcomes = ModelPrice(TreePlanner(model, 4, temperature, 4), every_state(problem))(DUALS)
+    assert outcomes.dtype == np.float64
+    np.testing.assert_allclose(outcomes, induction(problem, DUALS, temperature).expected(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3])
 def test_hard_short_horizon_is_exact(table_world, every_state, horizon):
     model, problem = table_world(1, steps=5)
-    rewards, costs = ModelPrice(TreePlanner(model, horizon, 0.0, 5), every_state(problem))(DUALS)
-    exact_rewards, exact_costs = exact_price(problem, 0.0, lookahead=horizon)(DUALS)
-    np.testing.assert_allclose(costs, exact_costs, rtol=1e-5)
-    np.testing.assert_allclose(rewards, exact_rewards, rtol=1e-5)
+    outcomes = ModelPrice(TreePlanner(model, horizon, 0.0, 5), every_state(problem))(DUALS)
+    np.testing.assert_allclose(outcomes, induction(problem, DUALS, 0.0, horizon).expected(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+@pytest.mark.parametrize("budgets", [2, 3])
+def test_several_costs_are_followed_alike(table_world, every_state, horizon, budgets):
+    model, problem = table_world(4, steps=3, budgets=budgets)
+    prices = np.random.default_rng(0).exponential(0.5, (6, budgets))
+    prices[0, 0] = np.inf
+    outcomes = ModelPrice(TreePlanner(model, horizon, 0.0, 3), every_state(problem))(prices)
+    assert outcomes.shape == (1 + budgets, 6)
+    np.testing.assert_allclose(outcomes, induction(problem, prices, 0.0, horizon).expected(), rtol=1e-5)
 
 
 def test_soft_short_horizon_is_unbiased(table_world, every_state):
@@ -36,10 +42,9 @@ def test_soft_short_horizon_is_unbiased(table_world, every_state):
     states = np.repeat(every_state(problem), 1500, axis=0)
     price = ModelPrice(TreePlanner(model, 2, 0.5, 5), states, seed=3)
     sums = price.sums(DUALS)
-    exact = exact_price(problem, 0.5, lookahead=2)(DUALS)[::-1]
-    for mean, error, truth in zip(sums.means(), sums.standard_errors(), exact, strict=True):
-        # First states are not drawn here, so the standard error is an upper bound; 4 of them is beyond chance.
-        assert (np.abs(mean - truth) < 4 * error + 1e-5).all()
+    truth = induction(problem, DUALS, 0.5, lookahead=2).expected()
+    # First states are not drawn here, so the standard error is an upper bound; 4 of them is beyond chance.
+    assert (np.abs(sums.means() - truth) < 4 * sums.standard_errors() + 1e-5).all()
 
 
 def test_parts_merge_into_the_whole(network_world, monkeypatch):
@@ -50,16 +55,16 @@ def test_parts_merge_into_the_whole(network_world, monkeypatch):
     monkeypatch.setattr(rollout, "_PATHS_AT_ONCE", 20)
     merged = price.sums(DUALS, slice(0, 23)).merge(price.sums(DUALS, slice(23, None)))
     assert merged.users == whole.users == 60
-    for name in ("costs", "squared_costs", "rewards", "squared_rewards"):
-        np.testing.assert_allclose(getattr(merged, name), getattr(whole, name), rtol=1e-5)
+    np.testing.assert_allclose(merged.outcomes, whole.outcomes, rtol=1e-5)
+    np.testing.assert_allclose(merged.squares, whole.squares, rtol=1e-5)
 
 
 def test_discount_is_the_same_near_and_far(table_world, every_state):
     # Horizon 1 in a one-state world: five times the same step, discounted.
     model, problem = table_world(0, states=1, steps=5)
     _, costs = ModelPrice(TreePlanner(model, 1, 0.0, 5, discount=0.5), every_state(problem))([1.0])
-    best = np.argmax(problem.rewards[0] - problem.costs[0, 0])
-    assert costs[0] == pytest.approx(problem.costs[0, 0, best] * (1 - 0.5**5) / 0.5, rel=1e-5)
+    best = np.argmax(problem.rewards[0] - problem.costs[0])
+    assert costs[0] == pytest.approx(problem.costs[0, best] * (1 - 0.5**5) / 0.5, rel=1e-5)
 
 
 def test_eligible_is_kept_on_the_way(network_world):

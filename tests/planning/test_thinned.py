@@ -1,17 +1,13 @@
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from redenvelope.planning.backup import backup
-from redenvelope.planning.expand import expand
-from redenvelope.planning.thinned import (
-    Branching,
-    branch_shares,
-    expand_thinned,
-    fit_branching,
-    thinning_error,
-)
+from redenvelope.planning.branching import Branching, branch_shares, fit_branching
+from redenvelope.planning.grow import grow
+from redenvelope.planning.thinned import thinning_error
 from redenvelope.planning.tree import TreePlanner
 
 DUALS = [0.0, 0.4, 0.8, 1.5]
@@ -42,10 +38,10 @@ def test_the_limit_is_respected(actions, depth):
 @pytest.mark.parametrize("temperature", [0.0, 0.1])
 def test_all_branches_is_the_full_tree(network_world, temperature):
     model, states = network_world(0)
-    thin = Branching(5, 4, 5)
-    full = backup(expand(model, states, 4), DUALS, temperature)
-    same = backup(expand_thinned(model, states, thin), DUALS, temperature)
-    for one, other in zip(full, same, strict=True):
+    full = grow(model, states, Branching.full(5, 4))
+    # Shares written out, each action's own branch, must do what no shares do.
+    written = full._replace(shares=(None, *[branch_shares(5, 5)] * 2))
+    for one, other in zip(backup(full, DUALS, temperature), backup(written, DUALS, temperature), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
@@ -56,11 +52,11 @@ def test_exact_where_the_future_is_linear_in_the_action(network_world):
     class Linear(type(model)):
         def outcomes(self, states):
             value = states[:, :1] * np.ones(self.actions, dtype=np.float32)
-            return value, 0 * value
+            return jnp.stack([value, 0 * value])
 
     linear = Linear(model.inner, model.outer, model.drift * 0.01, 5)
-    full = backup(expand(linear, states, 4), DUALS, 0.0)
-    thin = backup(expand_thinned(linear, states, Branching(5, 4, 3)), DUALS, 0.0)
+    full = backup(grow(linear, states, Branching.full(5, 4)), DUALS, 0.0)
+    thin = backup(grow(linear, states, Branching(5, 4, 3)), DUALS, 0.0)
     np.testing.assert_allclose(thin.q, full.q, rtol=1e-4, atol=1e-4)
 
 
@@ -84,16 +80,14 @@ def test_error_is_measured_as_deep_as_a_full_tree_goes(network_world):
 def test_cost_never_rises_with_the_dual(network_world, temperature):
     model, states = network_world(3, actions=7)
     duals = np.append(np.linspace(0, 3, 30), np.inf)
-    result = backup(expand_thinned(model, states, Branching(7, 4, 3)), duals, temperature)
-    cost = (np.asarray(result.probabilities) * np.asarray(result.cost_to_go)).sum(axis=2)
+    cost = backup(grow(model, states, Branching(7, 4, 3)), duals, temperature).expected()[1]
     assert (np.diff(cost, axis=1) <= 2e-5).all()
 
 
 def test_a_planner_thins_instead_of_running_out_of_memory(network_world):
     model, states = network_world(4, actions=10, users=4)
     planner = TreePlanner(model, horizon=9, temperature=0.0, steps=9, node_limit=200)
-    costs, rewards = planner.worth(states, 9, [0.5])
-    assert np.isfinite(costs).all() and np.isfinite(rewards).all()
+    assert np.isfinite(planner.expected(states, 9, [0.5])).all()
     assert planner.branching.deepest_nodes <= 200
     assert any("interpolated" in note for note in planner.notes)
     assert any("too large" in note for note in planner.notes)

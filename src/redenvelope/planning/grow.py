@@ -56,13 +56,12 @@ def grow(model: EnvironmentModel, states: FloatArray, branching: Branching, mask
     for depth in range(branching.depth):
         if masks is not None:
             allowed.append(masks.at(_whole(states[:, :first], nodes), depth))
-        children = nodes
         if depth + 1 == branching.depth:
             outcomes = node_outcomes(model, fixed[0], nodes)
         else:
             outcomes, children = node_steps(model, fixed, nodes)
+            nodes = children if depth == 0 else _followed(children, branching)
         levels.append(outcomes.reshape(*outcomes.shape[:2], users, -1))
-        nodes = children if depth == 0 else _followed(children, branching)
     return Tree(tuple(levels), tuple(allowed) if masks is not None else None, branching.shares())
 
 

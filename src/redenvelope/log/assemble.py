@@ -57,9 +57,7 @@ def _feature_table(rows: Rows, schema: Schema) -> FeatureTable:
         category_names=tuple(feature.name for feature in schema.categories),
         codes=codes,
         labels=tuple(feature.labels for feature in schema.categories),
-        static=frozenset(
-            feature.name for feature in schema.features if feature.static and feature.role != "left out"
-        ),
+        static=frozenset(feature.name for feature in schema.features if feature.static and feature.role != "left out"),
     )
 
 

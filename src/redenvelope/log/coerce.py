@@ -79,9 +79,7 @@ def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64]
     if role == "propensity":
         table.note(found, "propensity_not_positive", role, (numbers <= 0).fill_null(False))
         table.note(found, "propensity_above_one", role, ((numbers > 1) & numbers.is_finite()).fill_null(False))
-        table.note(
-            found, "propensity_tiny", role, ((numbers > 0) & (numbers < _TINY_PROPENSITY)).fill_null(False)
-        )
+        table.note(found, "propensity_tiny", role, ((numbers > 0) & (numbers < _TINY_PROPENSITY)).fill_null(False))
     if role == "cost":
         table.note(found, "cost_negative", role, (numbers < 0).fill_null(False))
     return numbers.fill_null(float("nan")).to_numpy()

@@ -64,9 +64,7 @@ def coerce_feature(table: Table, name: str) -> FeatureRows:
         return _text_rows(table, name, values)
     numbers, infinite = _narrow(days(values) if kind in TEMPORAL else values)
     found = {} if infinite is None else _noted(table, name, {"feature_infinite": infinite})
-    return FeatureRows(
-        kind, numbers, different=_different_integers(values) if kind == "integer" else None, found=found
-    )
+    return FeatureRows(kind, numbers, different=_different_integers(values) if kind == "integer" else None, found=found)
 
 
 def _narrow(numbers: pl.Series) -> tuple[NDArray[np.float32], pl.Series | None]:
@@ -137,6 +135,4 @@ def _many_rows(table: Table, name: str, text: pl.Series, distinct: pl.Series) ->
     if infinite is not None:
         broken["feature_infinite"] = infinite
     different = _different_integers(parsed) if tally.whole else None
-    return FeatureRows(
-        "text", numbers, tally=tally, many=many, different=different, found=_noted(table, name, broken)
-    )
+    return FeatureRows("text", numbers, tally=tally, many=many, different=different, found=_noted(table, name, broken))

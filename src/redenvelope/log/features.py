@@ -47,9 +47,7 @@ def report_leaks(features: list[FeatureColumn], findings: Findings) -> None:
                 )
 
 
-def _means_number(
-    name: str, tally: TextTally, found: Found, files: tuple[str, ...], findings: Findings
-) -> bool:
+def _means_number(name: str, tally: TextTally, found: Found, files: tuple[str, ...], findings: Findings) -> bool:
     """Whether a column of text is a column of numbers; a few words among numbers are reported as a mistake."""
     if tally.dressed > _MIXED_SHARE * tally.filled:
         report_places(findings, files, "feature_number_as_text", name, found.get(("feature_number_as_text", name)))
@@ -103,9 +101,7 @@ def _category(name: str, sums: ColumnSums, users: int, findings: Findings) -> Fe
     )
 
 
-def _without_values(
-    name: str, rows: int, missing: int, constant: float | str | None, findings: Findings
-) -> str | None:
+def _without_values(name: str, rows: int, missing: int, constant: float | str | None, findings: Findings) -> str | None:
     """The rule for which a feature says nothing, if it does not; half-empty ones are used, and reported."""
     if missing == rows:
         findings.add("feature_missing_all", column=name, count=missing)

@@ -34,7 +34,9 @@ class Order:
         shown = table.frame.select(ROW, FILE)[first if self.index is None else self.index[first]]
         steps = self.step[first].tolist()
         keys = zip(self.users[first].to_list(), steps, shown[FILE], shown[ROW], strict=True)
-        return Places(len(rows), tuple(Place((user, step, file, row), file, row, str(step)) for user, step, file, row in keys))
+        return Places(
+            len(rows), tuple(Place((user, step, file, row), file, row, str(step)) for user, step, file, row in keys)
+        )
 
 
 def note_disorder(table: Table, found: dict[tuple[str, str], Places]) -> None:

@@ -96,9 +96,7 @@ def typed_rows(table: Table) -> Rows:
     return _without_copies(table, order, rows)
 
 
-def _moved(
-    feature: FeatureRows, index: NDArray[np.int64] | None, place: NDArray[np.float32] | None
-) -> FeatureRows:
+def _moved(feature: FeatureRows, index: NDArray[np.int64] | None, place: NDArray[np.float32] | None) -> FeatureRows:
     """The feature in the order of the index, [rows], in the place given to it if it is a number."""
     if place is None or feature.plain is None:
         return feature if index is None else feature.rows(index)

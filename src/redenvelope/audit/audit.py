@@ -107,9 +107,7 @@ def _figures(first: FirstSums, second: SecondSums) -> Audit:
     effects = action_effects(header.labels, first.action_rows, first.effects, second.effects)
     overlap, folds = overlap_by_step(second.overlap), _folds(first)
     costs = [effect.cost.estimate * first.rows / first.users for effect in effects]
-    reward, cost = (
-        Mean.of(*pair) for pair in zip(first.logged.mean.tolist(), first.logged.errors.tolist(), strict=True)
-    )
+    reward, cost = map(Mean.of, first.logged.mean.tolist(), first.logged.errors.tolist())
     levels = [f"{level:g}" for level in _QUANTILES]
     return Audit(
         users=first.users,

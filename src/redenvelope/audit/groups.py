@@ -84,7 +84,8 @@ def group_sums(
 ) -> GroupSums:
     """The sums of some rows: groups and weights [rows], values [variables, rows]."""
     weighted = [np.bincount(groups, weights=weights * row, minlength=count) for row in values]
-    return GroupSums(np.bincount(groups, weights=weights, minlength=count), np.array(weighted))
+    totals: NDArray[np.float64] = np.bincount(groups, weights=weights, minlength=count).astype(np.float64)
+    return GroupSums(totals, np.array(weighted))
 
 
 def squares_by_user(

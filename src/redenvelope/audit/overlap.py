@@ -69,9 +69,9 @@ def calibration_sums(log: Log) -> UserMoments:
     count, inverse = len(log.catalogue), 1.0 / log.propensity
     moments = []
     for rows, cell, users in user_blocks(log, log.action, count):
-        table = np.bincount(cell, weights=inverse[rows], minlength=users * count).reshape(users, count)
+        sums = np.bincount(cell, weights=inverse[rows], minlength=users * count).reshape(users, count)
         first = int(log.user_of_row[rows.start])
-        moments.append(UserMoments.of(table - log.lengths[first : first + users, None]))
+        moments.append(UserMoments.of(np.subtract(sums, log.lengths[first : first + users, None], dtype=np.float64)))
     return reduce(add, moments)
 
 

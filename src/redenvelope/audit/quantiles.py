@@ -1,4 +1,4 @@
-"""Quantiles of propensities from counts that add up: exact where values repeat, and to a 4,000th of a value elsewhere."""
+"""Quantiles of propensities from counts that add up: exact where values repeat, else to a 4,000th of a value."""
 
 from __future__ import annotations
 

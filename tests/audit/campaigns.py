@@ -2,6 +2,16 @@
 
 import numpy as np
 
+from redenvelope.audit.carry_over import CarryOver, carry_overs, carry_squares, carry_sums
+from redenvelope.audit.effects import ActionEffect, action_effects, effect_squares, effect_sums
+from redenvelope.audit.overlap import (
+    Calibration,
+    StepOverlap,
+    calibration,
+    calibration_sums,
+    overlap_by_step,
+    overlap_sums,
+)
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
@@ -30,3 +40,27 @@ def campaign(
 
 def log_of(source: FiniteCampaign, users: int = 4_000, seed: int = 0) -> Log:
     return log_from_frame(source.log(users, seed))
+
+
+def effects_of(log: Log) -> tuple[ActionEffect, ...]:
+    """What the audit says about each action of a log in one part."""
+    sums = effect_sums(log)
+    rows = np.bincount(log.action, minlength=len(log.catalogue))
+    return action_effects(log.catalogue.labels, rows, sums, effect_squares(log, np.nan_to_num(sums.means)))
+
+
+def carry_over_of(log: Log, outcome: str) -> CarryOver | None:
+    """What the audit says about an outcome's carry-over, if anything."""
+    sums = carry_sums(log)
+    found = carry_overs(sums, carry_squares(log, sums))
+    return next((effect for effect in found if effect.outcome == outcome), None)
+
+
+def calibration_of(log: Log) -> tuple[Calibration, ...]:
+    """Whether the propensities of each action add up."""
+    return calibration(log.catalogue.labels, calibration_sums(log), len(log))
+
+
+def overlaps_of(log: Log, action: int) -> tuple[StepOverlap, ...]:
+    """How many users are left to speak for one fixed action."""
+    return overlap_by_step(overlap_sums(log, action, int(log.lengths.max())))

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from redenvelope.audit.effects import ActionEffect, Mean, action_effects, reversals, weighted_means
+from redenvelope.audit.effects import ActionEffect, Mean, reversals
+from redenvelope.audit.groups import group_sums, squares_by_user
 from redenvelope.log.read import log_from_frame
-from tests.audit.campaigns import SKEWED_3, campaign, log_of
+from tests.audit.campaigns import SKEWED_3, campaign, effects_of, log_of
 
 REWARDS = [[0.0, 0.5, 1.0], [1.0, 1.5, 2.0]]
 COSTS = [[0.1, 0.6, 1.1], [0.1, 0.6, 1.1]]
@@ -12,7 +13,7 @@ COSTS = [[0.1, 0.6, 1.1], [0.1, 0.6, 1.1]]
 def test_weights_undo_a_logger_that_chose_by_state() -> None:
     # The logger sends the dear action to the users who earn more anyway: raw means are off by 0.3.
     log = log_of(campaign(REWARDS, COSTS, SKEWED_3), users=8_000)
-    effects = action_effects(log)
+    effects = effects_of(log)
     truth = np.array(REWARDS).mean(axis=0)  # both states are equally frequent at every step
     raw = [log.reward[log.action == action].mean() for action in range(3)]
     assert abs(raw[2] - truth[2]) > 0.25
@@ -27,7 +28,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     for seed in range(100):
         log = log_of(campaign(REWARDS, COSTS, SKEWED_3, follow=0.8), users=300, seed=seed)
         # State 1 is reached by sending the dear action, so rows of a user are correlated.
-        cost = action_effects(log)[1].cost
+        cost = effects_of(log)[1].cost
         covered.append(cost.lower <= 0.6 <= cost.upper)
     # 95 % nominal; a binomial of 100 draws falls below 88 once in 400 times.
     assert np.mean(covered) >= 0.88
@@ -35,7 +36,10 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 
 def test_the_standard_error_is_the_textbook_one_for_one_step() -> None:
     log = log_of(campaign(REWARDS, COSTS, steps=1), users=2_000)
-    means, errors = weighted_means(log, log.reward, np.ones(len(log)), log.action, 3)
+    sums = group_sums(log.action, np.ones(len(log)), log.reward[None], 3)
+    (means,) = sums.means
+    squares = squares_by_user(log, log.action, np.ones(len(log)), (log.reward - means[log.action])[None], 3)
+    (errors,) = sums.errors(squares)
     for action in range(3):
         mine = log.reward[log.action == action]
         assert means[action] == pytest.approx(mine.mean())
@@ -60,5 +64,5 @@ def test_an_action_nobody_got_has_no_figures() -> None:
     frame = campaign(REWARDS, COSTS).log(500, 0)
     log = log_from_frame(frame)
     train = log.select(np.arange(len(log.users)) < 1)
-    means, _ = weighted_means(train, train.reward, np.ones(len(train)), train.action, 5)
+    (means,) = group_sums(train.action, np.ones(len(train)), train.reward[None], 5).means
     assert np.isnan(means[4])

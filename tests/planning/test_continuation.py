@@ -27,9 +27,7 @@ def exact_to_go(world: World, planner: TreePlanner, prices: np.ndarray = DUALS) 
     return np.moveaxis(exact.to_go, 2, 3)
 
 
-def learned(
-    planner: TreePlanner, states: np.ndarray, copies: int = 60, prices: np.ndarray = DUALS
-) -> Continuation:
+def learned(planner: TreePlanner, states: np.ndarray, copies: int = 60, prices: np.ndarray = DUALS) -> Continuation:
     """Enough users that every state is met on every level of the walk."""
     return Continuation.fit(planner, np.repeat(states, copies, axis=0), planner.steps, prices, one_hot)
 
@@ -69,9 +67,9 @@ def test_discount(table_world, every_state):
     states = every_state(problem)
     continuation = Continuation.fit(planner, states, STEPS, [1.0])
     complete = continuation.extend(planner.values(states, STEPS, [1.0]), states, STEPS)
-    best = problem.costs[0, np.argmax(problem.rewards[0] - problem.costs[0])]
+    best = problem.costs[0, 0, np.argmax(problem.rewards[0] - problem.costs[0, 0])]
     later = best * (1 - 0.5 ** (STEPS - 1))  # 1/2 + 1/4 + 1/8 + 1/16 of it
-    np.testing.assert_allclose(complete.to_go[1, 0, 0], problem.costs[0] + later, rtol=1e-5)
+    np.testing.assert_allclose(complete.to_go[1, 0, 0], problem.costs[0, 0] + later, rtol=1e-5)
 
 
 def logged(problem: World, values: ActionValues, path: np.ndarray, action: np.ndarray) -> Evidence:
@@ -81,7 +79,7 @@ def logged(problem: World, values: ActionValues, path: np.ndarray, action: np.nd
         starts=np.arange(0, len(state) + 1, STEPS),
         action=taken,
         propensity=np.full(len(state), 1 / problem.actions),
-        outcomes={"reward": problem.rewards[state, taken], "cost": problem.costs[state, taken]},
+        outcomes=[problem.rewards[state, taken], problem.costs[0, state, taken]],
         probabilities=values.probabilities,
         action_values=dict(zip(("reward", "cost"), values.to_go, strict=True)),
     )

@@ -102,9 +102,7 @@ def test_so_does_what_comes_after_the_tree(table_world, every_state):
     planner = TreePlanner(model, 2, 0.3, 4, constraint=ByState(table))
     states = every_state(world)
     many = np.repeat(states, 80, axis=0)
-    continuation = Continuation.fit(
-        planner, many, 4, DUALS, lambda rows: np.eye(world.states)[rows[:, 0].astype(int)]
-    )
+    continuation = Continuation.fit(planner, many, 4, DUALS, lambda rows: np.eye(world.states)[rows[:, 0].astype(int)])
     complete = continuation.extend(planner.values(states, 4, DUALS), states, 4)
     exact = induction(world, DUALS, 0.3, lookahead=2, allowed=with_the_cheapest(table))
     allowed = with_the_cheapest(table)[3]

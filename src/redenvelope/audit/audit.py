@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
-import numpy as np
-
 from redenvelope.audit.assignment import AssignmentEvidence, assignment_evidence
-from redenvelope.audit.carry_over import CarryOver, carry_over
+from redenvelope.audit.carry_over import CarryOver, carry_overs
 from redenvelope.audit.effects import ActionEffect, Mean, Reversal, action_effects, reversals
 from redenvelope.audit.overlap import (
     LEAST_EFFECTIVE_USERS,
@@ -18,12 +19,15 @@ from redenvelope.audit.overlap import (
     overlap_by_step,
     steps_alive,
 )
-from redenvelope.errors import UsageError
+from redenvelope.audit.quantiles import quantiles
+from redenvelope.audit.sums import FirstSums, SecondSums, first_sums, second_sums
+from redenvelope.engine.engine import Engine
+from redenvelope.engine.local import LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
+from redenvelope.log.join import join_logs
 from redenvelope.log.log import Log
-from redenvelope.log.split import split
 
-__all__ = ["Audit", "Fold", "audit_log"]
+__all__ = ["Audit", "Fold", "audit_log", "audit_partitions"]
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "search", "certify")
@@ -87,49 +91,55 @@ class Audit:
 
 def audit_log(log: Log, budget: float | None = None) -> Audit:
     """Look at a log; with a budget, also whether the budget makes sense for it."""
-    effects = action_effects(log)
-    greedy = int(np.nanargmax([effect.reward.estimate for effect in effects]))
-    overlap, folds = overlap_by_step(log, greedy), _folds(log)
-    steps = float(log.lengths.mean())
-    costs = [effect.cost.estimate * steps for effect in effects]
-    quantiles = np.quantile(log.propensity, _QUANTILES)
-    carried = [carry_over(log, "reward"), carry_over(log, "cost")]
-    result = Audit(
-        users=len(log.users),
-        rows=len(log),
-        steps=log.campaign_steps,
-        features=len(log.features.names),
-        static_features=len(log.features.static),
-        propensity_source=log.propensity_source,
-        logged_reward=_mean_per_user(log.sums_by_user(log.reward)),
-        logged_cost=_mean_per_user(log.sums_by_user(log.cost)),
+    return audit_partitions([log], budget)
+
+
+def audit_partitions(parts: Iterable[Log], budget: float | None = None, engine: Engine | None = None) -> Audit:
+    """The same for a log in parts of whole users, which are gone through twice; any parts give the same figures."""
+    runs = engine or LocalEngine()
+    first = reduce(add, runs.map(first_sums, parts))
+    second = reduce(add, runs.map(partial(second_sums, first=first), parts))
+    return _with_findings(_figures(first, second), first.header.findings, budget)
+
+
+def _figures(first: FirstSums, second: SecondSums) -> Audit:
+    header = first.header
+    effects = action_effects(header.labels, first.action_rows, first.effects, second.effects)
+    overlap, folds = overlap_by_step(second.overlap), _folds(first)
+    costs = [effect.cost.estimate * first.rows / first.users for effect in effects]
+    reward, cost = map(Mean.of, first.logged.mean.tolist(), first.logged.errors.tolist())
+    levels = [f"{level:g}" for level in _QUANTILES]
+    return Audit(
+        users=first.users,
+        rows=first.rows,
+        steps=first.last_step - first.first_step + 1,
+        features=header.features,
+        static_features=header.static_features,
+        propensity_source=header.propensity_source,
+        logged_reward=reward,
+        logged_cost=cost,
         actions=effects,
         reversals=reversals(effects),
-        propensity_quantiles={f"{level:g}": float(value) for level, value in zip(_QUANTILES, quantiles, strict=True)},
-        calibration=calibration(log),
-        assignment=assignment_evidence(log),
+        propensity_quantiles=dict(zip(levels, quantiles(first.propensities, _QUANTILES), strict=True)),
+        calibration=calibration(header.labels, first.calibration, first.rows),
+        assignment=assignment_evidence(join_logs(second.sample)),
         overlap=overlap,
         steps_alive=steps_alive(overlap, _certify_share(folds)),
-        carry_over=tuple(effect for effect in carried if effect is not None),
+        carry_over=carry_overs(first.carry, second.carry),
         cheapest_cost=min(costs),
         dearest_cost=max(costs),
         folds=folds,
         findings=(),
     )
-    return _with_findings(result, log, budget)
 
 
-def _mean_per_user(sums: np.ndarray[Any, np.dtype[np.float64]]) -> Mean:
-    error = float(sums.std(ddof=1) / np.sqrt(len(sums))) if len(sums) > 1 else float("inf")
-    return Mean.of(float(sums.mean()), error)
-
-
-def _folds(log: Log) -> tuple[Fold, ...]:
-    try:
-        parts = split(log)
-    except UsageError:  # too few users for three folds: the log's own finding says so
+def _folds(first: FirstSums) -> tuple[Fold, ...]:
+    if not first.fold_users.all():  # too few users for three folds: the log's own finding says so
         return ()
-    return tuple(Fold(name, len(part.users), len(part)) for name, part in zip(_FOLD_NAMES, parts, strict=True))
+    return tuple(
+        Fold(name, int(users), int(rows))
+        for name, users, rows in zip(_FOLD_NAMES, first.fold_users, first.fold_rows, strict=True)
+    )
 
 
 def _certify_share(folds: tuple[Fold, ...]) -> float:
@@ -137,7 +147,7 @@ def _certify_share(folds: tuple[Fold, ...]) -> float:
     return folds[-1].users / users if users and folds[-1].users else _CERTIFY_SHARE
 
 
-def _with_findings(result: Audit, log: Log, budget: float | None) -> Audit:
+def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | None) -> Audit:
     """The audit with what it found, after what reading found."""
     findings = Findings()
     for entry in result.calibration:
@@ -176,4 +186,4 @@ def _with_findings(result: Audit, log: Log, budget: float | None) -> Audit:
             findings.add("budget_infeasible", column="cost", budget=budget, least=result.cheapest_cost)
         elif budget > result.dearest_cost:
             findings.add("budget_slack", column="cost", budget=budget, most=result.dearest_cost)
-    return replace(result, findings=merge(log.findings, findings.sorted()))
+    return replace(result, findings=merge(known, findings.sorted()))

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from redenvelope.audit.effects import weighted_means
+from redenvelope.audit.groups import GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
 
-__all__ = ["CarryOver", "carry_over"]
+__all__ = ["CarryOver", "CarrySums", "carry_overs", "carry_squares", "carry_sums"]
 
 _SURE = 1e-3
 _WEAK, _STRONG = 0.10, 0.30
@@ -41,24 +42,84 @@ class CarryOver:
         return "weak" if self.share < _WEAK else "moderate" if self.share < _STRONG else "strong"
 
 
-def carry_over(log: Log, outcome: Literal["reward", "cost"]) -> CarryOver | None:
-    """Compare the next step's outcome between previous actions; None when no user has two steps.
+@dataclass(frozen=True, eq=False)
+class CarrySums:
+    """Outcomes by the previous and the present action; sums of parts add up.
 
     Both actions are weighted by their propensities, so that neither who got the previous action nor what
     was sent after it can pose as carry-over.
     """
-    from scipy.stats import chi2
 
-    rows = np.flatnonzero(~log.is_last) + 1
-    if not len(rows):
-        return None
-    values = (log.reward if outcome == "reward" else log.cost)[rows]
+    pairs: GroupSums
+    """Groups are [previous, present] actions, laid flat."""
+    actions: int
+
+    def __add__(self, other: CarrySums) -> CarrySums:
+        """The sums of both sets of rows."""
+        return CarrySums(self.pairs + other.pairs, self.actions)
+
+    @property
+    def direct(self) -> GroupSums:
+        """By the present action."""
+        totals, weighted = self._tables
+        return GroupSums(totals.sum(axis=0), weighted.sum(axis=1))
+
+    @property
+    def carried(self) -> GroupSums:
+        """What the present action's mean leaves, by the previous action."""
+        totals, weighted = self._tables
+        left = weighted - np.nan_to_num(self.direct.means)[:, None, :] * totals
+        return GroupSums(totals.sum(axis=1), left.sum(axis=2))
+
+    @property
+    def _tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        square = (self.actions, self.actions)
+        return self.pairs.totals.reshape(square), self.pairs.weighted.reshape(-1, *square)
+
+
+def carry_sums(log: Log) -> CarrySums:
+    """The sums of the rows that have a predecessor."""
     actions = len(log.catalogue)
-    previous, present = log.action[rows - 1], log.action[rows]
-    weights = 1.0 / (log.propensity[rows] * log.propensity[rows - 1])
-    direct, _ = weighted_means(log, values, weights, present, actions, rows)
-    residuals = values - direct[present]
-    carried, errors = weighted_means(log, residuals, weights, previous, actions, rows)
+    previous, weights = _previous(log)
+    pairs = previous * actions + log.action
+    return CarrySums(group_sums(pairs, weights, log.outcomes, actions**2), actions)
+
+
+def carry_squares(log: Log, sums: CarrySums) -> NDArray[np.float64]:
+    """What the errors of the carried means are made of, given the sums of all users, [outcomes, actions]."""
+    previous, weights = _previous(log)
+    direct, carried = np.nan_to_num(sums.direct.means), np.nan_to_num(sums.carried.means)
+    residuals = log.outcomes - direct[:, log.action] - carried[:, previous]
+    return squares_by_user(log, previous, weights, residuals, len(log.catalogue))
+
+
+def carry_overs(sums: CarrySums, squares: NDArray[np.float64]) -> tuple[CarryOver, ...]:
+    """Compare the next step's outcomes between previous actions; none where too few users have two steps."""
+    direct, carried, errors = sums.direct.means, sums.carried.means, sums.carried.errors(squares)
+    names: tuple[Literal["reward", "cost"], ...] = ("reward", "cost")
+    effects = [_carry_over(name, direct[place], carried[place], errors[place]) for place, name in enumerate(names)]
+    return tuple(effect for effect in effects if effect is not None)
+
+
+def _previous(log: Log) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The action before each row and the weight of the two, [rows]; first rows have no weight."""
+    inverse = 1.0 / log.propensity
+    weights = np.zeros(len(log))
+    weights[1:] = inverse[1:] * inverse[:-1]
+    weights[log.starts[:-1]] = 0.0
+    previous = np.zeros(len(log), dtype=np.int32)
+    previous[1:] = log.action[:-1]
+    return previous, weights
+
+
+def _carry_over(
+    outcome: Literal["reward", "cost"],
+    direct: NDArray[np.float64],
+    carried: NDArray[np.float64],
+    errors: NDArray[np.float64],
+) -> CarryOver | None:
+    from scipy.special import chdtrc
+
     known = np.isfinite(carried) & (errors > 0)
     if known.sum() < 2:
         return None
@@ -71,5 +132,5 @@ def carry_over(log: Log, outcome: Literal["reward", "cost"]) -> CarryOver | None
         outcome,
         direct=float(np.nanstd(direct)),
         carried=float(np.sqrt(spread)),
-        p_value=float(chi2.sf(statistic, len(carried) - 1)),
+        p_value=float(chdtrc(len(carried) - 1, statistic)),
     )

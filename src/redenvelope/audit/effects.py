@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.audit.groups import GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
 
-__all__ = ["ActionEffect", "Mean", "Reversal", "action_effects", "reversals", "weighted_means"]
+__all__ = ["ActionEffect", "Mean", "Reversal", "action_effects", "effect_squares", "effect_sums", "reversals"]
 
 _TWO_SIDED_95 = 1.959963984540054
 
@@ -48,46 +49,30 @@ class Reversal:
     dear: ActionEffect
 
 
-def weighted_means(
-    log: Log,
-    values: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    groups: NDArray[np.int32],
-    count: int,
-    rows: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Self-normalised mean of each group and its standard error by user: ([count], [count]).
-
-    values, weights and groups are given for all rows of the log, or for the `rows` named.
-    """
-    user = log.user_of_row if rows is None else log.user_of_row[rows]
-    totals = np.bincount(groups, weights=weights, minlength=count)
-    safe = np.maximum(totals, np.finfo(float).tiny)
-    means = np.bincount(groups, weights=weights * values, minlength=count) / safe
-    influence = weights * (values - means[groups])
-    errors = np.empty(count)
-    for group in range(count):
-        mine = groups == group
-        by_user = np.bincount(user[mine], weights=influence[mine])
-        errors[group] = np.sqrt((by_user**2).sum()) / safe[group]
-    return np.where(totals > 0, means, np.nan), np.where(totals > 0, errors, np.nan)
+def effect_sums(log: Log) -> GroupSums:
+    """Outcomes by action, weighted by 1/propensity."""
+    return group_sums(log.action, 1.0 / log.propensity, log.outcomes, len(log.catalogue))
 
 
-def action_effects(log: Log) -> tuple[ActionEffect, ...]:
-    """Reward and cost of each action of the catalogue."""
-    count = len(log.catalogue)
-    weights = 1.0 / log.propensity
-    rows = np.bincount(log.action, minlength=count)
-    reward, reward_error = weighted_means(log, log.reward, weights, log.action, count)
-    cost, cost_error = weighted_means(log, log.cost, weights, log.action, count)
+def effect_squares(log: Log, means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What the errors of the means [outcomes, actions] are made of, [outcomes, actions]."""
+    residuals = log.outcomes - means[:, log.action]
+    return squares_by_user(log, log.action, 1.0 / log.propensity, residuals, len(log.catalogue))
+
+
+def action_effects(
+    labels: tuple[str, ...], rows: NDArray[np.int64], sums: GroupSums, squares: NDArray[np.float64]
+) -> tuple[ActionEffect, ...]:
+    """Reward and cost of each action of the catalogue, which was logged in so many rows, [actions]."""
+    (reward, cost), (reward_error, cost_error) = sums.means.tolist(), sums.errors(squares).tolist()
     return tuple(
         ActionEffect(
             label,
             int(rows[action]),
-            Mean.of(float(reward[action]), float(reward_error[action])),
-            Mean.of(float(cost[action]), float(cost_error[action])),
+            Mean.of(reward[action], reward_error[action]),
+            Mean.of(cost[action], cost_error[action]),
         )
-        for action, label in enumerate(log.catalogue.labels)
+        for action, label in enumerate(labels)
     )
 
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.audit.groups import UserMoments, user_blocks
 from redenvelope.log.log import Log
 
 __all__ = [
     "LEAST_EFFECTIVE_USERS",
+    "MOST_STEPS",
     "Calibration",
     "StepOverlap",
     "calibration",
-    "effective_size",
+    "calibration_sums",
     "overlap_by_step",
+    "overlap_sums",
     "steps_alive",
 ]
 
 LEAST_EFFECTIVE_USERS = 50
 """A certificate refuses fewer: an average over them has no error worth quoting."""
 
-_MOST_STEPS = 20
+MOST_STEPS = 20
+"""Overlap is looked at for no more steps than these."""
 
 
 @dataclass(frozen=True)
@@ -58,47 +64,66 @@ class StepOverlap:
     """Users whose logged actions are all that action."""
 
 
-def effective_size(weights: NDArray[np.float64]) -> float:
-    """Kish's effective sample size of some weights."""
-    squares = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
+def calibration_sums(log: Log) -> UserMoments:
+    """By user and action, the sum over rows of 1/p − 1 (p where the action was logged, 0 for 1/p elsewhere)."""
+    count, inverse = len(log.catalogue), 1.0 / log.propensity
+    moments = []
+    for rows, cell, users in user_blocks(log, log.action, count):
+        sums = np.bincount(cell, weights=inverse[rows], minlength=users * count).reshape(users, count)
+        first = int(log.user_of_row[rows.start])
+        moments.append(UserMoments.of(np.subtract(sums, log.lengths[first : first + users, None], dtype=np.float64)))
+    return reduce(add, moments)
 
 
-def calibration(log: Log) -> tuple[Calibration, ...]:
+def calibration(labels: tuple[str, ...], sums: UserMoments, rows: int) -> tuple[Calibration, ...]:
     """For each action, the mean of 1/p over all rows (0 where another action was logged): 1 if p is right."""
-    users = len(log.users)
-    results = []
-    for action, label in enumerate(log.catalogue.labels):
-        inverse = np.where(log.action == action, 1.0 / log.propensity, 0.0)
-        by_user = log.sums_by_user(inverse - 1.0)
-        mean = by_user.mean() / log.lengths.mean()
-        error = by_user.std(ddof=1) / np.sqrt(users) / log.lengths.mean() if users > 1 else np.inf
-        results.append(Calibration(label, float(1 + mean), float(mean / error) if error > 0 else 0.0))
-    return tuple(results)
+    length = rows / sums.users
+    means, errors = sums.mean / length, sums.errors / length
+    return tuple(
+        Calibration(label, float(1 + mean), float(mean / error) if error > 0 else 0.0)
+        for label, mean, error in zip(labels, means, errors, strict=True)
+    )
 
 
-def overlap_by_step(log: Log, greedy_action: int) -> tuple[StepOverlap, ...]:
-    """Effective number of users by step, for the uniform policy and for one fixed action."""
+def overlap_sums(log: Log, greedy_action: int, steps: int) -> NDArray[np.float64]:
+    """What effective numbers of users are made of, for the uniform policy and for one fixed action; parts add up.
+
+    [steps, 8]: users who are there, whose actions all match, then sums and squares of the weights for the uniform
+    policy, the fixed action, and the fixed action at this step alone.
+    """
     users = len(log.users)
     uniform, greedy, alone = np.ones(users), np.ones(users), np.ones(users)
-    overlaps = []
-    for position in range(min(int(log.lengths.max()), _MOST_STEPS)):
+    sums = np.zeros((steps, 8))
+    for position in range(steps):
         present = np.flatnonzero(log.lengths > position)
         rows = log.starts[present] + position
         uniform[present] /= len(log.catalogue) * log.propensity[rows]
         alone[present] = (log.action[rows] == greedy_action) / log.propensity[rows]
         greedy[present] *= alone[present]
-        overlaps.append(
-            StepOverlap(
-                step=position + 1,
-                users=len(present),
-                uniform=effective_size(uniform[present]),
-                greedy=effective_size(greedy[present]),
-                alone=effective_size(alone),
-                matching=int(np.count_nonzero(greedy[present])),
-            )
+        sums[position, :2] = len(present), np.count_nonzero(greedy[present])
+        for place, weights in enumerate((uniform[present], greedy[present], alone), start=1):
+            sums[position, 2 * place : 2 * place + 2] = weights.sum(), (weights**2).sum()
+    return sums
+
+
+def overlap_by_step(sums: NDArray[np.float64]) -> tuple[StepOverlap, ...]:
+    """Effective number of users by step, from the `overlap_sums` of all users."""
+    return tuple(
+        StepOverlap(
+            step=position + 1,
+            users=int(row[0]),
+            uniform=_effective_size(row[2], row[3]),
+            greedy=_effective_size(row[4], row[5]),
+            alone=_effective_size(row[6], row[7]),
+            matching=int(row[1]),
         )
-    return tuple(overlaps)
+        for position, row in enumerate(sums)
+    )
+
+
+def _effective_size(total: float, squares: float) -> float:
+    """Kish's effective sample size of weights with this sum and this sum of squares."""
+    return float(total) ** 2 / float(squares) if squares > 0 else 0.0
 
 
 def steps_alive(overlaps: tuple[StepOverlap, ...], certify_share: float) -> int:

@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.chance import fold, user_keys
+from redenvelope.chance import fold, fraction
+from redenvelope.engine.local import LocalEngine
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.findings import Findings
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
+from redenvelope.log.logistic import fit_logistic, log_probabilities
 
-__all__ = ["can_estimate", "estimate_propensities", "fold_of_rows", "with_estimated_propensities"]
+__all__ = [
+    "FOLDS",
+    "AssignmentModel",
+    "can_estimate",
+    "estimate_propensities",
+    "fit_assignment",
+    "fold_of_rows",
+    "with_estimated_propensities",
+]
 
-_FOLDS = 5
-_FIT_ROWS = 100_000  # a linear model of a few hundred weights learns little more from further rows
-_PREDICT_ROWS = 100_000
+FOLDS = 5
+"""Users are estimated from the other folds' alone."""
+
+_FIT_ROWS = 125_000  # about: a linear model of a few hundred weights learns little more from further rows
+_BLOCK = 1 << 14  # rows
 _MOST_CODES = 50  # static categories with more labels stay out: their one-hots would outnumber the evidence
-_RIDGE = 1e-4
-_TINY_PROPENSITY = 0.001  # as for logged ones, see checks.py
+_TINY_PROPENSITY = 0.001  # as for logged ones, see coerce.py
+
+
+@dataclass(frozen=True, eq=False)
+class AssignmentModel:
+    """One logistic model for each fold of users, learned from the others."""
+
+    encoder: Encoder
+    weights: tuple[NDArray[np.float64] | None, ...]
+    """[width, actions] for each fold; None where the sample had no such users."""
+
+    def propensities(self, log: Log) -> NDArray[np.float64]:
+        """The probability of each logged action given its state, [rows]."""
+        fold_of_row = fold_of_rows(log)
+        propensity = np.empty(len(log))
+        for first in range(0, len(log), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            states = self.encoder.encode_table(log.features.rows(block), log.step[block])
+            design, folds, action = _design(states, self.encoder.layout), fold_of_row[block], log.action[block]
+            for number in np.unique(folds):
+                rows = np.flatnonzero(folds == number)
+                logs = log_probabilities(design[:, rows], self._weights(int(number)))
+                propensity[rows + first] = np.exp(logs[action[rows], np.arange(len(rows))])
+        return propensity
+
+    def _weights(self, number: int) -> NDArray[np.float64]:
+        known = self.weights[number]
+        assert known is not None  # a model of whoever it is asked about
+        return known
 
 
 def can_estimate(log: Log) -> bool:
@@ -28,20 +67,27 @@ def can_estimate(log: Log) -> bool:
     return len(np.unique(fold_of_rows(log))) > 1
 
 
+def fold_of_rows(log: Log) -> NDArray[np.int64]:
+    """The cross-fitting fold of each row, by user, [rows]."""
+    return np.repeat(fold(log.keys, FOLDS, "propensity", seed=0), log.lengths)
+
+
 def estimate_propensities(log: Log) -> NDArray[np.float64]:
     """The probability of each logged action given its state, cross-fitted by user, [rows]."""
+    return fit_assignment(_sample(log)).propensities(log)
+
+
+def fit_assignment(log: Log) -> AssignmentModel:
+    """A model for each fold from the users of the other folds; they fall into two at least."""
+    encoder = Encoder.fit(log)
+    design = _design(encoder.encode(log), encoder.layout)
     fold_of_row = fold_of_rows(log)
-    states, layout = _states(log)
-    propensity = np.empty(len(log))
-    for number in range(_FOLDS):
-        held_out = np.flatnonzero(fold_of_row == number)
-        if not len(held_out):
-            continue
-        weights = _fit(states, layout, log.action, np.flatnonzero(fold_of_row != number), len(log.catalogue))
-        for rows in np.array_split(held_out, max(1, len(held_out) // _PREDICT_ROWS)):
-            logits = _design(states[rows], layout) @ weights
-            propensity[rows] = _softmax(logits)[np.arange(len(rows)), log.action[rows]]
-    return propensity
+
+    def fitted(number: int) -> NDArray[np.float64] | None:
+        rows = np.flatnonzero(fold_of_row != number)
+        return fit_logistic(design[:, rows], log.action[rows], len(log.catalogue)) if len(rows) else None
+
+    return AssignmentModel(encoder, tuple(LocalEngine().map(fitted, range(FOLDS))))
 
 
 def with_estimated_propensities(log: Log, findings: Findings) -> Log:
@@ -51,66 +97,23 @@ def with_estimated_propensities(log: Log, findings: Findings) -> Log:
     tiny = int((propensity < _TINY_PROPENSITY).sum())
     if tiny:
         findings.add("propensity_tiny", column="propensity", count=tiny)
-    return replace(
-        log,
-        propensity=propensity,
-        propensity_source="estimated",
-        findings=findings.sorted(),
-    )
+    return replace(log, propensity=propensity, propensity_source="estimated", findings=findings.sorted())
 
 
-def fold_of_rows(log: Log) -> NDArray[np.int64]:
-    """The cross-fitting fold of each row, by user, [rows]."""
-    return np.repeat(fold(user_keys(log.users), _FOLDS, "propensity", seed=0), log.lengths)
-
-
-def _states(log: Log) -> tuple[NDArray[np.float32], StateLayout]:
-    encoder = Encoder.fit(log)
-    return encoder.encode(log), encoder.layout
+def _sample(log: Log) -> Log:
+    """Users with about as many rows as a fit needs, chosen by their ids."""
+    if len(log) <= _FIT_ROWS:
+        return log
+    return log.select(fraction(log.keys, "propensity sample", 0) < _FIT_ROWS / len(log))
 
 
 def _design(states: NDArray[np.float32], layout: StateLayout) -> NDArray[np.float64]:
-    """States as regressors [rows, width]: codes become one-hots, and the step gets a bend and a constant."""
-    step = states[:, [layout.step]].astype(np.float64)
-    columns: list[NDArray[np.float64]] = [np.ones_like(step), step**2]
-    columns.append(states[:, len(layout.static_categories) :].astype(np.float64))
+    """States as regressors [width, rows]: codes become one-hots, and the step gets a bend and a constant."""
+    codes = len(layout.static_categories)
+    step = states[:, layout.step].astype(np.float64)
+    columns: list[NDArray[np.float64]] = [np.ones((1, len(states))), step[None] ** 2]
+    columns.append(states[:, codes:].T.astype(np.float64))
     for place, size in enumerate(layout.static_categories):
         if size <= _MOST_CODES:
-            columns.append((states[:, [place]] == np.arange(size)).astype(np.float64))
-    return np.concatenate(columns, axis=1)
-
-
-def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
-    return probabilities
-
-
-def _fit(
-    states: NDArray[np.float32],
-    layout: StateLayout,
-    action: NDArray[np.int32],
-    rows: NDArray[np.int64],
-    actions: int,
-) -> NDArray[np.float64]:
-    """Ridge-penalised maximum likelihood: weights [width, actions]."""
-    from scipy.optimize import minimize
-
-    if len(rows) > _FIT_ROWS:
-        rows = rows[:: len(rows) // _FIT_ROWS + 1]
-    design = _design(states[rows], layout)
-    chosen = np.zeros((len(rows), actions))
-    chosen[np.arange(len(rows)), action[rows]] = 1.0
-
-    def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        weights = flat.reshape(design.shape[1], actions)
-        probabilities = _softmax(design @ weights)
-        likelihood = np.log(np.maximum((probabilities * chosen).sum(axis=1), 1e-300)).mean()
-        gradient = design.T @ (probabilities - chosen) / len(rows) + 2 * _RIDGE * weights
-        return float(_RIDGE * (weights**2).sum() - likelihood), gradient.ravel()
-
-    start = np.zeros((design.shape[1], actions))
-    start[0] = np.log(np.maximum(chosen.mean(axis=0), 1e-6))
-    result = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-7})
-    weights: NDArray[np.float64] = result.x.reshape(start.shape)
-    return weights
+            columns.append((states[:, place] == np.arange(size)[:, None]).astype(np.float64))
+    return np.concatenate(columns)

@@ -1,4 +1,4 @@
-"""Columns of the roles into the types they mean: ids, steps, actions and outcomes; what cannot be is noted by its row."""
+"""Columns of the roles into the types they mean: ids, steps, actions, outcomes; what cannot be is noted by its row."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Encoder:
 
     def encode_table(self, features: FeatureTable, step: NDArray[np.int32]) -> NDArray[np.float32]:
         """The states of a feature table, [rows, width]; a feature it lacks is missing in every row."""
-        steps = (step - self.first_step) * self.layout.step_change
+        steps = (step - self.first_step).astype(np.float64) * self.layout.step_change
         return write_states(features, steps, self.numbers, self.categories, self.layout)
 
     def encode_frame(self, frame: pl.DataFrame) -> tuple[NDArray[np.float32], tuple[Finding, ...]]:

@@ -149,7 +149,11 @@ class LabelSums:
 
 
 def label_sums(words: Words, user: NDArray[np.int64], within: NDArray[np.bool_]) -> LabelSums:
-    """The sums of a category: a number for each row's user that rises, and which rows go on with their predecessor's, [rows]."""
+    """The sums of a category.
+
+    user is a number for each row's user, rising from one to the next, and within says which rows go on with their
+    predecessor's, [rows] both.
+    """
     changes = changes_within(words.codes, within)
     size = len(words.values)
     rows = np.bincount(words.codes + 1, minlength=size + 1)

@@ -1,0 +1,119 @@
+"""Means by group with weights, and their errors by user: two rounds of sums, because errors need the means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.log.log import Log
+
+__all__ = ["GroupSums", "UserMoments", "group_sums", "squares_by_user", "user_blocks"]
+
+_CELLS = 1 << 20  # users times groups that are worked on at once
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSums:
+    """Weights and weighted values of some rows, by group; sums of parts add up."""
+
+    totals: NDArray[np.float64]
+    """Sum of weights, [groups]."""
+    weighted: NDArray[np.float64]
+    """Sums of weighted values, [variables, groups]."""
+
+    def __add__(self, other: GroupSums) -> GroupSums:
+        """The sums of both sets of rows."""
+        return GroupSums(self.totals + other.totals, self.weighted + other.weighted)
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """Self-normalised means, [variables, groups]; NaN where a group has no weight."""
+        return np.where(self.totals > 0, self.weighted / self._safe, np.nan)
+
+    def errors(self, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Standard errors of the means from their `squares_by_user`, [variables, groups]."""
+        return np.where(self.totals > 0, np.sqrt(squares) / self._safe, np.nan)
+
+    @property
+    def _safe(self) -> NDArray[np.float64]:
+        return np.maximum(self.totals, np.finfo(float).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class UserMoments:
+    """Means over users of some sums over their rows; moments of parts add up."""
+
+    users: int
+    mean: NDArray[np.float64]
+    """[variables]"""
+    spread: NDArray[np.float64]
+    """Sums of squared deviations, [variables]."""
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64]) -> UserMoments:
+        """Of values [users, variables], at least one user."""
+        mean = values.mean(axis=0)
+        return cls(len(values), mean, ((values - mean) ** 2).sum(axis=0))
+
+    def __add__(self, other: UserMoments) -> UserMoments:
+        """The moments of both sets of users."""
+        users = self.users + other.users
+        gap = other.mean - self.mean
+        return UserMoments(
+            users,
+            self.mean + gap * (other.users / users),
+            self.spread + other.spread + gap**2 * (self.users * other.users / users),
+        )
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """Standard errors of the means, [variables]; infinite for a single user."""
+        if self.users < 2:
+            return np.full(len(self.mean), np.inf)
+        return np.sqrt(self.spread / (self.users - 1) / self.users)
+
+
+def group_sums(
+    groups: NDArray[np.int32] | NDArray[np.int64],
+    weights: NDArray[np.float64],
+    values: NDArray[np.float64],
+    count: int,
+) -> GroupSums:
+    """The sums of some rows: groups and weights [rows], values [variables, rows]."""
+    weighted = [np.bincount(groups, weights=weights * row, minlength=count) for row in values]
+    totals: NDArray[np.float64] = np.bincount(groups, weights=weights, minlength=count).astype(np.float64)
+    return GroupSums(totals, np.array(weighted))
+
+
+def squares_by_user(
+    log: Log,
+    groups: NDArray[np.int32],
+    weights: NDArray[np.float64],
+    residuals: NDArray[np.float64],
+    count: int,
+) -> NDArray[np.float64]:
+    """Weighted residuals summed by user and group, squared and summed over users, [variables, groups].
+
+    groups and weights [rows], residuals [variables, rows]; a log's users add up, and so do those of its parts.
+    """
+    squares = np.zeros((len(residuals), count))
+    for rows, cell, users in user_blocks(log, groups, count):
+        for variable, values in enumerate(residuals):
+            sums = np.bincount(cell, weights=weights[rows] * values[rows], minlength=users * count)
+            squares[variable] += (sums.reshape(users, count) ** 2).sum(axis=0)
+    return squares
+
+
+def user_blocks(log: Log, groups: NDArray[np.int32], count: int) -> Iterator[tuple[slice, NDArray[np.int64], int]]:
+    """Rows of so many users at a time that a table of users and groups is small.
+
+    Gives the rows, the cell of each row in the table [users, groups] laid flat, and the number of users.
+    """
+    size = max(_CELLS // count, 1)
+    for first in range(0, len(log.users), size):
+        users = min(size, len(log.users) - first)
+        rows = slice(int(log.starts[first]), int(log.starts[first + users]))
+        yield rows, (log.user_of_row[rows] - first) * count + groups[rows], users

@@ -77,11 +77,12 @@ def logged(problem: World, values: ActionValues, path: np.ndarray, action: np.nd
     state, taken = path.ravel(), action.ravel()
     return gather(
         starts=np.arange(0, len(state) + 1, STEPS),
+        keys=np.arange(len(path)),
         action=taken,
         propensity=np.full(len(state), 1 / problem.actions),
         outcomes=[problem.rewards[state, taken], problem.costs[0, state, taken]],
         probabilities=values.probabilities,
-        action_values=dict(zip(("reward", "cost"), values.to_go, strict=True)),
+        to_go=values.to_go,
     )
 
 

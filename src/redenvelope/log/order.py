@@ -32,17 +32,9 @@ class Order:
         """Some of the rows (by their place in this order), the first of them by name."""
         first = rows[:EXAMPLES]
         shown = table.frame.select(ROW, FILE)[first if self.index is None else self.index[first]]
-<<<<<<< HEAD
-        steps = self.step[first].tolist()
-        keys = zip(self.users[first].to_list(), steps, shown[FILE], shown[ROW], strict=True)
-        return Places(
-            len(rows), tuple(Place((user, step, file, row), file, row, str(step)) for user, step, file, row in keys)
-        )
-=======
         keys = zip(self.users[first].to_list(), self.step[first].tolist(), shown[FILE], shown[ROW], strict=True)
         named = [Place(key, file=key[2], row=key[3], value=str(key[1])) for key in keys]
         return Places(len(rows), tuple(named))
->>>>>>> wall-log
 
 
 def note_disorder(table: Table, found: dict[tuple[str, str], Places]) -> None:

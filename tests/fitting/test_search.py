@@ -36,7 +36,7 @@ def test_the_budget_is_met_without_a_margin() -> None:
 
 def test_the_margin_is_what_the_certificate_needs() -> None:
     # Equal folds: 1.645 standard errors for the bound, 1.2816 · √2 for the noise of both folds.
-    assert pytest.approx(1.6449 + 1.2816 * np.sqrt(2), abs=1e-4) == EQUAL_FOLDS
+    assert pytest.approx(1.64485 + 1.28155 * np.sqrt(2), abs=1e-4) == EQUAL_FOLDS
     result = search(curve([5.0, 4.0, 3.0, 1.0, 0.0]), 3.5, EQUAL_FOLDS)
     assert result.target == pytest.approx(3.5 - 0.1 * EQUAL_FOLDS, abs=1e-9)
     fewer = search(curve([5.0, 4.0, 3.0, 1.0, 0.0]), 3.5, safety_margin(0.95, 1000, 250, 0.9))

@@ -71,7 +71,7 @@ def fixed_width(model: EnvironmentModel) -> int:
 def fixed_parts(model: EnvironmentModel, states: FloatArray) -> tuple[Any, Any]:
     """What the fixed columns of states [users, width] come to, for outcomes and for successors: arrays [users, ...]."""
     split = _split(model)
-    if not split.fixed_width:
+    if isinstance(split, _Whole):
         return (), ()
     parts = []
     for place in _calls(len(states), 1):

@@ -73,6 +73,10 @@ def fixed_parts(model: EnvironmentModel, states: FloatArray) -> tuple[Any, Any]:
     split = _split(model)
     if isinstance(split, _Whole):
         return (), ()
+    if not len(states):
+        one = fixed_parts(model, np.zeros((1, states.shape[1]), np.float32))
+        nobody: tuple[Any, Any] = jax.tree.map(lambda array: array[:0], one)
+        return nobody
     parts = []
     for place in _calls(len(states), 1):
         found = _fixed(split, *_blocks(states[place], 1))

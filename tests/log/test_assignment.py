@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.assignment import estimate_propensities, fold_of_rows
+from redenvelope.log.assignment import fit_assignment, fold_of_rows
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 from redenvelope.simulate.envelopes import EnvelopeCampaign
@@ -61,7 +61,7 @@ def test_no_user_is_estimated_from_its_own_fold() -> None:
     fold = fold_of_rows(log)
     assert (np.diff(fold)[~log.is_last[:-1]] == 0).all()
     assert len(np.unique(fold)) == 5
-    before = estimate_propensities(log)
+    before = fit_assignment(log).propensities(log)
     # Other actions in one fold: its own estimates are those of the same models, the other folds' change.
     swapped = good_log().with_columns(
         action=pl.when(pl.Series(fold == 2)).then(pl.lit(5)).otherwise("action"), cost=pl.col("action").cast(pl.Float64)
@@ -69,7 +69,7 @@ def test_no_user_is_estimated_from_its_own_fold() -> None:
     other = log_from_frame(swapped)
     assert other.catalogue == log.catalogue
     same = (fold == 2) & (other.action == log.action)
-    after = estimate_propensities(other)
+    after = fit_assignment(other).propensities(other)
     assert same.sum() > 10
     np.testing.assert_allclose(after[same], before[same], rtol=1e-12)
     assert np.abs(after[fold != 2] / before[fold != 2] - 1)[(other.action == log.action)[fold != 2]].min() > 1e-6

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.chance import fraction
-from redenvelope.log.assignment import FOLDS, can_estimate, fit_assignment, fold_of_rows
+from redenvelope.log.assignment import FOLDS, fit_assignment, fold_of_rows
 from redenvelope.log.log import Log
 
 __all__ = ["AssignmentEvidence", "assignment_evidence", "evidence_sample"]
@@ -39,7 +39,7 @@ def evidence_sample(log: Log, users: int) -> Log | None:
 
 def assignment_evidence(log: Log) -> AssignmentEvidence:
     """Compare the features' prediction of the action with its plain frequency at each step, cross-fitted."""
-    if not can_estimate(log):
+    if len(np.unique(fold_of_rows(log))) < 2:
         return AssignmentEvidence(0.0, float("inf"))
     explained = np.log(fit_assignment(log).propensities(log))
     gains = log.sums_by_user(explained - np.log(_frequencies(log))) / log.lengths.mean()

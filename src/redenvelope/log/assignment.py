@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from redenvelope.chance import fold, fraction
 from redenvelope.engine.local import LocalEngine
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.findings import Findings
+from redenvelope.log.join import join_logs
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
 from redenvelope.log.logistic import fit_logistic, log_probabilities
@@ -18,11 +20,10 @@ from redenvelope.log.logistic import fit_logistic, log_probabilities
 __all__ = [
     "FOLDS",
     "AssignmentModel",
-    "can_estimate",
-    "estimate_propensities",
     "fit_assignment",
     "fold_of_rows",
-    "with_estimated_propensities",
+    "learn_assignment",
+    "report_estimates",
 ]
 
 FOLDS = 5
@@ -31,7 +32,6 @@ FOLDS = 5
 _FIT_ROWS = 125_000  # about: a linear model of a few hundred weights learns little more from further rows
 _BLOCK = 1 << 14  # rows
 _MOST_CODES = 50  # static categories with more labels stay out: their one-hots would outnumber the evidence
-_TINY_PROPENSITY = 0.001  # as for logged ones, see coerce.py
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,10 @@ class AssignmentModel:
     encoder: Encoder
     weights: tuple[NDArray[np.float64] | None, ...]
     """[width, actions] for each fold; None where the sample had no such users."""
+
+    def applied(self, log: Log) -> Log:
+        """The log with estimated propensities, labelled so."""
+        return replace(log, propensity=self.propensities(log), propensity_source="estimated")
 
     def propensities(self, log: Log) -> NDArray[np.float64]:
         """The probability of each logged action given its state, [rows]."""
@@ -62,19 +66,24 @@ class AssignmentModel:
         return known
 
 
-def can_estimate(log: Log) -> bool:
-    """Whether every user has others to be estimated from: the users fall into two folds at least."""
-    return len(np.unique(fold_of_rows(log))) > 1
-
-
 def fold_of_rows(log: Log) -> NDArray[np.int64]:
     """The cross-fitting fold of each row, by user, [rows]."""
     return np.repeat(fold(log.keys, FOLDS, "propensity", seed=0), log.lengths)
 
 
-def estimate_propensities(log: Log) -> NDArray[np.float64]:
-    """The probability of each logged action given its state, cross-fitted by user, [rows]."""
-    return fit_assignment(_sample(log)).propensities(log)
+def learn_assignment(parts: Iterable[Log], rows: int) -> AssignmentModel | None:
+    """The model of a log of so many rows in parts; None where some user has no others to be estimated from.
+
+    It learns from users with about as many rows as it needs, chosen by their ids, so that any parts give the same.
+    """
+    chosen = []
+    folds: set[int] = set()
+    for part in parts:
+        folds |= set(np.unique(fold_of_rows(part)).tolist())
+        users = fraction(part.keys, "propensity sample", 0) < _FIT_ROWS / rows
+        if users.any():
+            chosen.append(part if users.all() else part.select(users))
+    return fit_assignment(join_logs(chosen)) if len(folds) > 1 else None
 
 
 def fit_assignment(log: Log) -> AssignmentModel:
@@ -90,21 +99,11 @@ def fit_assignment(log: Log) -> AssignmentModel:
     return AssignmentModel(encoder, tuple(LocalEngine().map(fitted, range(FOLDS))))
 
 
-def with_estimated_propensities(log: Log, findings: Findings) -> Log:
-    """The log with cross-fitted propensities, labelled as estimated."""
-    findings.add("propensity_estimated", column="propensity", count=len(log))
-    propensity = estimate_propensities(log)
-    tiny = int((propensity < _TINY_PROPENSITY).sum())
+def report_estimates(rows: int, tiny: int, findings: Findings) -> None:
+    """Report that the propensities of so many rows were estimated, so many of them below `TINY_PROPENSITY`."""
+    findings.add("propensity_estimated", column="propensity", count=rows)
     if tiny:
         findings.add("propensity_tiny", column="propensity", count=tiny)
-    return replace(log, propensity=propensity, propensity_source="estimated", findings=findings.sorted())
-
-
-def _sample(log: Log) -> Log:
-    """Users with about as many rows as a fit needs, chosen by their ids."""
-    if len(log) <= _FIT_ROWS:
-        return log
-    return log.select(fraction(log.keys, "propensity sample", 0) < _FIT_ROWS / len(log))
 
 
 def _design(states: NDArray[np.float32], layout: StateLayout) -> NDArray[np.float64]:

@@ -11,11 +11,21 @@ from redenvelope.log.places import Places
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
 from redenvelope.log.words import Words, words_of
 
-__all__ = ["coerce_action", "coerce_outcome", "coerce_step", "coerce_user", "ids_are_whole", "number_labels"]
+__all__ = [
+    "TINY_PROPENSITY",
+    "coerce_action",
+    "coerce_outcome",
+    "coerce_step",
+    "coerce_user",
+    "ids_are_whole",
+    "number_labels",
+]
+
+TINY_PROPENSITY = 0.001
+"""Rows with less weigh more than a thousand others each."""
 
 _EXACT_FLOAT = 2.0**53
 _STEP_RANGE = 2**31 - 1
-_TINY_PROPENSITY = 0.001
 
 Noted = dict[tuple[str, str], Places]
 
@@ -79,7 +89,7 @@ def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64]
     if role == "propensity":
         table.note(found, "propensity_not_positive", role, (numbers <= 0).fill_null(False))
         table.note(found, "propensity_above_one", role, ((numbers > 1) & numbers.is_finite()).fill_null(False))
-        table.note(found, "propensity_tiny", role, ((numbers > 0) & (numbers < _TINY_PROPENSITY)).fill_null(False))
+        table.note(found, "propensity_tiny", role, ((numbers > 0) & (numbers < TINY_PROPENSITY)).fill_null(False))
     if role == "cost":
         table.note(found, "cost_negative", role, (numbers < 0).fill_null(False))
     return numbers.fill_null(float("nan")).to_numpy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from redenvelope.chance import fraction, user_keys
 from redenvelope.errors import LogError, UsageError
 from redenvelope.log.assemble import assemble
+from redenvelope.log.assignment import AssignmentModel, learn_assignment, report_estimates
+from redenvelope.log.coerce import TINY_PROPENSITY
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.finish import finish
@@ -23,52 +25,75 @@ from redenvelope.log.schema import Schema, merge_schemas, schema_sums
 from redenvelope.log.tables import Table
 from redenvelope.log.tabulate import table_of
 
-__all__ = ["Partitions", "partition_of_rows", "read_partitions"]
+__all__ = ["Partitions", "read_partitions"]
 
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """The parts of a table, as logs: as often as they are asked for, one at a time."""
+    """The parts of a table as logs, one at a time, as often as they are asked for; parts without users are left out."""
 
     table: Table
     """Its ids and steps have their types."""
     part: NDArray[np.int64]
     """Which part each row is in, [rows]."""
     schema: Schema
+    assignment: AssignmentModel | None = None
+    """What propensities are estimated with, where none were logged."""
 
     def __len__(self) -> int:
-        """Number of parts that have users."""
+        """Number of parts."""
         return len(np.unique(self.part))
 
     def __iter__(self) -> Iterator[Log]:
-        """The log of each part that has users."""
-        for rows in _parts(self.table, self.part):
-            yield assemble(typed_rows(rows), self.schema)
+        """The log of each part."""
+        for table in _tables(self.table, self.part):
+            log = assemble(typed_rows(table), self.schema)
+            yield log if self.assignment is None else self.assignment.applied(log)
 
 
 def read_partitions(
-    source: str | Path | pl.DataFrame, columns: ColumnMap | None = None, *, parts: int
+    source: str | Path | pl.DataFrame,
+    columns: ColumnMap | None = None,
+    *,
+    parts: int,
+    estimate_propensity: bool = False,
 ) -> tuple[Schema, Partitions]:
     """Read a log in parts of whole users: the schema of all, and the parts, each a `Log` with the schema's findings.
 
-    Parts without users are left out. Raises `LogError` with every violation if the log cannot be used.
+    Raises `LogError` with every violation if the log cannot be used.
     """
     if parts < 1:
         raise UsageError(f"a log is read in one part or more, not {parts}")
     findings = Findings()
-    table = table_of(source, columns or ColumnMap(), findings)
+    table = table_of(source, columns or ColumnMap(), findings, estimate_propensity=estimate_propensity)
     if table is None:
-        raise LogError([finding for finding in findings.sorted() if finding.severity is Severity.ERROR])
+        raise _refusal(findings)
     keyed, keys = with_keys(table)
-    part = partition_of_rows(keyed.frame, parts)
-    sums = [schema_sums(typed_rows(rows)) for rows in _parts(keyed, part)]
+    part = _part_of_rows(keyed.frame, parts)
+    sums = [schema_sums(typed_rows(rows)) for rows in _tables(keyed, part)]
     schema = finish(merge_schemas(sums), keys, table.files, findings)
     if schema.refused:
-        raise LogError([finding for finding in schema.findings if finding.severity is Severity.ERROR])
-    return schema, Partitions(keyed, part, schema)
+        raise _refusal(findings)
+    read = Partitions(keyed, part, schema)
+    return (schema, read) if not estimate_propensity else _with_estimates(read, findings)
 
 
-def partition_of_rows(frame: pl.DataFrame, parts: int) -> NDArray[np.int64]:
+def _with_estimates(read: Partitions, findings: Findings) -> tuple[Schema, Partitions]:
+    model = learn_assignment(read, read.schema.rows)
+    if model is None:
+        findings.add("propensity_not_estimable", column="propensity", count=read.schema.users)
+        raise _refusal(findings)
+    tiny = sum(int((model.propensities(log) < TINY_PROPENSITY).sum()) for log in read)
+    report_estimates(read.schema.rows, tiny, findings)
+    schema = replace(read.schema, findings=findings.sorted())
+    return schema, replace(read, schema=schema, assignment=model)
+
+
+def _refusal(findings: Findings) -> LogError:
+    return LogError([finding for finding in findings.sorted() if finding.severity is Severity.ERROR])
+
+
+def _part_of_rows(frame: pl.DataFrame, parts: int) -> NDArray[np.int64]:
     """Which part each row's user is in, [rows]; rows without a user are in the first."""
     if parts == 1 or "user" not in frame.columns:
         return np.zeros(len(frame), dtype=np.int64)
@@ -77,6 +102,7 @@ def partition_of_rows(frame: pl.DataFrame, parts: int) -> NDArray[np.int64]:
     return frame["user"].replace_strict(users, place, default=0, return_dtype=pl.Int64).to_numpy()
 
 
-def _parts(table: Table, part: NDArray[np.int64]) -> Iterator[Table]:
+def _tables(table: Table, part: NDArray[np.int64]) -> Iterator[Table]:
+    """The rows of each part that has any, in the order of the parts."""
     for number in np.unique(part):
         yield Table(table.frame.filter(pl.Series(part == number)), table.files)

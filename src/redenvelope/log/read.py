@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
 from redenvelope.errors import LogError
 from redenvelope.log.assemble import assemble
-from redenvelope.log.assignment import can_estimate, with_estimated_propensities
-from redenvelope.log.columns import ROLES, ColumnMap
+from redenvelope.log.assignment import learn_assignment, report_estimates
+from redenvelope.log.coerce import TINY_PROPENSITY
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.finish import finish
 from redenvelope.log.keys import with_keys
 from redenvelope.log.log import Log
 from redenvelope.log.rows import typed_rows
 from redenvelope.log.schema import merge_schemas, schema_sums
-from redenvelope.log.tables import Table
 from redenvelope.log.tabulate import table_of
 
 __all__ = ["Inspection", "inspect_log", "log_from_frame", "read_log"]
@@ -61,12 +61,9 @@ def _log_or_raise(inspection: Inspection) -> Log:
 def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estimate_propensity: bool) -> Inspection:
     """The whole log as one part: its rows are typed once, for the schema and for the log."""
     findings = Findings()
-    required = frozenset(ROLES) - ({"propensity"} if estimate_propensity else set())
-    table = table_of(source, columns or ColumnMap(), findings, required)
+    table = table_of(source, columns or ColumnMap(), findings, estimate_propensity=estimate_propensity)
     if table is None:
         return Inspection(None, findings.sorted())
-    if estimate_propensity and "propensity" in table.frame.columns:
-        table = Table(table.frame.drop("propensity"), table.files)
     keyed, keys = with_keys(table)
     files = table.files
     del table
@@ -76,9 +73,12 @@ def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estim
     if schema.refused:
         return Inspection(None, schema.findings)
     log = assemble(rows, schema)
-    if estimate_propensity and not can_estimate(log):
+    if not estimate_propensity:
+        return Inspection(log, log.findings)
+    model = learn_assignment([log], len(log))
+    if model is None:
         findings.add("propensity_not_estimable", column="propensity", count=len(log.users))
         return Inspection(None, findings.sorted())
-    if estimate_propensity:
-        log = with_estimated_propensities(log, findings)
-    return Inspection(log, log.findings)
+    log = model.applied(log)
+    report_estimates(len(log), int((log.propensity < TINY_PROPENSITY).sum()), findings)
+    return Inspection(replace(log, findings=findings.sorted()), findings.sorted())

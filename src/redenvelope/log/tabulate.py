@@ -17,12 +17,12 @@ __all__ = ["table_of"]
 
 
 def table_of(
-    source: str | Path | pl.DataFrame,
-    columns: ColumnMap,
-    findings: Findings,
-    required: frozenset[str] = frozenset(ROLES),
+    source: str | Path | pl.DataFrame, columns: ColumnMap, findings: Findings, *, estimate_propensity: bool
 ) -> Table | None:
-    """The rows of a source under the names of their roles; None when there are none. All that is wrong is reported."""
+    """The rows of a source under the names of their roles; None when there are none. All that is wrong is reported.
+
+    Propensities that are to be estimated are neither asked for nor looked at.
+    """
     frames = (
         _frames_in_memory(source, findings)
         if isinstance(source, pl.DataFrame)
@@ -30,9 +30,10 @@ def table_of(
     )
     if not frames:
         return None
-    table = joined(frames, columns, required, findings)
+    unread = frozenset({"propensity"} if estimate_propensity else ())
+    table = joined(frames, columns, frozenset(ROLES) - unread, findings)
     frames.clear()  # the files' own frames are not needed twice
-    return table
+    return Table(table.frame.drop(unread & set(table.frame.columns)), table.files)
 
 
 def _frames_in_memory(frame: pl.DataFrame, findings: Findings) -> list[tuple[str, pl.DataFrame]]:

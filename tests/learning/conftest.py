@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import jax
 import numpy as np
 import pytest
 
@@ -18,6 +17,7 @@ from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
 from redenvelope.models.training import TrainingSettings
 from redenvelope.simulate.finite import FiniteCampaign
+from tests.quick_programs import quick_programs
 
 _IMMEDIATE = TrainingSettings(
     learning_rate=0.1, weight_decay=0.0, batch_rows=512, steps=400, epochs_least=2, epochs_most=150, patience=150
@@ -82,8 +82,5 @@ def prepared(world: World, seed: int = 0, **changes: object) -> SoftQ:
 
 @pytest.fixture(autouse=True, scope="package")
 def quick_compilation() -> Iterator[None]:
-    """Programs here run for a second: most of the time goes into optimising them."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    with quick_programs():
+        yield

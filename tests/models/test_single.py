@@ -16,6 +16,7 @@ from redenvelope.errors import ModelError
 from redenvelope.models.neural import NeuralModel
 from redenvelope.models.response import TRIAL
 from redenvelope.models.single.build import single_model
+from tests.quick_programs import quick_programs
 from tests.random_networks import BARE, LAYOUTS, MIXED, random_model, random_states
 
 # Outcomes and states are of the order of one, and both sides round each of some hundred additions to 6e-8.
@@ -24,11 +25,8 @@ CLOSE = 1e-5
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_compilation() -> Iterator[None]:
-    """Programs here run once: most of the time goes into optimising them."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    with quick_programs():
+        yield
 
 
 @eqx.filter_jit

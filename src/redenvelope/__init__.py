@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redenvelope.dual.frontier import Frontier
     from redenvelope.dual.solve import solve_dual
     from redenvelope.errors import LogError, ModelError, PlanError, ProblemError, RedenvelopeError, UsageError
+    from redenvelope.evaluation.estimator import Estimator
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
     from redenvelope.fitting.fit import fit
@@ -50,6 +51,7 @@ _HOMES = {
     "solve_dual": "dual.solve",
     "Frontier": "dual.frontier",
     "allocate_one_step": "dual.allocation",
+    "Estimator": "evaluation.estimator",
     "EnvelopeCampaign": "simulate.envelopes",
     "FiniteCampaign": "simulate.finite",
     "two_step": "simulate.two_step",
@@ -69,6 +71,7 @@ __all__ = [
     "ColumnMap",
     "Encoder",
     "EnvelopeCampaign",
+    "Estimator",
     "Finding",
     "FiniteCampaign",
     "FiniteProblem",

@@ -28,7 +28,8 @@ from redenvelope.models.training import TrainingSettings
 from redenvelope.planning.continuation import Continuation
 from redenvelope.planning.planned import PlannedPolicy
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.tree import PlannedValues, TreePlanner
+from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.values import ActionValues
 from redenvelope.simulate.campaign import Campaign
 from redenvelope.simulate.envelope_parameters import EnvelopeParameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
@@ -69,9 +70,8 @@ def true_values(campaign: Campaign, planner: TreePlanner, encoder: Encoder, dual
     return np.array(values).T
 
 
-def estimates(log: Log, values: PlannedValues, states: np.ndarray) -> dict[str, Evaluation]:
-    to_go = np.stack([values.reward_to_go, values.cost_to_go])
-    evidence = evidence_of(log, lambda _: (values.probabilities, to_go), lambda _: states)
+def estimates(log: Log, values: ActionValues, states: np.ndarray) -> dict[str, Evaluation]:
+    evidence = evidence_of(log, lambda _: (values.probabilities, values.to_go), lambda _: states)
     found = evaluate_partitions([evidence], ["direct", "doubly_robust", Marginalised()])
     return {name.replace("_", " "): evaluation for name, evaluation in found.items()}
 
@@ -83,7 +83,7 @@ def one(name: str, campaign: Campaign, horizon: int, temperature: float, duals: 
     model = fit_neural(Examples.from_log(train, encoder), SMALL, 0).model
     planner = TreePlanner(model, horizon, temperature, campaign.steps)
     states, left = encoder.encode(rest), campaign.steps - rest.step
-    tree = planner.plan(states, left, duals)
+    tree = planner.values(states, left, duals)
     first = rest.starts[:-1][:LEARNED_FROM]
     start = time.perf_counter()
     continuation = Continuation.fit(planner, states[first], left[first], duals)

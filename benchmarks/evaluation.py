@@ -68,12 +68,13 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
     steps = int((folder / "steps.txt").read_text())
     rows = len(arrays["action"])
     starts = {1: np.arange(0, rows + 1, steps), steps: np.arange(0, rows + 1, steps) // steps}
+    keys = np.arange(rows, dtype=np.uint64)
 
     def evidence(with_baseline: bool, every: int = 1) -> Evidence:
         part = slice(None, None, every)
         return gather(
             starts=starts[every],
-            keys=np.arange(len(starts[every]) - 1),
+            keys=keys[: len(starts[every]) - 1],
             action=arrays["action"][part],
             propensity=arrays["propensity"][part],
             outcomes=arrays["reward"][None, part],
@@ -165,7 +166,7 @@ def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
     values = generator.random((rows, duals, ACTIONS), dtype=np.float32)
     columns = {
         "starts": np.arange(0, rows + 1, STEPS),
-        "keys": np.arange(users),
+        "keys": np.arange(users, dtype=np.uint64),
         "action": generator.integers(ACTIONS, size=rows),
         "propensity": np.full(rows, 1 / ACTIONS),
         "outcomes": generator.random((2, rows)),
@@ -216,10 +217,10 @@ def planned_duals(users: int, duals: int, repeats: int) -> dict[str, tuple[float
 
         def decide(batch: Any) -> tuple[Any, Any]:
             states, left = encoder.encode(batch), campaign.steps - batch.step
-            values = planner.plan(states, left, prices)
+            values = planner.values(states, left, prices)
             if continuation is not None:
                 values = continuation.extend(values, states, left)
-            return values.probabilities, np.stack([values.reward_to_go, values.cost_to_go])
+            return values.probabilities, values.to_go
 
         (found,) = evaluate_log(log, decide, [estimator], features=encoder.encode).values()
         found.bounds()

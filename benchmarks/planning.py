@@ -37,10 +37,15 @@ class BenchmarkModel(eqx.Module):
         """Number of actions."""
         return ACTIONS
 
-    def outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Rewards and costs, [n, actions] each."""
+    @property
+    def budgets(self) -> int:
+        """One cost."""
+        return 1
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
+        """Rewards and costs, [2, n, actions]."""
         values = forward(self.outcome_layers, states)
-        return values[:, :ACTIONS], jax.nn.softplus(values[:, ACTIONS:])
+        return jnp.stack([values[:, :ACTIONS], jax.nn.softplus(values[:, ACTIONS:])])
 
     def successors(self, states: jax.Array) -> jax.Array:
         """[n, actions, features]."""
@@ -168,10 +173,10 @@ def main() -> None:
     duals = np.linspace(0.0, 2.0, DUALS)
     times = race(
         {
-            "soft, 1 dual": lambda: soft.worth(states, HORIZON, duals[:1]),
-            f"soft, {DUALS} duals": lambda: soft.worth(states, HORIZON, duals),
-            "hard, 1 dual": lambda: hard.worth(states, HORIZON, duals[:1]),
-            f"hard, {DUALS} duals": lambda: hard.worth(states, HORIZON, duals),
+            "soft, 1 dual": lambda: soft.expected(states, HORIZON, duals[:1]),
+            f"soft, {DUALS} duals": lambda: soft.expected(states, HORIZON, duals),
+            "hard, 1 dual": lambda: hard.expected(states, HORIZON, duals[:1]),
+            f"hard, {DUALS} duals": lambda: hard.expected(states, HORIZON, duals),
             "sgemm of numpy": numpy_products(users),
             "sgemm of jax": jax_products(users),
         },

@@ -122,7 +122,7 @@ def answers(stage: Stage, encoder: Encoder, fit: NeuralFit, horizon: int, temper
     states, _ = encoder.encode_frame(stage.questions)
     steps_left = stage.campaign.steps - stage.questions["step"].to_numpy()
     planner = TreePlanner(fit.model, horizon, temperature, stage.campaign.steps)
-    return planner.plan(states, steps_left, stage.duals).probabilities
+    return planner.values(states, steps_left, stage.duals).probabilities
 
 
 def first_values(stage: Stage, encoder: Encoder, fit: NeuralFit) -> NDArray[np.floating]:
@@ -130,7 +130,7 @@ def first_values(stage: Stage, encoder: Encoder, fit: NeuralFit) -> NDArray[np.f
     first = stage.questions.filter(pl.col("step") == 0)
     states, _ = encoder.encode_frame(first)
     planner = TreePlanner(fit.model, stage.campaign.steps, 0.0, stage.campaign.steps)
-    return planner.plan(states, stage.campaign.steps, [stage.optima[1].dual]).q[:, 0]
+    return planner.values(states, stage.campaign.steps, [stage.optima[1].dual]).q[:, 0]
 
 
 def variants(stage: Stage, options: argparse.Namespace) -> dict[str, tuple[NeuralSettings, int, Callable]]:
@@ -173,7 +173,7 @@ def run_envelopes(stage: Stage, users: int, seed: int, options: argparse.Namespa
             "shares": shares.tolist(),
             "seconds": seconds,
             "epochs": fit.epochs,
-            "structures": [fit.reward_structure.structure, fit.cost_structure.structure],
+            "structures": [choice.structure for choice in fit.structures],
             "temperature": temperature,
         }
 
@@ -198,8 +198,8 @@ def run_two_step(kind: str, users: int, seed: int) -> tuple[float, float]:
         answers = [plans.probabilities[:, step, model.index(met)] for step, met in enumerate(states)]
     else:
         planner = TreePlanner(fit_neural(examples, seed=seed).model, 2, 0.0, 2)
-        believed = planner.worth(states[0], 2, duals)[0][0]
-        answers = [planner.plan(met, 2 - step, duals).probabilities.swapaxes(0, 1) for step, met in enumerate(states)]
+        believed = planner.expected(states[0], 2, duals)[1, 0]
+        answers = [planner.values(met, 2 - step, duals).probabilities.swapaxes(0, 1) for step, met in enumerate(states)]
     tables = np.full((len(duals), 2, problem.states, problem.actions), 1 / problem.actions)
     for step, met in enumerate(rows):
         tables[:, step, met] = answers[step]

@@ -19,9 +19,10 @@ from redenvelope.log.encoding import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.events import event_count
 from redenvelope.models.examples import Examples
-from redenvelope.models.fit import NeuralSettings, model_loss
 from redenvelope.models.neural import Architecture
-from redenvelope.models.targets import cost_target, reward_target, starting_scores
+from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.targets import outcome_targets, starting_scores
+from redenvelope.models.task import model_loss
 from redenvelope.models.training import train
 from redenvelope.models.transition import tail_scale
 from redenvelope.models.wide_deep import WideDeep
@@ -88,27 +89,26 @@ def main() -> None:
     settings, members = NeuralSettings(reward_structure="cumulative", cost_structure="dose"), 4
     if options.hidden:
         settings = replace(settings, outcome_hidden=tuple(options.hidden), transition_hidden=tuple(options.hidden))
-    rewarding = reward_target(examples.reward)
-    costing = cost_target(examples.cost, examples.reward, examples.action, examples.actions)
+    targets = outcome_targets(examples.outcomes, examples.action, examples.actions)
     architecture = Architecture(
         layout=encoder.layout,
         actions=examples.actions,
-        events=event_count(rewarding, costing),
+        events=event_count(targets),
         members=members,
         outcome_hidden=settings.outcome_hidden,
         transition_hidden=settings.transition_hidden,
         reward_structure="cumulative",
-        cost_structure="dose",
+        cost_structures=("dose",),
     )
     starts = [
         starting_scores(target, value, examples.reward, examples.action, examples.actions)
-        for target, value in ((rewarding, examples.reward), (costing, examples.cost))
+        for target, value in zip(targets.all, examples.outcomes, strict=True)
     ]
-    networks = architecture.networks(0, *starts)
+    networks = architecture.networks(0, np.stack(starts))
     rows = np.arange(len(examples))
     chunk = jax.device_put(examples.gather(rows))
     schedule = replace(settings.training, epochs_least=EPOCHS, epochs_most=EPOCHS)
-    constants = (rewarding, costing, tail_scale(examples, rows))
+    constants = (targets, tail_scale(examples, rows))
     held_out = examples.gather(rows[:1_024])
 
     def train_once() -> None:

@@ -30,8 +30,7 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
 
     def values(batch: Any) -> Any:
         planned = policy.values(batch, policy.specification.duals)
-        to_go = np.stack([planned.reward_to_go, planned.cost_to_go])
-        return 0.5 * planned.probabilities + 0.5 / planned.probabilities.shape[2], to_go
+        return 0.5 * planned.probabilities + 0.5 / planned.probabilities.shape[2], planned.to_go
 
     evidence = evidence_of(log, values, checking_features(policy))
     return {

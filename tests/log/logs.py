@@ -18,7 +18,9 @@ FEATURES = {
     "price": lambda chance, user, rows: pl.Series(chance.choice(["1", "1.0", "2.50", "NA", "3e2"], rows)),
     "zone": lambda chance, user, rows: pl.Series(chance.choice(["007", "12", "13"], rows)),
     "percent": lambda chance, user, rows: pl.Series(chance.choice(["5%", "7%", "x"], rows)),
-    "mixed": lambda chance, user, rows: pl.Series(chance.choice(["1", "2", "3", "young"], rows, p=[0.4, 0.3, 0.2, 0.1])),
+    "mixed": lambda chance, user, rows: pl.Series(
+        chance.choice(["1", "2", "3", "young"], rows, p=[0.4, 0.3, 0.2, 0.1])
+    ),
     "ticket": lambda chance, user, rows: pl.Series(chance.permutation(rows) + 1_000),
     "email": lambda chance, user, rows: pl.Series([f"u{number}@x.org" for number in user]),
     "note": lambda chance, user, rows: pl.Series([f"n{number}" for number in chance.permutation(rows)]),
@@ -66,7 +68,11 @@ def frames(draw: st.DrawFn, least_users: int = 1, faults: bool = True) -> pl.Dat
         "step": pl.Series(step),
         "action": ACTIONS[draw(st.sampled_from(sorted(ACTIONS)))].gather(action),
         "propensity": pl.Series(
-            draw(st.sampled_from([np.full(rows, 1 / 3), chance.choice([0.2, 0.3, 0.0005], rows), chance.uniform(0.1, 1, rows)]))
+            draw(
+                st.sampled_from(
+                    [np.full(rows, 1 / 3), chance.choice([0.2, 0.3, 0.0005], rows), chance.uniform(0.1, 1, rows)]
+                )
+            )
         ),
         "reward": pl.Series((chance.random(rows) < 0.3).astype(float)),
         # Tenths: sums of them depend on their order, and some actions cost the same on average.

@@ -158,15 +158,13 @@ class Diagnostics:
 
 def diagnose(evidence: Evidence) -> Diagnostics:
     """Sums of the weights of the evidence after each step."""
-    weights = evidence.weights
-    sums, squares = weights.sum(axis=1), np.einsum("sup,sup->sp", weights, weights)
-    largest = weights.max(axis=1)
+    weights, ones = evidence.weights, np.ones(evidence.users)
     return Diagnostics(
         users=evidence.users,
         rows=evidence.rows,
-        sums=sums,
-        squares=squares,
-        largest=largest,
+        sums=ones @ weights,  # several times faster than a sum over few prices
+        squares=ones @ weights**2,
+        largest=weights.max(axis=1),
         unlogged=evidence.unlogged,
         clipped=evidence.clipped,
         certain=evidence.certain,

@@ -18,6 +18,8 @@ Rows = slice | NDArray[np.int64]
 
 # Rows times prices in one batch of an estimator, and the fewest users worth a batch.
 _BATCH_NUMBERS, _LEAST_BATCH = 2**17, 256
+# Twice this many numbers is more than all arrays of a batch together.
+_KEPT_NUMBERS = 4 * _BATCH_NUMBERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,12 @@ class Evidence:
         """Views of batches of users of whom so many numbers each stay in the cache; made anew every time, so that what
         a batch remembers is forgotten with it."""
         users = max(_LEAST_BATCH, _BATCH_NUMBERS // numbers)
-        return iter((self,)) if self.users <= users else self.batches(users)
+        if self.users <= users:
+            return iter((self,))
+        # Given back at once and never touched: the C library keeps pieces for the next batch only if they are smaller
+        # than the largest it was given back, and pages that are asked for anew cost as much as the arithmetic.
+        np.empty(_KEPT_NUMBERS)
+        return self.batches(users)
 
     @cached_property
     def weights(self) -> FloatArray:

@@ -74,7 +74,7 @@ class Marginalised(Estimator):
 
         def of_part(part: Evidence) -> Arrivals:
             # A pass looks at one step, so its batches may be of more users.
-            batches = part.in_batches_of(part.prices)
+            batches = part.in_batches_of(max(part.prices, _features(part).shape[1]))
             return reduce(_merged, (ratios.arrivals(batch, self.regression) for batch in batches))
 
         return users.reduce_parts(of_part, _merged)
@@ -116,11 +116,15 @@ class MarginalRatios:
             if position >= shortest:
                 weights[position] = weights[position - 1]
                 members = [users[evidence.lengths[users] > position] for users in members]
-            for fold, users in enumerate(members):
-                found = self._unscaled(evidence, position, users, partial(_by_own, fold=fold))
-                found *= scale[fold]
-                found *= evidence.ratio[evidence.starts[users] + position]
-                weights[position, users] = found
+            found = np.concatenate(
+                [
+                    self._unscaled(evidence, position, users, partial(_by_own, fold=fold)) * scale[fold]
+                    for fold, users in enumerate(members)
+                ]
+            )
+            users = np.concatenate(members)
+            found *= evidence.ratio[evidence.starts[users] + position]
+            weights[position, users] = found
         return replace(evidence, own_weights=weights)
 
     def arrivals(self, evidence: Evidence, regression: Regression) -> Arrivals:
@@ -130,7 +134,7 @@ class MarginalRatios:
         arriving = []
         for fold, everybody in enumerate(self._members(evidence)):
             users = everybody[evidence.lengths[everybody] > position]
-            others = np.delete(np.arange(folds), fold)
+            others = np.flatnonzero(np.arange(folds) != fold)
             ratios = self._unscaled(evidence, position, users, partial(_by_others, fold=fold))
             # A product with ones is several times faster than a sum.
             fitted[others] += np.ones(len(users)) @ ratios

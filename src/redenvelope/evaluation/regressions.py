@@ -238,4 +238,4 @@ def _with_constant(features: Features) -> FloatArray:
 
 def _others(folds: int, fold: int) -> NDArray[np.int64]:
     """All folds but one, [folds − 1]."""
-    return np.delete(np.arange(folds), fold)
+    return np.flatnonzero(np.arange(folds) != fold)

@@ -20,7 +20,7 @@ __all__ = ["backup", "hard_backup", "soft_backup"]
 
 
 class _Worth(NamedTuple):
-    """What nodes are worth, [nodes, prices], or actions at nodes, [actions, nodes, prices].
+    """What nodes are worth, [nodes, prices], or actions at nodes, [nodes, actions, prices].
 
     The prices come last: they fill the vector registers, or, where there is one, the nodes do.
     """
@@ -35,6 +35,8 @@ _Ask = Callable[[Any], _Worth]
 # From that, and the number of actions, to what the nodes are worth.
 _Choose = Callable[[_Ask, int], _Worth]
 _ALL = slice(None)
+# From so many prices on, a reduction over the actions is faster than a loop over them: the prices fill the registers.
+_MANY_PRICES = 8
 
 
 def backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0) -> ActionValues:
@@ -43,20 +45,19 @@ def backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 
     A row with an infinite price plans on those costs alone, and then on the least costs and the greatest reward, at
     any temperature.
     """
-    outcomes, actions, users, _ = tree.levels[0].shape
-    blocks = price_blocks(prices, outcomes - 1, temperature)
-    count = sum(len(block.places) for block in blocks)
-    shape = (users, count, actions)
-    result = ActionValues(
-        np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty((outcomes, *shape), np.float32)
-    )
-    for part in parts(users, users_per_call(tree.deepest_nodes)):
+    blocks = price_blocks(prices, len(tree.levels[0]) - 1, temperature)
+    order = np.argsort(np.concatenate([block.places for block in blocks]))
+    found = []
+    for part in parts(tree.users, users_per_call(tree.deepest_nodes)):
         some = _filled(tree, part)
-        for block in blocks:
-            found = _run(some, part.stop - part.start, block, temperature, discount)
-            for whole, own in zip(result, found, strict=True):
-                whole[..., part, block.places, :] = own
-    return result
+        by_block = [_run(some, part.stop - part.start, block, temperature, discount) for block in blocks]
+        if len(by_block) == 1:
+            found += by_block
+        else:
+            found.append(ActionValues(*(np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block))))
+    if len(found) == 1:
+        return found[0]
+    return ActionValues(*(np.concatenate(arrays, axis=-3) for arrays in zip(*found, strict=True)))
 
 
 def _filled(tree: Tree, part: slice) -> Tree:
@@ -121,7 +122,7 @@ def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount
 
     def choose(worth: _Ask, actions: int) -> _Worth:
         # One action at a time, and twice, so that no exponential overflows and nothing of the size
-        # [actions, nodes, prices] is ever written to memory.
+        # [nodes, actions, prices] is ever written to memory.
         best = jax.lax.fori_loop(
             1, actions, lambda action, best: jnp.maximum(best, worth(action).value), worth(0).value
         )
@@ -137,7 +138,7 @@ def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount
         return _Worth(best + temperature * jnp.log(total), tuple(own / total for own in outcomes))
 
     root = _root(tree, weights, choose, discount)
-    return _finish(root, jax.nn.softmax(root.value / temperature, axis=0))
+    return _finish(root, jax.nn.softmax(root.value / temperature, axis=1))
 
 
 def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array) -> ActionValues:
@@ -145,29 +146,47 @@ def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array) -> ActionVa
     reward."""
 
     def choose(worth: _Ask, actions: int) -> _Worth:
-        return _lexicographic(worth(_ALL))[0]
+        if weights.shape[1] >= _MANY_PRICES:
+            return _best_of_all(worth(_ALL))[0]
+
+        def better(action: jax.Array, best: _Worth) -> _Worth:
+            own = worth(action)
+            wins = _wins(own, best)
+            return jax.tree.map(lambda one, other: jnp.where(wins, one, other), own, best)
+
+        best: _Worth = jax.lax.fori_loop(1, actions, better, worth(0))
+        return best
 
     root = _root(tree, weights, choose, discount)
-    chosen = jnp.argmax(_lexicographic(root)[1], axis=0)
-    return _finish(root, jax.nn.one_hot(chosen, len(root.value), axis=0))
+    chosen = jnp.argmax(_best_of_all(root)[1], axis=1)
+    return _finish(root, jax.nn.one_hot(chosen, root.value.shape[1], axis=1))
 
 
-def _lexicographic(actions: _Worth) -> tuple[_Worth, jax.Array]:
+def _best_of_all(actions: _Worth) -> tuple[_Worth, jax.Array]:
     """Worth [nodes, prices] of the best action by value, then costs, then reward; and where that is,
-    [actions, nodes, prices]. At an infinite price the value holds no reward, so that reward decides its ties."""
-    value = actions.value.max(axis=0)
-    best = actions.value == value
+    [nodes, actions, prices]. At an infinite price the value holds no reward, so that reward decides its ties."""
+    value = actions.value.max(axis=1)
+    best = actions.value == value[:, None]
     reward, *costs = actions.outcomes
     least = []
     for cost in costs:
-        least.append(jnp.where(best, cost, jnp.inf).min(axis=0))
-        best &= cost == least[-1]
-    greatest = jnp.where(best, reward, -jnp.inf).max(axis=0)
-    return _Worth(value, (greatest, *least)), best & (reward == greatest)
+        least.append(jnp.where(best, cost, jnp.inf).min(axis=1))
+        best &= cost == least[-1][:, None]
+    greatest = jnp.where(best, reward, -jnp.inf).max(axis=1)
+    return _Worth(value, (greatest, *least)), best & (reward == greatest[:, None])
+
+
+def _wins(one: _Worth, other: _Worth) -> jax.Array:
+    """Where one is better than the other, in the same order."""
+    reward, *costs = zip(one.outcomes, other.outcomes, strict=True)
+    wins = reward[0] > reward[1]
+    for own, others in reversed(costs):
+        wins = (own < others) | ((own == others) & wins)
+    return (one.value > other.value) | ((one.value == other.value) & wins)
 
 
 def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array) -> _Worth:
-    """What the first actions are worth, [actions, users, prices]."""
+    """What the first actions are worth, [users, actions, prices]."""
     masks = tree.masks or (None,) * len(tree.levels)
     actions = tree.levels[0].shape[1]
     worth = _worth(tree.levels[-1], masks[-1], None, weights)
@@ -183,16 +202,17 @@ def _worth(level: jax.Array, mask: jax.Array | None, futures: _Ask | None, weigh
     allowed = None if mask is None else mask.reshape(len(mask), -1)
 
     def worth(action: Any) -> _Worth:
-        own = [outcome[action][..., None] for outcome in now]
-        value = sum(
-            (weight * outcome for weight, outcome in zip(weights[1:], own[1:], strict=True)), weights[0] * own[0]
-        )
+        # Turned around for all actions at once: they stand between nodes and prices.
+        own = [outcome[action].T[..., None] for outcome in now]
+        value = weights[0] * own[0]
+        for weight, cost in zip(weights[1:], own[1:], strict=True):
+            value = value + weight * cost
         if futures is not None:
             future = futures(action)
             value = value + future.value
             own = [outcome + later for outcome, later in zip(own, future.outcomes, strict=True)]
         if allowed is not None:
-            value = jnp.where(allowed[action][..., None], value, -jnp.inf)
+            value = jnp.where(allowed[action].T[..., None], value, -jnp.inf)
         return _Worth(value, tuple(jnp.broadcast_to(outcome, value.shape) for outcome in own))
 
     return worth
@@ -203,17 +223,13 @@ def _futures(level: jax.Array, share: Any | None, below: _Worth, discount: jax.A
     nodes = level.shape[2] * level.shape[3]
     branches = jax.tree.map(lambda values: discount * values.reshape(nodes, -1, values.shape[-1]), below)
     if share is None:
-        return lambda action: jax.tree.map(lambda values: jnp.moveaxis(values, 1, 0)[action], branches)
+        return lambda action: jax.tree.map(lambda values: values[:, action], branches)
     return lambda action: jax.tree.map(
-        lambda values: jnp.tensordot(jnp.asarray(share)[action], values, (-1, 1)), branches
+        lambda values: jnp.moveaxis(jnp.tensordot(jnp.asarray(share)[action], values, (-1, 1)), -2, 0), branches
     )
 
 
 def _finish(root: _Worth, probabilities: jax.Array) -> ActionValues:
-    """[actions, users, prices] -> [users, prices, actions]."""
-
-    def turned(values: jax.Array) -> jax.Array:
-        return jnp.moveaxis(values, 0, 2)
-
-    to_go = jnp.stack([turned(outcome) for outcome in root.outcomes])
-    return ActionValues(turned(root.value), turned(probabilities), to_go)
+    """[users, actions, prices] -> [users, prices, actions]."""
+    to_go = jnp.stack([outcome.swapaxes(1, 2) for outcome in root.outcomes])
+    return ActionValues(root.value.swapaxes(1, 2), probabilities.swapaxes(1, 2), to_go)

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.models.neural import NeuralModel
 from redenvelope.models.single.build import single_model
 from redenvelope.models.single.model import SingleModel, quiet
+from redenvelope.planning.branching import branch_shares
 from redenvelope.planning.single_backup import SingleDecision, Terms, back_up, gathered, new_terms
 from redenvelope.planning.single_checks import penalties, require_asked
-from redenvelope.planning.branching import branch_shares
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.prices import checked_prices
 

@@ -57,10 +57,12 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_deciding_loads_no_training_code() -> None:
-    modules = "redenvelope.plan.folder redenvelope.planning.learned_values redenvelope.planning.learned_stored"
-    code = f"import sys, {', '.join(modules.split())}; print(*sys.modules)"
+    names = ("learned_values", "learned_stored", "single", "single_learned")
+    homes = ("plan.folder", *(f"planning.{name}" for name in names))
+    modules = [f"redenvelope.{home}" for home in homes]
+    code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
-    assert set(modules.split()) <= set(loaded)
+    assert set(modules) <= set(loaded)
     factory = ("optax", "redenvelope.fitting", "redenvelope.learning", "redenvelope.models.fit")
     factory += ("redenvelope.models.training",)
     assert [name for name in loaded if name.startswith(factory)] == []

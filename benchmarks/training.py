@@ -22,7 +22,7 @@ from redenvelope.models.examples import Examples
 from redenvelope.models.neural import Architecture
 from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.targets import outcome_targets, starting_scores
-from redenvelope.models.task import model_loss
+from redenvelope.models.task import outcome_loss, transition_loss
 from redenvelope.models.training import train
 from redenvelope.models.transition import tail_scale
 from redenvelope.models.wide_deep import WideDeep

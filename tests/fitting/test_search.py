@@ -77,8 +77,8 @@ def test_a_jump_is_found_and_mixed(margin: float) -> None:
     result = land(estimate(PRICES), estimate, 3.0, margin, SETTINGS, 1000)
     (low, high), (share, rest) = result.landing.prices, result.landing.shares
     assert low < jump <= high
-    # 63 further prices twice narrow the gap from 1 to 1/4096.
-    assert high - low <= 1 / 4096 + 1e-9
+    # Eight further prices twice narrow the gap from 1 to 1/81.
+    assert high - low <= 1 / 81 + 1e-9
     assert share == pytest.approx((3.0 - margin * error - 1.0) / 3.0)
     assert share + rest == pytest.approx(1.0)
     # What the mixture really costs: the budget, less the margin.

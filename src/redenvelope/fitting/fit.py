@@ -25,6 +25,7 @@ from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
 from redenvelope.models.fidelity import Fidelity
+from redenvelope.models.fit import NeuralFit
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
@@ -53,27 +54,29 @@ def fit(
     settings, stages = settings or FitSettings(), Stages(progress)
     _require_question(log, budget, target_reward)
     audited = _audited(log, budget, stages)
-    folds = _folds(log, settings, stages)
-    lessons = learn_model(folds[0], settings, stages)
-    search, hold = (encode(fold, lessons.encoder, lessons.training.campaign_steps) for fold in folds[1:])
-    fidelity = trust_in(lessons, search, stages)
-    scouts = search.some_users(settings.search.scouts, "scouts", settings.seed)
-    policy = unpriced_policy(scouts, lessons, fidelity.trusted, settings, stages)
+    train, search, hold = _folds(log, settings, stages)
+    named = zip(_FOLDS, (train, search, hold), strict=True)
+    sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in named}
+    lessons, training = learn_model(train, settings, stages)
+    searching, holding = (encode(fold, lessons.encoder, lessons.steps) for fold in (search, hold))
+    fidelity = trust_in(lessons, searching, stages)
+    scouts = searching.some_users(settings.search.scouts, "scouts", settings.seed)
+    policy = unpriced_policy(scouts, lessons, training, fidelity.trusted, settings, stages)
+    del train, training  # most of the log, and not needed any more
     stages.begin("search")
-    looking = _search(search, scouts, len(hold.log.users), settings)
+    looking = _search(searching, scouts, len(hold.users), settings)
     found = _found(looking, policy, budget, target_reward)
     policy = replace(policy, pricing=found.pricing)
     stages.finish("search", f"λ = {found.landing.price:.4g}, aiming at a cost of {found.target:.4g} a user")
     stages.begin("certificate")
-    check = _checked(_contestants(policy, lessons, looking, found.budget), hold, looking, settings)
+    check = _checked(_contestants(policy, lessons, looking, found.budget), holding, looking, settings)
     certificate = _with_outcome(certify(check, "plan", found.budget, settings.confidence, target_reward), found)
-    stages.finish(
-        "certificate", f"{certificate.status}: cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}"
-    )
+    bound = f"cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}"
+    stages.finish("certificate", f"{certificate.status}: {bound}")
     stages.begin("comparison")
     compared = _compared(check, settings.confidence)
     frontier = _frontier(policy, found, scouts, settings)
-    record = _record(audited, folds, settings, lessons, fidelity, found, policy, compared, check)
+    record = _record(audited, sizes, settings, lessons.neural, fidelity, found, policy, compared, check)
     stages.finish("comparison", _gain(compared))
     return Plan(policy, log.catalogue, certificate, frontier, record)
 
@@ -144,7 +147,7 @@ def _contestants(policy: DeployedPolicy, lessons: Lessons, looking: Search, budg
     contestants = {"plan": policy}
     if policy.specification.method != "bandit":
         bandit = one_step_policy(lessons, policy.specification.temperature)
-        contestants["bandit"] = replace(bandit, pricing=looking.without_margin().for_budget(bandit, budget).pricing)
+        contestants["bandit"] = replace(bandit, pricing=looking.for_comparison().for_budget(bandit, budget).pricing)
     return contestants | {"uniform": one_step_policy(lessons, _BOILING)}
 
 
@@ -184,9 +187,9 @@ def _frontier(policy: DeployedPolicy, found: Searched, scouts: EncodedLog, setti
 
 def _record(
     audited: Audit,
-    folds: tuple[Log, ...],
+    sizes: dict[str, FoldSize],
     settings: FitSettings,
-    lessons: Lessons,
+    neural: NeuralFit,
     fidelity: Fidelity,
     found: Searched,
     policy: DeployedPolicy,
@@ -195,7 +198,7 @@ def _record(
 ) -> FitRecord:
     return FitRecord(
         audit=audited,
-        folds={name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, folds, strict=True)},
+        folds=sizes,
         seed=settings.seed,
         parts=settings.parts,
         confidence=settings.confidence,
@@ -205,6 +208,6 @@ def _record(
         search=found.record(),
         comparison=compared,
         shares=action_shares(check.decided),
-        model=lessons.neural.as_dict(),
+        model=neural.as_dict(),
         settings=settings.as_dict(),
     )

@@ -28,12 +28,13 @@ class Lessons:
     """What was learned from the training users."""
 
     encoder: Encoder
-    training: Examples
     neural: NeuralFit
+    steps: int
+    """Steps of the campaign."""
 
 
-def learn_model(train: Log, settings: FitSettings, stages: Stages) -> Lessons:
-    """Learn the environment model from the training users."""
+def learn_model(train: Log, settings: FitSettings, stages: Stages) -> tuple[Lessons, Examples]:
+    """Learn the environment model from the training users; and their rows, from which values may be learned without."""
     stages.begin("model")
     encoder = Encoder.fit(train)
     training = Examples.from_log(train, encoder)
@@ -42,7 +43,7 @@ def learn_model(train: Log, settings: FitSettings, stages: Stages) -> Lessons:
     )
     structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
     stages.finish("model", f"{neural.epochs} epochs; {structures}")
-    return Lessons(encoder, training, neural)
+    return Lessons(encoder, neural, encoder.campaign_steps), training
 
 
 def trust_in(lessons: Lessons, search: EncodedLog, stages: Stages) -> Fidelity:
@@ -55,16 +56,16 @@ def trust_in(lessons: Lessons, search: EncodedLog, stages: Stages) -> Fidelity:
 
 
 def unpriced_policy(
-    scouts: EncodedLog, lessons: Lessons, trusted: bool, settings: FitSettings, stages: Stages
+    scouts: EncodedLog, lessons: Lessons, training: Examples, trusted: bool, settings: FitSettings, stages: Stages
 ) -> DeployedPolicy:
     """The policy before its price is known; a model that is not trusted is not planned with unless asked for."""
     stages.begin("policy")
-    method, steps = settings.method, lessons.training.campaign_steps
+    method, steps = settings.method, lessons.steps
     if method == "auto":
         method = "bandit" if steps == 1 else "planned" if trusted else "learned"
     if method == "learned":
         try:
-            return _learned_policy(scouts, lessons, settings, stages)
+            return _learned_policy(scouts, lessons.encoder, training, settings, stages)
         except ModelError as error:
             if settings.method == "learned":
                 raise
@@ -91,23 +92,25 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 
 
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
-    specification = PolicySpecification(method, horizon, 0.0, lessons.training.campaign_steps)
+    specification = PolicySpecification(method, horizon, 0.0, lessons.steps)
     return DeployedPolicy(specification, ModelSource(lessons.neural.model), lessons.encoder, Pricing.at(0.0))
 
 
-def _learned_policy(scouts: EncodedLog, lessons: Lessons, settings: FitSettings, stages: Stages) -> DeployedPolicy:
+def _learned_policy(
+    scouts: EncodedLog, encoder: Encoder, training: Examples, settings: FitSettings, stages: Stages
+) -> DeployedPolicy:
     """Values for all prices, learned twice: without entropy to find the temperature, then with it."""
 
     def fits(done: int, most: int) -> None:
         stages.going_on("policy", done, most, "learning without a model: step")
 
-    steps = lessons.training.campaign_steps
-    learner = SoftQ.prepare(lessons.training, settings.learning, settings.seed, progress=fits)
+    steps = training.campaign_steps
+    learner = SoftQ.prepare(training, settings.learning, settings.seed, progress=fits)
 
     def at(temperature: float) -> DeployedPolicy:
         source = LearnedSource(learner.learn_all(temperature, progress=fits))
         specification = PolicySpecification("learned", steps, temperature, steps)
-        return DeployedPolicy(specification, source, lessons.encoder, Pricing.at(0.0))
+        return DeployedPolicy(specification, source, encoder, Pricing.at(0.0))
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)

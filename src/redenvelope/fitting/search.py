@@ -92,9 +92,9 @@ class Search:
         budget = Frontier(curve.prices, curve.monotone[1], lowered).cost_for(reward)
         return land(curve, self._estimate(policy), budget, 0.0, self.settings, len(self.sample.log.users))
 
-    def without_margin(self) -> Search:
-        """The same search, which aims at the budget itself."""
-        return replace(self, margin=0.0)
+    def for_comparison(self) -> Search:
+        """A quicker search, which aims at the budget itself."""
+        return replace(self, margin=0.0, settings=replace(self.settings, prices=self.settings.compared_prices))
 
     def _first_curve(self, policy: DeployedPolicy) -> MonotoneCurve:
         return self._estimate(policy)(grid_of_prices(policy, self.scouts, self.settings))
@@ -136,7 +136,7 @@ def land(
         gap = _jump(_padded(curve, 0.0, margin), budget, settings.largest_jump)
         if gap is None:
             break
-        curve = curve.merge(estimate(_between(curve.prices, gap, settings.prices - 1)))
+        curve = curve.merge(estimate(_between(curve.prices, gap, settings.further_prices)))
     padded = _padded(curve, 0.0, margin)
     landing = padded.price_for(budget, settings.largest_jump)
     costs = [curve.cost_at(price) for price in landing.prices]

@@ -36,6 +36,10 @@ class SearchSettings:
     estimated in between, and a jump that stays is mixed."""
     refinements: int = 2
     """How often further prices are estimated."""
+    further_prices: int = 8
+    """Prices that a refinement adds inside of a gap."""
+    compared_prices: int = 8
+    """Prices that the curve of a policy is estimated at that is only compared with."""
     passing_chance: float = 0.9
     """How likely the certificate should pass, where the plan aims below the budget."""
 

@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float32]
 
 # Nodes priced at once: few enough that their hidden units stay in the cache, and enough to keep the matrix units busy.
 _BLOCK_NODES = 1_024
-# Groups of nodes in one call of a program, which are as many blocks as it takes: enough to make a call's overhead small.
+# Groups of nodes in one call of a program, as many blocks as it takes: enough to make a call's overhead small.
 _CALL_GROUPS = 1_024
 
 

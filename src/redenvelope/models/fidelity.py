@@ -225,8 +225,8 @@ def _later_reasons(part: RollOutFidelity, limits: FidelityThresholds) -> list[st
         rows = sum(action.rows for action in whole.later)
         scale = abs(sum(action.rows * action.observed for action in whole.later)) / max(rows, 1)
         reasons += [
-            f"after action {action.action}, the model predicts a {whole.name} of {action.predicted:.4g} in the following "
-            f"{part.depth} step(s) where {action.observed:.4g} was observed (more than {limits.later_gap:.0%} of "
+            f"after action {action.action}, the model predicts a {whole.name} of {action.predicted:.4g} in the "
+            f"following {part.depth} step(s) where {action.observed:.4g} was observed (more than {limits.later_gap:.0%} of "
             "the mean apart)"
             for action in whole.later
             if abs(action.predicted - action.observed)

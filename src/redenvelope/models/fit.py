@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +16,8 @@ from redenvelope.models.outcome import outcome_names
 from redenvelope.models.response import STRUCTURES
 from redenvelope.models.selection import StructureChoice
 from redenvelope.models.settings import NeuralSettings
-from redenvelope.models.task import Task, model_loss, new_task
-from redenvelope.models.training import Progress, Training
+from redenvelope.models.task import new_task, outcome_loss, transition_loss
+from redenvelope.models.training import Progress
 from redenvelope.models.trials import choose_structures
 
 __all__ = ["NeuralFit", "NeuralSettings", "fit_neural"]
@@ -71,25 +72,26 @@ def fit_neural(
         reward_structure=STRUCTURES[0],
         cost_structures=(STRUCTURES[0],) * examples.budgets,
     )
-    structures = choose_structures(task, architecture)
-    reward, *costs = (choice.structure for choice in structures)
-    architecture = replace(architecture, reward_structure=reward, cost_structures=tuple(costs))
-    training, model = _train_model(task, architecture, progress)
+    seeds = [(seed, member) for member in range(architecture.members)]
+    # The two networks share nothing, so that each learns as if alone: one a core.
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        untrained = architecture.networks(seed, task.starts)["transition"]
+        moving = beside.submit(task.train, {"transition": untrained}, transition_loss, seeds)
+        structures = choose_structures(task, architecture)
+        reward, *costs = (choice.structure for choice in structures)
+        architecture = replace(architecture, reward_structure=reward, cost_structures=tuple(costs))
+        chosen = architecture.networks(seed, task.starts)["outcome"]
+        earning = task.train({"outcome": chosen}, outcome_loss, seeds, progress)
+    trained = (earning, moving.result())
+    outcome, transition = earning.networks["outcome"], trained[1].networks["transition"]
+    model = NeuralModel(outcome, transition, task.targets, task.scale, architecture)
     return NeuralFit(
         model=model,
         structures=structures,
-        epochs=training.epochs,
-        held_out_loss={part: float(np.mean(values)) for part, values in training.best.items()},
+        epochs=earning.epochs,
+        held_out_loss={part: float(np.mean(best)) for each in trained for part, best in each.best.items()},
         disagreement=_disagreement(model, np.asarray(task.held_out.states[: settings.disagreement_rows])),
     )
-
-
-def _train_model(task: Task, architecture: Architecture, progress: Progress | None) -> tuple[Training, NeuralModel]:
-    seeds = [(task.seed, member) for member in range(architecture.members)]
-    training = task.train(architecture.networks(task.seed, task.starts), model_loss, seeds, progress)
-    networks = training.networks
-    model = NeuralModel(networks["outcome"], networks["transition"], task.targets, task.scale, architecture)
-    return training, model
 
 
 def _disagreement(model: NeuralModel, states: NDArray[np.float32]) -> dict[str, float]:

@@ -188,7 +188,7 @@ class NeuralModel(eqx.Module):
 
 
 def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any, fixed: FixedPart) -> Any:
-    """Mean of a function of each member's network and its own fixed part; arrays [members, ...], [groups, members, ...].
+    """Mean of a function of each member's network and own fixed part; arrays [members, ...], [groups, members, ...].
 
     One member after the other: the hidden layers of all of them at once would not stay in the cache.
     """

@@ -27,11 +27,11 @@ class NeuralSettings:
     """The same for every cost."""
     held_out_share: float = 0.1
     """Share of the users that decide when to stop and which structure to use."""
-    held_out_rows: int = 100_000
+    held_out_rows: int = 30_000
     """Rows of these users, at most: the noise of a mean over so many is small."""
-    trial_rows: int = 100_000
+    trial_rows: int = 50_000
     """Rows that the structures are tried on, at most: with more they differ too little to be worth the wait."""
-    trial_share: float = 0.5
+    trial_share: float = 0.25
     """Share of the training steps that a trial takes: it has to rank the structures, not to be used."""
     disagreement_rows: int = 8_192
     """Held-out rows on which the members are compared, at most."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 from redenvelope.models.examples import Examples, Rows
 from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.targets import OutcomeTargets, outcome_targets, starting_scores
-from redenvelope.models.training import ChunkSource, Loss, Progress, Training, train
+from redenvelope.models.training import ChunkSource, Fill, Loss, Progress, Training, train
 from redenvelope.models.transition import TailScale, tail_scale
 
-__all__ = ["Task", "model_loss", "new_task", "outcome_loss"]
+__all__ = ["Task", "new_task", "outcome_loss", "transition_loss"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +33,15 @@ class Task:
     """Scores to start from, [outcomes, actions]."""
     settings: NeuralSettings
     seed: int
+    fill: Fill = field(default_factory=Fill)
+    """Shared by all that are trained on the same rows."""
 
     def shorter(self) -> Task:
         """The task of a trial: fewer rows and fewer steps."""
         training = self.settings.training
         steps = round(self.settings.trial_share * training.steps)
         settings = replace(self.settings, training=replace(training, steps=steps))
-        return replace(self, rows=_thinned(self.rows, settings.trial_rows), settings=settings)
+        return replace(self, rows=_thinned(self.rows, settings.trial_rows), settings=settings, fill=Fill())
 
     def train(
         self, networks: Any, loss: Loss, seeds: Sequence[tuple[int, ...]], progress: Progress | None = None
@@ -47,9 +50,10 @@ class Task:
         constants = (self.targets, self.scale)
         settings = self.settings.training
         return train(
-            networks, constants, loss, self._source(), len(self.rows), self.held_out, settings, seeds, progress
+            networks, constants, loss, self._source, len(self.rows), self.held_out, settings, seeds, progress, self.fill
         )
 
+    @cached_property
     def _source(self) -> ChunkSource:
         size = self.settings.training.chunk_rows
         if len(self.rows) <= size:
@@ -92,11 +96,10 @@ def outcome_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Arr
     return {"outcome": networks["outcome"].losses(rows, targets).mean(axis=1).sum()}
 
 
-def model_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
-    """Mean losses of one member's two networks; they share nothing, so that each learns as if alone."""
+def transition_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
+    """Mean loss of one member's transition network."""
     scale: TailScale = constants[1]
-    moved = networks["transition"].loss(rows, scale)
-    return outcome_loss(networks, constants, rows) | {"transition": moved.mean()}
+    return {"transition": networks["transition"].loss(rows, scale).mean()}
 
 
 def _thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:

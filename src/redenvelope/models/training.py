@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from redenvelope.errors import ModelError
 from redenvelope.models.buckets import bucket, filled
 from redenvelope.models.examples import Rows
 
-__all__ = ["ChunkSource", "Loss", "Progress", "Training", "TrainingSettings", "train"]
+__all__ = ["ChunkSource", "Fill", "Loss", "Progress", "Training", "TrainingSettings", "train"]
 
 Networks = Any
 """A dictionary of equinox modules, one a part of the model; every array with a leading axis of members."""
@@ -44,7 +45,7 @@ class TrainingSettings:
     batch_rows: int = 1_024
     steps: int = 2_500
     """Steps to plan for; rounded to whole epochs between `epochs_least` and `epochs_most`."""
-    epochs_least: int = 6
+    epochs_least: int = 4
     epochs_most: int = 30
     patience: int = 10
     """Epochs without a better held-out loss in any part before training stops."""
@@ -80,10 +81,12 @@ def train(
     settings: TrainingSettings,
     seeds: Sequence[tuple[int, ...]],
     progress: Progress | None = None,
+    fill: Fill | None = None,
 ) -> Training:
     """Train every member on `rows` rows from `source`; its entry of `seeds` decides the order of the rows.
 
-    The learning rate is planned over all epochs; training may end earlier, when held-out users say so.
+    The learning rate is planned over all epochs; training may end earlier, when held-out users say so. `fill` is
+    shared by trainings on the same rows, which are then held once.
     """
     epochs = settings.epochs(rows)
     steps = max(1, epochs * (rows // min(settings.batch_rows, rows)))
@@ -92,7 +95,7 @@ def train(
     evaluation = _Filled.of(held_out)
     best_networks, best = _on_host(networks), _evaluate(loss, networks, constants, evaluation)
     history: dict[str, list[list[float]]] = {part: [] for part in best}
-    fill = _Fill()
+    fill = fill or Fill()
     waited, epoch = 0, 0
     for epoch in range(1, epochs + 1):
         for number, chunk in enumerate(source(epoch)):
@@ -134,16 +137,19 @@ class _Filled(NamedTuple):
         return cls(jax.device_put(filled(rows, bucket(count))), count)
 
 
-class _Fill:
-    """Fills chunks up; one that comes again, epoch after epoch, only once."""
+class Fill:
+    """Fills chunks up to few shapes; one that comes again, epoch after epoch or in another thread, only once."""
 
     def __init__(self) -> None:
         self._last: tuple[Rows, _Filled] | None = None
+        self._lock = Lock()
 
     def __call__(self, chunk: Rows) -> _Filled:
-        if self._last is None or self._last[0] is not chunk:
-            self._last = (chunk, _Filled.of(chunk))
-        return self._last[1]
+        """The chunk, filled up."""
+        with self._lock:
+            if self._last is None or self._last[0] is not chunk:
+                self._last = (chunk, _Filled.of(chunk))
+            return self._last[1]
 
 
 def _on_host(networks: Networks) -> Networks:

@@ -54,7 +54,11 @@ def backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 
         if len(by_block) == 1:
             found += by_block
         else:
-            found.append(ActionValues(*(np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block))))
+            found.append(
+                ActionValues(
+                    *(np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block, strict=True))
+                )
+            )
     if len(found) == 1:
         return found[0]
     return ActionValues(*(np.concatenate(arrays, axis=-3) for arrays in zip(*found, strict=True)))
@@ -152,7 +156,8 @@ def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array) -> ActionVa
         def better(action: jax.Array, best: _Worth) -> _Worth:
             own = worth(action)
             wins = _wins(own, best)
-            return jax.tree.map(lambda one, other: jnp.where(wins, one, other), own, best)
+            won: _Worth = jax.tree.map(lambda one, other: jnp.where(wins, one, other), own, best)
+            return won
 
         best: _Worth = jax.lax.fori_loop(1, actions, better, worth(0))
         return best

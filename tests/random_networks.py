@@ -14,7 +14,14 @@ from redenvelope.models.immediate import Folded, Immediate
 from redenvelope.models.neural import Architecture, NeuralModel
 from redenvelope.models.outcome import OutcomeNetwork
 from redenvelope.models.stacked import slots, stack
-from redenvelope.models.targets import BinaryReward, ConsumedCost, NumberCost, NumberReward, RewardedCost
+from redenvelope.models.targets import (
+    BinaryReward,
+    ConsumedCost,
+    NumberCost,
+    NumberReward,
+    OutcomeTargets,
+    RewardedCost,
+)
 from redenvelope.models.transition import TailScale
 from redenvelope.models.value_network import new_value_networks
 from redenvelope.models.wide_deep import WideDeep
@@ -54,19 +61,21 @@ def random_model(
 ) -> NeuralModel:
     generator = np.random.default_rng(seed)
     rewarding, costing = (target(name, actions) for name in targets)
-    architecture = Architecture(layout, actions, event_count(rewarding, costing), members, *hidden, *structures)
+    meaning = OutcomeTargets(rewarding, (costing,))
+    shape = (layout, actions, event_count(meaning), members, *hidden)
+    architecture = Architecture(*shape, structures[0], structures[1:])
     start = np.sort(generator.normal(size=actions))
-    networks = drawn(architecture.networks(seed, start, start), generator)
+    networks = drawn(architecture.networks(seed, np.stack([start, start])), generator)
     numbers = np.abs(generator.normal(size=(3, layout.dynamic_numbers))).astype(np.float32)
     scale = TailScale(jnp.asarray(numbers[0]), jnp.asarray(-1 - numbers[1]), jnp.asarray(1 + numbers[2]))
-    return NeuralModel(networks["outcome"], networks["transition"], rewarding, costing, scale, architecture)
+    return NeuralModel(networks["outcome"], networks["transition"], meaning, scale, architecture)
 
 
 def random_values(layout: StateLayout = WIDE, temperature: float = 0.0, seed: int = 0, **changes: Any) -> LearnedValues:
     """Learned values of ten steps and six actions at seven prices, of two folds."""
     generator, folds, actions, hidden, steps, duals = np.random.default_rng(seed), 2, 6, (16, 8), 10, 7
     start = np.sort(generator.normal(size=actions))
-    outcome = OutcomeNetwork(layout, actions, hidden, ("dose", "cumulative"), generator).start(start, start)
+    outcome = OutcomeNetwork(layout, actions, hidden, ("dose", "cumulative"), generator).start(np.stack([start, start]))
     behaviour = WideDeep(layout, hidden[-1:], actions, generator)
     places = jnp.asarray(slots(folds))
     components = 3 if temperature > 0 else 2

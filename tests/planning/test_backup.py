@@ -218,7 +218,7 @@ def test_costs_are_minus_the_slopes_of_the_soft_value(table_world, every_state):
 def test_discount_weighs_later_steps(table_world, every_state):
     model, world = table_world(4, steps=2)
     found = backup(tree(model, every_state(world), 2), [0.5], 0.0, discount=0.25)
-    penalised = world.rewards - 0.5 * world.costs[0]
+    penalised = world.rewards - 0.5 * world.costs
     expected = penalised + 0.25 * penalised.max(axis=1)[world.following]
     np.testing.assert_allclose(found.q[:, 0], expected, **CLOSE)
 

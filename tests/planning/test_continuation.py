@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import evaluate
-from redenvelope.evaluation.evidence import Evidence, gather
+from redenvelope.evaluation.evaluate import evaluate
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
 from redenvelope.planning.continuation import Continuation
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.values import ActionValues
@@ -67,9 +68,9 @@ def test_discount(table_world, every_state):
     states = every_state(problem)
     continuation = Continuation.fit(planner, states, STEPS, [1.0])
     complete = continuation.extend(planner.values(states, STEPS, [1.0]), states, STEPS)
-    best = problem.costs[0, 0, np.argmax(problem.rewards[0] - problem.costs[0, 0])]
+    best = problem.costs[0, np.argmax(problem.rewards[0] - problem.costs[0])]
     later = best * (1 - 0.5 ** (STEPS - 1))  # 1/2 + 1/4 + 1/8 + 1/16 of it
-    np.testing.assert_allclose(complete.to_go[1, 0, 0], problem.costs[0, 0] + later, rtol=1e-5)
+    np.testing.assert_allclose(complete.to_go[1, 0, 0], problem.costs[0] + later, rtol=1e-5)
 
 
 def logged(problem: World, values: ActionValues, path: np.ndarray, action: np.ndarray) -> Evidence:
@@ -80,7 +81,7 @@ def logged(problem: World, values: ActionValues, path: np.ndarray, action: np.nd
         keys=np.arange(len(path)),
         action=taken,
         propensity=np.full(len(state), 1 / problem.actions),
-        outcomes=[problem.rewards[state, taken], problem.costs[0, state, taken]],
+        outcomes=[problem.rewards[state, taken], problem.costs[state, taken]],
         probabilities=values.probabilities,
         to_go=values.to_go,
     )

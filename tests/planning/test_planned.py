@@ -19,7 +19,7 @@ def test_rows_sum_to_one_in_float64(network_world):
 def test_the_bandit_sees_one_step(table_world, every_state):
     model, problem = table_world(0, steps=4)
     policy = PlannedPolicy(TreePlanner(model, 1, 0.0, 4), 0.8)
-    best = np.argmax(problem.rewards - 0.8 * problem.costs[0], axis=1)
+    best = np.argmax(problem.rewards - 0.8 * problem.costs, axis=1)
     for left in (1, 4):
         np.testing.assert_array_equal(policy.probabilities(every_state(problem), left).argmax(axis=1), best)
 

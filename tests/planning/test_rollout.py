@@ -63,8 +63,8 @@ def test_discount_is_the_same_near_and_far(table_world, every_state):
     # Horizon 1 in a one-state world: five times the same step, discounted.
     model, problem = table_world(0, states=1, steps=5)
     _, costs = ModelPrice(TreePlanner(model, 1, 0.0, 5, discount=0.5), every_state(problem))([1.0])
-    best = np.argmax(problem.rewards[0] - problem.costs[0, 0])
-    assert costs[0] == pytest.approx(problem.costs[0, 0, best] * (1 - 0.5**5) / 0.5, rel=1e-5)
+    best = np.argmax(problem.rewards[0] - problem.costs[0])
+    assert costs[0] == pytest.approx(problem.costs[0, best] * (1 - 0.5**5) / 0.5, rel=1e-5)
 
 
 def test_eligible_is_kept_on_the_way(network_world):

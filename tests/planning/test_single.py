@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,7 +15,6 @@ from redenvelope.models.neural import NeuralModel
 from redenvelope.planning.single import SinglePlanner
 from redenvelope.planning.single_backup import back_up, new_terms
 from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.values import ActionValues
 from tests.random_networks import BARE, WIDE, random_model, random_states
 
 USERS, STEPS = 12, 10
@@ -29,19 +27,13 @@ def model() -> NeuralModel:
     return random_model()
 
 
-def batch_values(planner: TreePlanner, *asked: Any) -> ActionValues:
-    """The batch planner's values as the one record."""
-    found = planner.plan(*asked)
-    return ActionValues(found.q, found.probabilities, np.stack([found.reward_to_go, found.cost_to_go]))
-
-
 def check(planner: TreePlanner, single: SinglePlanner, prices: list[float], left: int, mask: np.ndarray | None) -> None:
     """Both plan in float32 up to the backup: rewards and costs to go are of the order of one, and off by some 1e-7.
 
     Probabilities are off by that over the temperature, 0.5 here.
     """
     states = random_states(planner.model.layout, USERS, STEPS - left, seed=left)  # type: ignore[attr-defined]
-    batch = batch_values(planner, states, left, prices, None if mask is None else np.tile(mask, (USERS, 1)))
+    batch = planner.values(states, left, prices, None if mask is None else np.tile(mask, (USERS, 1)))
     for user, state in enumerate(states):
         found = single.decide(state, left, mask)
         q, probabilities, to_go = found.values

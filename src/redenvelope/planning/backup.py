@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.planning.batches import parts, users_per_block, users_per_call
 from redenvelope.planning.grow import Tree
 from redenvelope.planning.price_block import PriceBlock, price_blocks
 from redenvelope.policies.values import ActionValues
 
-__all__ = ["backup", "hard_backup", "soft_backup"]
+__all__ = ["backup", "expected_backup", "hard_backup", "soft_backup"]
 
 
 class _Worth(NamedTuple):
@@ -35,8 +35,10 @@ _Ask = Callable[[Any], _Worth]
 # From that, and the number of actions, to what the nodes are worth.
 _Choose = Callable[[_Ask, int], _Worth]
 _ALL = slice(None)
-# From so many prices on, a reduction over the actions is faster than a loop over them: the prices fill the registers.
-_MANY_PRICES = 8
+# What of the values of some users is wanted: arrays [..., users, prices, anything].
+_Keep = Callable[[ActionValues], tuple[jax.Array, ...]]
+# Actions in one turn of a loop over them: what is carried along is read and written less often.
+_UNROLL = 3
 
 
 def backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0) -> ActionValues:
@@ -45,23 +47,37 @@ def backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 
     A row with an infinite price plans on those costs alone, and then on the least costs and the greatest reward, at
     any temperature.
     """
+    return ActionValues(*_backed_up(tree, prices, temperature, discount, _everything))
+
+
+def expected_backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0) -> NDArray[np.float32]:
+    """Outcomes [outcomes, users, prices] of following the policy to the trees' end; far less to write than `backup`."""
+    (expected,) = _backed_up(tree, prices, temperature, discount, _expected)
+    return np.asarray(expected[..., 0])
+
+
+def _everything(values: ActionValues) -> tuple[jax.Array, ...]:
+    return values
+
+
+def _expected(values: ActionValues) -> tuple[jax.Array, ...]:
+    return ((values.probabilities * values.to_go).sum(axis=-1, keepdims=True),)
+
+
+def _backed_up(tree: Tree, prices: ArrayLike, temperature: float, discount: float, keep: _Keep) -> list[Any]:
+    """What is to be kept of the values: arrays [..., users, prices, kept]."""
     blocks = price_blocks(prices, len(tree.levels[0]) - 1, temperature)
     order = np.argsort(np.concatenate([block.places for block in blocks]))
     found = []
     for part in parts(tree.users, users_per_call(tree.deepest_nodes)):
         some = _filled(tree, part)
-        by_block = [_run(some, part.stop - part.start, block, temperature, discount) for block in blocks]
+        by_block = [_run(some, part.stop - part.start, block, temperature, discount, keep) for block in blocks]
         if len(by_block) == 1:
             found += by_block
-        else:
-            found.append(
-                ActionValues(
-                    *(np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block, strict=True))
-                )
-            )
-    if len(found) == 1:
-        return found[0]
-    return ActionValues(*(np.concatenate(arrays, axis=-3) for arrays in zip(*found, strict=True)))
+        else:  # the prices back in the order they were asked for
+            found.append([np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block, strict=True)])
+    # One part alone, as a planner gives it, is not copied.
+    return found[0] if len(found) == 1 else [np.concatenate(arrays, axis=-3) for arrays in zip(*found, strict=True)]
 
 
 def _filled(tree: Tree, part: slice) -> Tree:
@@ -79,45 +95,51 @@ def _filled(tree: Tree, part: slice) -> Tree:
     return tree._replace(levels=jax.tree.map(fill, tree.levels), masks=jax.tree.map(fill, tree.masks))
 
 
-def _run(tree: Tree, users: int, block: PriceBlock, temperature: float, discount: float) -> ActionValues:
-    """The values of the first users at the prices that the block was asked for, in numpy."""
+def _run(
+    tree: Tree, users: int, block: PriceBlock, temperature: float, discount: float, keep: _Keep
+) -> list[NDArray[np.float32]]:
+    """What is to be kept of the first users at the prices that the block was asked for, in numpy."""
     size = users_per_block(tree.deepest_nodes, block.weights.shape[1])
     count = np.int32(-(-users // size))
     numbers = (np.float32(temperature), np.float32(discount))
-    arrays = _compiled(tree, block.weights, *numbers, count, soft=block.soft, size=size)
-    asked = len(block.places)
-    return ActionValues(*(np.asarray(array)[..., :users, :asked, :] for array in arrays))
+    arrays = _compiled(tree, block.weights, *numbers, count, soft=block.soft, size=size, keep=keep)
+    return [np.asarray(array)[..., :users, : len(block.places), :] for array in arrays]
 
 
-@partial(jax.jit, static_argnames=("soft", "size"))
+@partial(jax.jit, static_argnames=("soft", "size", "keep"))
 def _compiled(
-    tree: Tree, weights: jax.Array, temperature: jax.Array, discount: jax.Array, count: jax.Array, soft: bool, size: int
-) -> ActionValues:
+    tree: Tree,
+    weights: jax.Array,
+    temperature: jax.Array,
+    discount: jax.Array,
+    count: jax.Array,
+    soft: bool,
+    size: int,
+    keep: _Keep,
+) -> tuple[jax.Array, ...]:
     """Back up the first `count` blocks of `size` users one after the other, so that nothing of a block leaves the
     cache; zeros for the other users."""
 
-    def block(first: jax.Array | int) -> ActionValues:
+    def block(first: jax.Array | int) -> tuple[jax.Array, ...]:
         cut = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=size)
         levels = tuple(cut(level, axis=2) for level in tree.levels)
         masks = None if tree.masks is None else tuple(cut(mask, axis=1) for mask in tree.masks)
         some = Tree(levels, masks, tree.shares)
         if soft:
-            return soft_backup(some, weights, temperature, discount)
-        return hard_backup(some, weights, discount)
+            return keep(soft_backup(some, weights, temperature, discount))
+        return keep(hard_backup(some, weights, discount))
 
-    def store(position: jax.Array, results: ActionValues) -> ActionValues:
-        found = block(position * size)
-        return ActionValues(
-            *(
-                jax.lax.dynamic_update_slice_in_dim(whole, own, position * size, whole.ndim - 3)
-                for whole, own in zip(results, found, strict=True)
-            )
+    def store(position: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return tuple(
+            jax.lax.dynamic_update_slice_in_dim(whole, own, position * size, whole.ndim - 3)
+            for whole, own in zip(results, block(position * size), strict=True)
         )
 
-    shapes = jax.eval_shape(block, 0)
     users = tree.levels[0].shape[2]
-    empty = jax.tree.map(lambda shape: jnp.zeros((*shape.shape[:-3], users, *shape.shape[-2:]), shape.dtype), shapes)
-    stored: ActionValues = jax.lax.fori_loop(0, count, store, empty)
+    empty = tuple(
+        jnp.zeros((*shape.shape[:-3], users, *shape.shape[-2:]), shape.dtype) for shape in jax.eval_shape(block, 0)
+    )
+    stored: tuple[jax.Array, ...] = jax.lax.fori_loop(0, count, store, empty)
     return stored
 
 
@@ -128,7 +150,7 @@ def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount
         # One action at a time, and twice, so that no exponential overflows and nothing of the size
         # [nodes, actions, prices] is ever written to memory.
         best = jax.lax.fori_loop(
-            1, actions, lambda action, best: jnp.maximum(best, worth(action).value), worth(0).value
+            1, actions, lambda action, best: jnp.maximum(best, worth(action).value), worth(0).value, unroll=_UNROLL
         )
 
         def add(action: jax.Array, sums: _Worth) -> _Worth:
@@ -138,7 +160,7 @@ def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount
             return _Worth(sums.value + weight, added)
 
         zero = jnp.zeros_like(best)
-        total, outcomes = jax.lax.fori_loop(0, actions, add, _Worth(zero, (zero,) * len(weights)))
+        total, outcomes = jax.lax.fori_loop(0, actions, add, _Worth(zero, (zero,) * len(weights)), unroll=_UNROLL)
         return _Worth(best + temperature * jnp.log(total), tuple(own / total for own in outcomes))
 
     root = _root(tree, weights, choose, discount)
@@ -147,47 +169,43 @@ def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount
 
 def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array) -> ActionValues:
     """Without entropy: values are maxima; among equals the least costs, in the order of budgets, then the best
-    reward."""
-
-    def choose(worth: _Ask, actions: int) -> _Worth:
-        if weights.shape[1] >= _MANY_PRICES:
-            return _best_of_all(worth(_ALL))[0]
-
-        def better(action: jax.Array, best: _Worth) -> _Worth:
-            own = worth(action)
-            wins = _wins(own, best)
-            won: _Worth = jax.tree.map(lambda one, other: jnp.where(wins, one, other), own, best)
-            return won
-
-        best: _Worth = jax.lax.fori_loop(1, actions, better, worth(0))
-        return best
-
-    root = _root(tree, weights, choose, discount)
-    chosen = jnp.argmax(_best_of_all(root)[1], axis=1)
+    reward. At an infinite price the value holds no reward, so that the other costs and the reward decide its ties."""
+    root = _root(tree, weights, _best, discount)
+    best = _best(lambda action: jax.tree.map(lambda values: values[:, action], root), root.value.shape[1])
+    found = jax.tree.map(lambda all_, one: all_ == one[:, None], root, best)
+    chosen = jnp.argmax(jax.tree.reduce(jnp.logical_and, found), axis=1)
     return _finish(root, jax.nn.one_hot(chosen, root.value.shape[1], axis=1))
 
 
-def _best_of_all(actions: _Worth) -> tuple[_Worth, jax.Array]:
-    """Worth [nodes, prices] of the best action by value, then costs, then reward; and where that is,
-    [nodes, actions, prices]. At an infinite price the value holds no reward, so that reward decides its ties."""
-    value = actions.value.max(axis=1)
-    best = actions.value == value[:, None]
-    reward, *costs = actions.outcomes
-    least = []
-    for cost in costs:
-        least.append(jnp.where(best, cost, jnp.inf).min(axis=1))
-        best &= cost == least[-1][:, None]
-    greatest = jnp.where(best, reward, -jnp.inf).max(axis=1)
-    return _Worth(value, (greatest, *least)), best & (reward == greatest[:, None])
+def _best(worth: _Ask, actions: int) -> _Worth:
+    """What the best action is worth. One number after the other and one action at a time, so that nothing of the size
+    [nodes, actions, prices] is ever written to memory."""
+    first = worth(0)
+    value = jax.lax.fori_loop(
+        1, actions, lambda action, best: jnp.maximum(best, worth(action).value), first.value, unroll=_UNROLL
+    )
+    least: list[jax.Array] = []
+    worst = jnp.full_like(value, jnp.inf)
 
+    def tied(own: _Worth) -> jax.Array:
+        found = jnp.equal(own.value, value)
+        for cost, others in zip(own.outcomes[1:], least, strict=False):
+            found = found & jnp.equal(cost, others)
+        return found
 
-def _wins(one: _Worth, other: _Worth) -> jax.Array:
-    """Where one is better than the other, in the same order."""
-    reward, *costs = zip(one.outcomes, other.outcomes, strict=True)
-    wins = reward[0] > reward[1]
-    for own, others in reversed(costs):
-        wins = (own < others) | ((own == others) & wins)
-    return (one.value > other.value) | ((one.value == other.value) & wins)
+    for place in range(1, len(first.outcomes)):
+
+        def less(action: jax.Array, best: jax.Array, place: int = place) -> jax.Array:
+            own = worth(action)
+            return jnp.minimum(best, jnp.where(tied(own), own.outcomes[place], jnp.inf))
+
+        least.append(jax.lax.fori_loop(0, actions, less, worst, unroll=_UNROLL))
+
+    def more(action: jax.Array, best: jax.Array) -> jax.Array:
+        own = worth(action)
+        return jnp.maximum(best, jnp.where(tied(own), own.outcomes[0], -jnp.inf))
+
+    return _Worth(value, (jax.lax.fori_loop(0, actions, more, -worst, unroll=_UNROLL), *least))
 
 
 def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array) -> _Worth:

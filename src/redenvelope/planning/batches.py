@@ -11,9 +11,8 @@ __all__ = ["parts", "users_per_block", "users_per_call"]
 _USERS_PER_CALL = 1_024
 _NODES_PER_CALL = 262_144
 # Nodes at the deepest level times prices that are backed up at once. Each carries a value and its outcomes: a dozen
-# bytes, so that a block stays within the second-level cache. Measured: a quarter of it and twice as much are equally
-# fast; eight times as much takes half as long again.
-_VALUES_PER_BLOCK = 65_536
+# bytes, so that a block stays within the second-level cache. Measured: half of it is as fast, twice as much is not.
+_VALUES_PER_BLOCK = 32_768
 
 
 def users_per_call(deepest_nodes: int) -> int:

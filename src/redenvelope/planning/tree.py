@@ -14,11 +14,11 @@ from redenvelope.engine.local import LocalEngine
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.models.apply import apply_outcomes
 from redenvelope.models.environment import EnvironmentModel
-from redenvelope.planning.backup import backup
+from redenvelope.planning.backup import backup, expected_backup
 from redenvelope.planning.batches import parts, users_per_call
 from redenvelope.planning.branching import NODE_LIMIT, Branching, fit_branching
 from redenvelope.planning.checks import checked_states
-from redenvelope.planning.grow import grow
+from redenvelope.planning.grow import Tree, grow
 from redenvelope.planning.masks import NodeMasks
 from redenvelope.policies.checks import checked_eligible, checked_steps_left, whole_mask
 from redenvelope.policies.constraints import Constraint
@@ -28,7 +28,7 @@ from redenvelope.prices import checked_prices
 __all__ = ["TreePlanner"]
 
 FloatArray = NDArray[np.float64]
-Kept = TypeVar("Kept")
+Backed = TypeVar("Backed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ class TreePlanner:
             np.empty(shape, np.float32),
             np.empty((1 + self.budgets, *shape), np.float32),
         )
-        for users, found in self._planned(rows, steps_left, prices, eligible, lambda values: values):
+        for users, found in self._planned(rows, steps_left, prices, eligible, backup):
             for whole, own in zip(result, found, strict=True):
                 whole[..., users, :, :] = own
         return result
@@ -127,7 +127,7 @@ class TreePlanner:
         """Outcomes [outcomes, users, prices] of following the tree's policy to the tree's end; see `values`."""
         rows = checked_states(states, self.columns)
         result = np.empty((1 + self.budgets, len(rows), len(checked_prices(prices, self.budgets))))
-        for users, found in self._planned(rows, steps_left, prices, eligible, ActionValues.expected):
+        for users, found in self._planned(rows, steps_left, prices, eligible, expected_backup):
             result[:, users] = found
         return result
 
@@ -141,22 +141,22 @@ class TreePlanner:
         steps_left: ArrayLike,
         prices: ArrayLike,
         eligible: ArrayLike | None,
-        keep: Callable[[ActionValues], Kept],
-    ) -> Iterator[tuple[NDArray[np.intp], Kept]]:
-        """Some users after the others, with what is to be kept of their values."""
+        back_up: Callable[[Tree, ArrayLike, float, float], Backed],
+    ) -> Iterator[tuple[NDArray[np.intp], Backed]]:
+        """Some users after the others, with what the backup of their trees gives."""
         left = checked_steps_left(steps_left, len(rows), self.steps)
         mask = checked_eligible(eligible, len(rows), self.actions)
         depths = np.minimum(left, self.depth)
 
-        def plan(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], Kept]:
+        def plan(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], Backed]:
             shape = self.branching.at_depth(int(depths[users[0]]))
             masks = None
             if mask is not None or self.constraint is not None:
                 own = whole_mask(None if mask is None else mask[users], len(users), self.actions)
                 masks = NodeMasks(own, left[users], self.constraint)
-            values = backup(grow(self.model, rows[users], shape, masks), prices, self.temperature, self.discount)
-            _check_predictions(values, users)
-            return users, keep(values)
+            tree = grow(self.model, rows[users], shape, masks)
+            _check_predictions(tree, users)
+            return users, back_up(tree, prices, self.temperature, self.discount)
 
         for depth in np.unique(depths):
             alike = np.flatnonzero(depths == depth)
@@ -167,12 +167,15 @@ class TreePlanner:
             yield from LocalEngine().map(plan, others)
 
 
-def _check_predictions(values: ActionValues, users: NDArray[np.intp]) -> None:
-    """Refuse values of some users [users] that are not numbers."""
-    if np.isfinite(values.to_go).all():
-        return
-    place = int(np.argwhere(~np.isfinite(values.to_go))[0][1])
-    raise ModelError(
-        f"the model's predictions for row {users[place]} of the states are not finite numbers, although the "
-        "state is; the model may have diverged in training, or the state lies far outside its data"
-    )
+def _check_predictions(tree: Tree, users: NDArray[np.intp]) -> None:
+    """Refuse trees of some users [users] that hold anything but numbers."""
+    for level in tree.levels:
+        # One sum is several times cheaper than a test of each number, and is finite only if all are.
+        if np.isfinite(level.sum()):
+            continue
+        wrong = np.flatnonzero(~np.isfinite(level).all(axis=(0, 1, 3)))
+        if len(wrong):
+            raise ModelError(
+                f"the model's predictions for row {users[wrong[0]]} of the states are not finite numbers, although the "
+                "state is; the model may have diverged in training, or the state lies far outside its data"
+            )

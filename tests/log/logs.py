@@ -29,6 +29,13 @@ FEATURES = {
     "empty": lambda chance, user, rows: pl.Series([None] * rows, dtype=pl.Float64),
     "sparse": lambda chance, user, rows: pl.Series(np.where(chance.random(rows) < 0.6, np.nan, 7.0)).fill_nan(None),
     "since": lambda chance, user, rows: pl.Series([date(2024, 1, 1) + timedelta(int(day)) for day in user % 30]),
+    # What only a few rows say, and so only one of many parts.
+    "moved": lambda chance, user, rows: pl.Series(np.where(np.arange(rows) == rows // 3, "b", "a")),
+    "late": lambda chance, user, rows: pl.Series(np.where(np.arange(rows) == rows // 3, -1.0, user % 5)),
+    "stray": lambda chance, user, rows: pl.Series(np.where(np.arange(rows) == rows // 2, "word", user % 4)),
+    "code": lambda chance, user, rows: pl.Series(np.where(np.arange(rows) == rows // 2, "05", user % 4)),
+    "half": lambda chance, user, rows: pl.Series(np.where(np.arange(rows) == 0, "0.5", np.arange(rows))),
+    "pairs": lambda chance, user, rows: pl.Series(np.append(chance.permutation(rows - 1), 0)),
     "huge": lambda chance, user, rows: pl.Series(np.where(np.arange(rows) == rows // 2, 1e300, 1.0)),
 }
 """Name -> values from a generator, the user of each row, and the number of rows."""
@@ -60,7 +67,7 @@ def frames(draw: st.DrawFn, least_users: int = 1, faults: bool = True) -> pl.Dat
     users = draw(st.sampled_from([number for number in (1, 3, 40, 130) if number >= least_users]))
     lengths = chance.integers(1, 5, users)
     user = np.repeat(np.arange(users), lengths)
-    step = np.concatenate([np.arange(length) for length in lengths])
+    step = np.concatenate([np.arange(length) + (number > 0) for number, length in enumerate(lengths)])
     rows = len(user)
     action = chance.integers(3, size=rows)
     columns = {
@@ -78,7 +85,7 @@ def frames(draw: st.DrawFn, least_users: int = 1, faults: bool = True) -> pl.Dat
         # Tenths: sums of them depend on their order, and some actions cost the same on average.
         "cost": pl.Series(draw(st.sampled_from([0.1 * (action % 2), chance.choice([0.1, 0.2, 0.3], rows)]))),
     }
-    usable = sorted(set(FEATURES) - (set() if faults else {"mixed", "huge"}))
+    usable = sorted(set(FEATURES) - (set() if faults else {"mixed", "stray", "huge"}))
     for name in draw(st.lists(st.sampled_from(usable), max_size=6, unique=True)):
         columns[name] = FEATURES[name](chance, user, rows)
     frame = pl.DataFrame(columns)

@@ -150,7 +150,7 @@ def _without_places(findings: tuple[Finding, ...]) -> list[tuple[str, str | None
     )
 
 
-@settings(SETTINGS, max_examples=60)
+@settings(SETTINGS, max_examples=30)
 @given(frame=frames(least_users=40, faults=False), parts=PARTS)
 def test_any_number_of_parts_gives_the_same_folds_and_states(frame: pl.DataFrame, parts: int) -> None:
     log = log_from_frame(frame)
@@ -238,6 +238,29 @@ def test_rows_that_differ_only_in_a_column_left_out_are_copies() -> None:
         counts = {finding.rule: finding.count for finding in schema.findings}
         assert counts == {"feature_like_id": 363, "rows_duplicated": 3, "rows_unordered": 1}
         assert schema.rows == 360
+
+
+def test_what_only_the_whole_log_shows_is_judged_on_it() -> None:
+    rows = np.arange(360)
+    frame = good_log().with_columns(
+        number=pl.Series(np.where(rows == 359, 0, rows)),  # the first user's first and the last user's last agree
+        moved=pl.Series(np.where(rows == 100, "b", "a")),
+        mostly=pl.when(pl.Series(rows >= 181)).then(pl.Series(rows % 7)),
+        uneven=pl.Series(np.where(rows % 3 == 0, (rows // 3 % 61).astype(str), "x")),
+    )
+    for parts in range(1, 8):
+        schema, _ = read_partitions(frame, parts=parts)
+        columns = {column.name: (column.role, column.why, column.static) for column in schema.features}
+        assert columns["number"] == ("number", None, False)
+        assert columns["moved"] == ("category", None, False)
+        assert columns["mostly"] == ("number", None, False)
+        # 61 numbers and a word among 120 users are more labels than half of the users.
+        assert columns["uneven"] == ("left out", "feature_like_id", False)
+        counts = {(finding.rule, finding.column): finding.count for finding in schema.findings}
+        assert counts == {
+            ("feature_missing_half", "mostly"): 181,
+            ("feature_like_id", "uneven"): 62,
+        }
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.audit.groups import GroupSums, group_sums, squares_by_user
+from redenvelope.audit.groups import ROUNDING, GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
 
 __all__ = ["CarryOver", "CarrySums", "carry_overs", "carry_squares", "carry_sums"]
@@ -120,7 +120,12 @@ def _carry_over(
 ) -> CarryOver | None:
     from scipy.special import chdtrc
 
-    known = np.isfinite(carried) & (errors > 0)
+    seen = np.isfinite(carried)
+    rounding = ROUNDING * float(np.nanmax(np.abs(direct), initial=0.0))
+    if seen.sum() > 1 and np.maximum(errors, np.abs(carried))[seen].max() <= rounding:
+        # The present action says it all: what is left is not noise but rounding, and no test of it means a thing.
+        return CarryOver(outcome, float(np.nanstd(direct)), carried=0.0, p_value=1.0)
+    known = seen & (errors > rounding)
     if known.sum() < 2:
         return None
     carried, errors = carried[known], errors[known]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.audit.groups import GroupSums, group_sums, squares_by_user
+from redenvelope.audit.groups import ROUNDING, GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
 
 __all__ = ["ActionEffect", "Mean", "Reversal", "action_effects", "effect_squares", "effect_sums", "reversals"]
@@ -91,4 +91,5 @@ def reversals(effects: tuple[ActionEffect, ...]) -> tuple[Reversal, ...]:
 def _beyond_chance(low: Mean, high: Mean) -> bool:
     # Three standard errors rather than two: a catalogue of ten actions makes 45 comparisons.
     difference = high.estimate - low.estimate
-    return difference > 3 * float(np.hypot(low.standard_error, high.standard_error))
+    rounding = ROUNDING * max(abs(low.estimate), abs(high.estimate))
+    return difference > 3 * float(np.hypot(low.standard_error, high.standard_error)) + rounding

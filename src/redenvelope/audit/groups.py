@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from redenvelope.log.log import Log
 
-__all__ = ["GroupSums", "UserMoments", "group_sums", "squares_by_user", "user_blocks"]
+__all__ = ["ROUNDING", "GroupSums", "UserMoments", "group_sums", "squares_by_user", "user_blocks"]
+
+ROUNDING = 1e-9
+"""Differences smaller than this, beside what differs, are taken for rounding: sums of parts differ in it."""
 
 _CELLS = 1 << 20  # users times groups that are worked on at once
 

@@ -9,7 +9,7 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.audit.groups import UserMoments, user_blocks
+from redenvelope.audit.groups import ROUNDING, UserMoments, user_blocks
 from redenvelope.log.log import Log
 
 __all__ = [
@@ -80,7 +80,7 @@ def calibration(labels: tuple[str, ...], sums: UserMoments, rows: int) -> tuple[
     length = rows / sums.users
     means, errors = sums.mean / length, sums.errors / length
     return tuple(
-        Calibration(label, float(1 + mean), float(mean / error) if error > 0 else 0.0)
+        Calibration(label, float(1 + mean), float(mean / error) if error > ROUNDING else 0.0)
         for label, mean, error in zip(labels, means, errors, strict=True)
     )
 

@@ -85,8 +85,8 @@ def _noted(table: Table, name: str, broken: Mapping[str, pl.Series]) -> Found:
 
 
 def _different_integers(values: pl.Series) -> NDArray[np.generic] | None:
-    """The values, [rows], if none is missing and no two are the same."""
-    if values.null_count():
+    """The values, [rows], if all are whole numbers and no two are the same."""
+    if values.null_count() or (values.dtype.is_float() and not (values == values.floor()).all()):
         return None
     head = values.head(10_000)
     if head.n_unique() < len(head) or values.n_unique() < len(values):
@@ -111,8 +111,7 @@ def _text_rows(table: Table, name: str, text: pl.Series) -> FeatureRows:
     ):
         if meant is not None and meant.any():
             found[rule, name] = table.places(name, words.first_rows(meant, EXAMPLES), int(counts[meant].sum()))
-    every = tally.whole and tally.numbers == len(words.values) == len(text)
-    different = _different_integers(meanings.numbers) if every else None
+    different = _different_integers(meanings.numbers) if len(words.values) == len(text) else None
     return FeatureRows("text", words=words, tally=tally, different=different, found=found)
 
 
@@ -134,5 +133,5 @@ def _many_rows(table: Table, name: str, text: pl.Series, distinct: pl.Series) ->
     numbers, infinite = _narrow(parsed)
     if infinite is not None:
         broken["feature_infinite"] = infinite
-    different = _different_integers(parsed) if tally.whole else None
+    different = _different_integers(parsed)
     return FeatureRows("text", numbers, tally=tally, many=many, different=different, found=_noted(table, name, broken))

@@ -70,8 +70,7 @@ def _number(name: str, sums: ColumnSums, found: Found, files: tuple[str, ...], f
     constant = numbers.low if numbers.low == numbers.high else None
     if why := _without_values(name, numbers.rows, numbers.missing, constant, findings):
         return _left_out(name, sums, why)
-    whole = sums.kind == "integer" or (sums.tally is not None and sums.tally.whole)
-    if whole and sums.different is not None and len(sums.different) >= _ID_ROWS:
+    if sums.different is not None and len(sums.different) >= _ID_ROWS:
         rows = len(sums.different)
         findings.add("feature_like_id", column=name, count=rows, distinct=rows, total=rows)
         return _left_out(name, sums, "feature_like_id")

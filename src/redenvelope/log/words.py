@@ -75,8 +75,6 @@ class TextTally:
     """Numbers in the dress of a spreadsheet."""
     zero_codes: bool
     """Whether any begins with a zero before another digit: codes such as 00123 are labels."""
-    whole: bool
-    """Whether every number is whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +107,6 @@ class Meanings:
             words=int(counts[self.wordy].sum()),
             dressed=int(counts[self.dressed].sum()),
             zero_codes=self.zero_codes,
-            whole=bool((self.numbers == self.numbers.floor()).all()),
         )
 
 
@@ -122,7 +119,6 @@ def merge_tallies(parts: Iterable[TextTally]) -> TextTally:
         words=sum(part.words for part in known),
         dressed=sum(part.dressed for part in known),
         zero_codes=any(part.zero_codes for part in known),
-        whole=all(part.whole for part in known),
     )
 
 

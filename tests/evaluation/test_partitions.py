@@ -179,8 +179,10 @@ def test_wrong_uses(leaving_world: World) -> None:
         evaluate_partitions([], ["doubly_robust"])
     with pytest.raises(UsageError, match=r"not reward, cost at 2 price.* and cost, reward at 2"):
         evaluate_partitions([evidence, replace(evidence, outcome_names=("cost", "reward"))])
-    with pytest.raises(UsageError, match=r"over 3 step\(s\) and .* over 4 step"):
+    with pytest.raises(UsageError, match=r"over 3 step\(s\) .* and .* over 4 step"):
         evaluate_partitions([evidence, replace(evidence, steps=evidence.steps + 1)], [Marginalised()])
+    with pytest.raises(UsageError, match=r"with 1 feature.* and .* with 0 feature"):
+        evaluate_partitions([evidence, replace(evidence, features=None)])
     for name in ("doubly_robust", "more_robust", Marginalised()):
         with pytest.raises(UsageError, match="needs a baseline"):
             evaluate_partitions([replace(evidence, values=None, action_values=None)], [name])

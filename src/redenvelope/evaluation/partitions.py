@@ -62,16 +62,15 @@ def _alike(parts: Iterable[Evidence]) -> Iterator[Evidence]:
     """The same parts, as long as they are about the same."""
     first = None
     for part in parts:
-        about = (part.outcome_names, part.prices, part.steps)
+        features = 0 if part.features is None else part.features.shape[1]
+        about = (
+            f"{', '.join(part.outcome_names)} at {part.prices} price(s) over {part.steps} step(s) with {features} "
+            "feature(s)"
+        )
         first = first or about
         if about != first:
             raise UsageError(
-                "partitions must be about the same outcomes, prices and steps (those of the longest user of all), not "
-                f"{_said(first)} and {_said(about)}"
+                "partitions must be about the same outcomes, prices, steps (those of the longest user of all) and "
+                f"features, not {first} and {about}"
             )
         yield part
-
-
-def _said(about: tuple[tuple[str, ...], int, int]) -> str:
-    names, prices, steps = about
-    return f"{', '.join(names)} at {prices} price(s) over {steps} step(s)"

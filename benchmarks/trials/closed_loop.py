@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,12 @@ def closed_loop(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     budget = budget_of(campaign, share)
     plan = fit(log, budget=budget, settings=quick_settings(seed))
     fitted = time.perf_counter() - start
-    shares = plan.policy.specification.shares
+    pricing, labels = plan.policy.pricing, plan.catalogue.labels
 
-    def component(place: int) -> Callable[[Any], Any]:
-        return lambda frame: plan.policy.probabilities(frame, place)
+    def following(row: int) -> Callable[[Any], Any]:
+        return lambda frame: plan.policy.probabilities(frame, row)
 
-    labels = plan.catalogue.labels
-    cost = float(np.dot(shares, [true_cost(campaign, labels, component(place)) for place in range(len(shares))]))
+    costs = [true_cost(campaign, labels, following(row)) for row in range(len(pricing.shares))]
     certificate = plan.certificate
     return {
         "kind": kind,
@@ -38,12 +38,12 @@ def closed_loop(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
         "users": users,
         "share": share,
         "method": certificate.method,
-        "certified": certificate.status == "certified",
-        "reasons": list(certificate.reasons),
+        "certified": certificate.is_certified,
+        "reasons": [reason.message for reason in certificate.reasons],
         "budget": budget,
         "estimate": certificate.cost.estimate,
         "bound": certificate.cost.upper,
-        "true_cost": cost,
+        "true_cost": float(pricing.mix(np.array(costs))),
         "plug_in_cost": true_cost(campaign, labels, plug_in_policy(plan.policy, log, budget)),
         "fit_seconds": fitted,
         "seconds": time.perf_counter() - start,
@@ -54,20 +54,10 @@ def closed_loop(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
 def plug_in_policy(policy: Any, log: Any, budget: float) -> Callable[[Any], Any]:
     """The plan whose price comes from its own belief, on the very users it was trained on."""
     from redenvelope.dual.solve import solve_dual
+    from redenvelope.policies.pricing import Pricing
 
     first = log.starts[:-1][:2_000]
     states = policy.encoder.encode_table(log.features.rows(first), log.step[first])
-    left = policy.steps_left(log.step[first])
-
-    def price(prices: Any) -> Any:
-        costs, rewards = policy.valuer.believed(states, left, prices[:, 0])
-        return np.stack([rewards, costs])
-
-    dual = solve_dual(price, budget).dual
-    component = policy.valuer.policy(dual)
-
-    def decide(users: Any) -> Any:
-        rows, _ = policy.encoder.encode_frame(users)
-        return component.probabilities(rows, policy.steps_left(users["step"].to_numpy()))
-
-    return decide
+    believed = policy.source.believed(policy.specification, states, policy.steps_left(log.step[first]))
+    plug_in = replace(policy, pricing=Pricing.at(solve_dual(believed, budget).dual))
+    return plug_in.probabilities

@@ -18,8 +18,8 @@ CONFIDENCE = 0.95
 
 def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
-    from redenvelope.evaluation.logs import evidence_of
-    from redenvelope.fitting.certify import checking_features
+    from redenvelope.fitting.contenders import evidence_of
+    from redenvelope.fitting.encoded import encode
     from redenvelope.log.read import log_from_frame
 
     kind, family, seed, users, share = task
@@ -28,11 +28,9 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     policy, catalogue, decide = blended_policy(campaign, seed)
     log = recoded(log_from_frame(campaign.log(users, seed + 3_000_000)), catalogue)
 
-    def values(batch: Any) -> Any:
-        planned = policy.values(batch, policy.specification.duals)
-        return 0.5 * planned.probabilities + 0.5 / planned.probabilities.shape[2], planned.to_go
-
-    evidence = evidence_of(log, values, checking_features(policy))
+    planned = policy.values(log)
+    blended = planned._replace(probabilities=half_chance(planned.probabilities))
+    evidence = evidence_of(encode(log, policy.encoder, policy.specification.steps), [blended], log)
     return {
         "kind": kind,
         "family": family,
@@ -40,46 +38,52 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
         "users": users,
         "share": share,
         "true_cost": true_cost(campaign, catalogue.labels, decide),
-        "fresh": bounds_of(evidence, seed, (1.0,)),
+        "fresh": bounds_of(evidence, seed),
         "processor_seconds": time.process_time() - processor,
     }
 
 
 def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any], Any]]:
     """A plan with a small model of other users, its catalogue, and a policy that is half that plan, half chance."""
-    from redenvelope.fitting.scouting import grid_of_duals, temperature_for
+    from redenvelope.fitting.encoded import encode
+    from redenvelope.fitting.scouting import grid_of_prices, temperature_for
+    from redenvelope.fitting.settings import SearchSettings
     from redenvelope.log.encoding import Encoder
     from redenvelope.log.read import log_from_frame
     from redenvelope.models.examples import Examples
     from redenvelope.models.fit import fit_neural
-    from redenvelope.plan.policy import DeployedPolicy, PolicySpecification
+    from redenvelope.plan.policy import DeployedPolicy
+    from redenvelope.plan.sources import ModelSource
+    from redenvelope.plan.specification import PolicySpecification
+    from redenvelope.policies.pricing import Pricing
 
     log = log_from_frame(campaign.log(4_000, seed + 2_000_000))
     encoder = Encoder.fit(log)
     small = replace(quick_settings(seed).neural, reward_structure="independent", cost_structure="independent")
     model = fit_neural(Examples.from_log(log, encoder), small, seed).model
-    steps = log.campaign_steps
-    policy = DeployedPolicy(PolicySpecification("planned", 2, 0.0, steps, (0.0,), (1.0,)), model, encoder)
-    warm = replace(policy.specification, temperature=temperature_for(policy, log))
-    policy = replace(policy, specification=warm)
-    duals = grid_of_duals(policy, log)
-    policy = replace(policy, specification=replace(warm, duals=(float(duals[len(duals) // 3]),)))
-
-    def decide(frame: Any) -> Any:
-        planned = policy.probabilities(frame)
-        return 0.5 * planned + 0.5 / planned.shape[1]
-
-    return policy, log.catalogue, decide
+    steps, settings = log.campaign_steps, SearchSettings()
+    scouts = encode(log, encoder, steps).some_users(settings.scouts, "scouts", seed)
+    cold = PolicySpecification("planned", 2, 0.0, steps)
+    policy = DeployedPolicy(cold, ModelSource(model), encoder, Pricing.at(0.0))
+    policy = replace(policy, specification=replace(cold, temperature=temperature_for(policy, scouts, settings)))
+    prices = grid_of_prices(policy, scouts, settings)
+    policy = replace(policy, pricing=Pricing.at(prices[len(prices) // 3]))
+    return policy, log.catalogue, lambda frame: half_chance(policy.probabilities(frame))
 
 
-def bounds_of(evidence: Any, seed: int, shares: tuple[float, ...]) -> dict[str, dict[str, float]]:
+def half_chance(probabilities: Any) -> Any:
+    """Half of some probabilities [..., actions], half those of drawing any action."""
+    return 0.5 * probabilities + 0.5 / probabilities.shape[-1]
+
+
+def bounds_of(evidence: Any, seed: int) -> dict[str, dict[str, float]]:
     """Estimate and one-sided bound of a policy's cost by estimator."""
     from redenvelope.evaluation.evaluate import evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
 
     found = {}
     for evaluation in evaluate_partitions([evidence], ["doubly_robust", Marginalised(seed=seed)]).values():
-        added = evaluation.influence()[evaluation.place("cost")] @ np.asarray(shares)
+        added = evaluation.influence()[evaluation.place("cost"), :, 0]
         error = float(added.std(ddof=1) / np.sqrt(len(added)))
         found[evaluation.estimator.name] = {
             "estimate": float(added.mean()),

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import UsageError
+from redenvelope.progress import Event, Phase
 from redenvelope.reproduce import reproduce as module
 from redenvelope.reproduce.document import cells, markdown_table
 from redenvelope.reproduce.folder import ResultFolder
@@ -93,12 +94,10 @@ def test_an_interrupted_run_keeps_what_is_finished(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "EXPERIMENTS", {"one": lambda studies: result(), "two": interrupted})
-    told: list[tuple[str, str]] = []
+    told: list[Event] = []
     with pytest.raises(KeyboardInterrupt):
-        module.reproduce(
-            tmp_path / "out", ReproduceSettings(), only=("one", "two"), tell=lambda *words: told.append(words)
-        )
-    assert told == [("one", ""), ("one", "found"), ("two", "")]
+        module.reproduce(tmp_path / "out", ReproduceSettings(), only=("one", "two"), progress=told.append)
+    assert told == [Event("one", Phase.BEGUN), Event("one", Phase.DONE, "found"), Event("two", Phase.BEGUN)]
     assert (tmp_path / "out" / "first.csv").exists()
     assert json.loads((tmp_path / "out" / MANIFEST).read_text())["complete"] is False
     assert not list((tmp_path / "out").glob(".*"))

@@ -33,9 +33,13 @@ class TrueModel(eqx.Module):
     def actions(self) -> int:
         return self.rewards.shape[1]
 
-    def outcomes(self, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+    @property
+    def budgets(self) -> int:
+        return 1
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
         index = states[:, 0].astype(int)
-        return self.rewards[index], self.costs[index]
+        return jnp.stack([self.rewards[index], self.costs[index]])
 
     def successors(self, states: jax.Array) -> jax.Array:
         return self.following[states[:, 0].astype(int)].astype(jnp.float32)[..., None]

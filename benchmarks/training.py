@@ -113,7 +113,9 @@ def main() -> None:
 
     def train_once() -> None:
         seeds = [(0, member) for member in range(members)]
-        train(networks, constants, model_loss, lambda epoch: [chunk], len(rows), held_out, schedule, seeds)
+        for part, loss in (("outcome", outcome_loss), ("transition", transition_loss)):
+            own = {part: networks[part]}
+            train(own, constants, loss, lambda epoch: [chunk], len(rows), held_out, schedule, seeds)
 
     steps = EPOCHS * (len(rows) // schedule.batch_rows)
     one_step = products(networks, members, schedule.batch_rows)

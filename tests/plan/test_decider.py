@@ -92,7 +92,8 @@ plan = Plan.load("plan")
 Decider(plan).warm().decide({"user": 1, "step": 0, "state": "s0"})
 import polars as pl
 plan.allocate(pl.DataFrame({"user": [1], "step": [0], "state": ["s0"]}))
-names = ("optax", "redenvelope.fitting", "redenvelope.learning", "redenvelope.models.training", "redenvelope.models.fit")
+training = ("redenvelope.models.training", "redenvelope.models.fit")
+names = ("optax", "redenvelope.fitting", "redenvelope.learning", *training)
 print([name for name in sys.modules if name.startswith(names)])
 """
     printed = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=tmp_path)

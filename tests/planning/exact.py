@@ -106,7 +106,7 @@ def _softmax(q: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def _best(q: np.ndarray, to_go: np.ndarray) -> np.ndarray:
-    """The best value, then the least costs in the order of budgets, then the greatest reward; equal but for rounding."""
+    """The best value, then the least costs in the order of budgets, then the greatest reward, but for rounding."""
     ranks = (-q, *to_go[1:], -to_go[0])
     left = np.ones(q.shape, dtype=bool)
     for rank in ranks:

@@ -226,8 +226,8 @@ def _later_reasons(part: RollOutFidelity, limits: FidelityThresholds) -> list[st
         scale = abs(sum(action.rows * action.observed for action in whole.later)) / max(rows, 1)
         reasons += [
             f"after action {action.action}, the model predicts a {whole.name} of {action.predicted:.4g} in the "
-            f"following {part.depth} step(s) where {action.observed:.4g} was observed (more than {limits.later_gap:.0%} of "
-            "the mean apart)"
+            f"following {part.depth} step(s) where {action.observed:.4g} was observed "
+            f"(more than {limits.later_gap:.0%} of the mean apart)"
             for action in whole.later
             if abs(action.predicted - action.observed)
             > max(limits.later_gap * scale, limits.errors * action.standard_error)

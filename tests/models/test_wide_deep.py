@@ -2,16 +2,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.wide_deep import WideDeep
 
 
+@pytest.mark.parametrize("hidden", [(8, 6), (8,), ()])
 @pytest.mark.parametrize("codes", [(), (5,), (5, 200)])
-def test_the_fixed_part_once_a_user_changes_nothing(codes: tuple[int, ...]) -> None:
+def test_the_fixed_part_once_a_user_changes_nothing(codes: tuple[int, ...], hidden: tuple[int, ...]) -> None:
     layout = StateLayout(codes, 2, 1, 1, (3,), step_change=0.5)
     generator = np.random.default_rng(0)
-    network = WideDeep(layout, (8, 6), 7, generator)
+    network = WideDeep(layout, hidden, 7, generator)
     leaves = {
         "wide_weights": network.wide_weights,
         "deep_weights": network.deep_weights,
@@ -28,8 +28,3 @@ def test_the_fixed_part_once_a_user_changes_nothing(codes: tuple[int, ...]) -> N
     found = network.at(network.fixed_part(users), nodes[..., layout.step :])
     # Sums of some thirty products of order one, in another order.
     np.testing.assert_allclose(found, network(nodes.reshape(120, -1)), rtol=1e-4, atol=1e-5)
-
-
-def test_a_network_without_hidden_layers_is_refused() -> None:
-    with pytest.raises(UsageError, match="at least one hidden layer"):
-        WideDeep(StateLayout((), 1, 1, 0, (), step_change=0.5), (), 2, np.random.default_rng(0))

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.errors import UsageError
 from redenvelope.log.layout import StateLayout
 
 __all__ = ["FixedPart", "WideDeep"]
@@ -55,8 +54,6 @@ class WideDeep(eqx.Module):
     def __init__(
         self, layout: StateLayout, hidden: tuple[int, ...], outputs: int, generator: np.random.Generator
     ) -> None:
-        if not hidden:
-            raise UsageError("a network needs at least one hidden layer; name its units, such as (64,)")
 
         def draw(rows: int, columns: int, scale: float) -> jax.Array:
             return jnp.asarray(generator.normal(0.0, scale, (rows, columns)).astype(np.float32))
@@ -80,9 +77,10 @@ class WideDeep(eqx.Module):
         for code, table in zip(codes, self.wide_tables, strict=True):
             raw = raw + _look_up(code, table)
         embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
-        inputs = jnp.concatenate([numbers, *embedded], axis=1)
-        units = jax.nn.silu(inputs @ self.trunk_weights[0] + self.trunk_biases[0])
-        return raw + self._deeper(units) @ self.deep_weights
+        units = jnp.concatenate([numbers, *embedded], axis=1)
+        for weights, biases in zip(self.trunk_weights, self.trunk_biases, strict=True):
+            units = jax.nn.silu(units @ weights + biases)
+        return raw + units @ self.deep_weights
 
     def fixed_part(self, states: jax.Array) -> FixedPart:
         """What the columns before the step come to, which never change within a user: of [users, width]."""
@@ -90,13 +88,15 @@ class WideDeep(eqx.Module):
         embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
         numbers = states[:, len(codes) : self.layout.static_width]
         head, tail = self.layout.static_numbers, number_width(self.layout)
-        first = self.trunk_weights[0]
+        first = self.trunk_weights[0] if self.trunk_weights else self.deep_weights
         # What follows the numbers in the first layer's inputs are the embeddings.
-        weights = jnp.concatenate([first[:head], first[tail:]])
+        known = jnp.concatenate([numbers, *embedded], axis=1) @ jnp.concatenate([first[:head], first[tail:]])
         raw = numbers @ self.wide_weights[:head]
         for code, table in zip(codes, self.wide_tables, strict=True):
             raw = raw + _look_up(code, table)
-        return FixedPart(jnp.concatenate([numbers, *embedded], axis=1) @ weights + self.trunk_biases[0], raw)
+        if not self.trunk_weights:  # without a hidden layer, the deep part is linear too
+            return FixedPart(jnp.zeros((len(states), 0)), raw + known)
+        return FixedPart(known + self.trunk_biases[0], raw)
 
     def at(self, fixed: FixedPart, nodes: jax.Array) -> jax.Array:
         """Raw outputs [groups · size, outputs] of nodes [groups, size, columns from the step on] that share the fixed
@@ -109,6 +109,8 @@ class WideDeep(eqx.Module):
 
         head, tail = self.layout.static_numbers, number_width(self.layout)
         inputs = changing_inputs(nodes.reshape(groups * size, -1), self.layout)
+        if not self.trunk_weights:
+            return with_own(inputs @ (self.deep_weights[head:tail] + self.wide_weights[head:]), fixed.raw)
         units = self._deeper(jax.nn.silu(with_own(inputs @ self.trunk_weights[0][head:tail], fixed.units)))
         # One product for both parts, deep and wide.
         weights = jnp.concatenate([self.deep_weights, self.wide_weights[head:]])

@@ -1,1 +1,1 @@
-"""FOR ONE PRICE: grow a tree once, back it up for every dual."""
+"""FOR ANY PRICE: what every action is worth, by a tree grown once for all prices, or by values learned without one."""

@@ -1,1 +1,1 @@
-"""WHO GETS WHAT: the one question a policy answers, and the policies that need no plan."""
+"""WHO GETS WHAT: policies, prices and who follows which, constraints, and what actions are worth."""

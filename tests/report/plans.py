@@ -17,7 +17,7 @@ from redenvelope.audit.overlap import Calibration, StepOverlap
 from redenvelope.log.findings import Finding, Severity
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.models.fidelity import Fidelity, FidelityThresholds, OutcomeFidelity
-from redenvelope.models.followed import RollOutFidelity
+from redenvelope.models.followed import FollowedOutcome, RollOutFidelity
 from redenvelope.models.gaps import ActionFidelity
 from redenvelope.plan.certificate import Certificate, Figure
 from redenvelope.plan.plan import Plan
@@ -114,9 +114,10 @@ def audit() -> Audit:
 
 def fidelity(*reasons: str) -> Fidelity:
     actions = tuple(ActionFidelity(place, 100, 0.1 * place, 0.11 * place, 0.02) for place in range(3))
-    outcome = OutcomeFidelity(0.1, 0.11, 0.02, 0.5, None, actions, ())
-    followed = RollOutFidelity(1, 100, 0.1, 0.4, 1.0, 1.1, 0.1, 2.0, 2.1, 0.1, (), ())
-    return Fidelity(50, 100, outcome, outcome, (followed,), FidelityThresholds(), reasons)
+    outcomes = tuple(OutcomeFidelity(name, 0.1, 0.11, 0.02, 0.5, None, actions, ()) for name in ("reward", "cost"))
+    sums = (FollowedOutcome("reward", 1.0, 1.1, 0.1, ()), FollowedOutcome("cost", 2.0, 2.1, 0.1, ()))
+    followed = RollOutFidelity(1, 100, 0.1, 0.4, sums)
+    return Fidelity(50, 100, outcomes, (followed,), FidelityThresholds(), reasons)
 
 
 def search(**changes: Any) -> SearchRecord:

@@ -170,42 +170,40 @@ def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount
 def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array) -> ActionValues:
     """Without entropy: values are maxima; among equals the least costs, in the order of budgets, then the best
     reward. At an infinite price the value holds no reward, so that the other costs and the reward decide its ties."""
-    root = _root(tree, weights, _best, discount)
-    best = _best(lambda action: jax.tree.map(lambda values: values[:, action], root), root.value.shape[1])
-    found = jax.tree.map(lambda all_, one: all_ == one[:, None], root, best)
-    chosen = jnp.argmax(jax.tree.reduce(jnp.logical_and, found), axis=1)
-    return _finish(root, jax.nn.one_hot(chosen, root.value.shape[1], axis=1))
+    root = _root(tree, weights, lambda worth, actions: _best(worth, actions)[0], discount)
+    actions = root.value.shape[1]
+    chosen = _best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions)[1]
+    return _finish(root, jax.nn.one_hot(chosen, actions, axis=1))
 
 
-def _best(worth: _Ask, actions: int) -> _Worth:
-    """What the best action is worth. One number after the other and one action at a time, so that nothing of the size
-    [nodes, actions, prices] is ever written to memory."""
-    first = worth(0)
-    value = jax.lax.fori_loop(
-        1, actions, lambda action, best: jnp.maximum(best, worth(action).value), first.value, unroll=_UNROLL
-    )
-    least: list[jax.Array] = []
-    worst = jnp.full_like(value, jnp.inf)
+def _best(worth: _Ask, actions: int) -> tuple[_Worth, jax.Array]:
+    """What the best action is worth, and which it is.
 
-    def tied(own: _Worth) -> jax.Array:
-        found = jnp.equal(own.value, value)
-        for cost, others in zip(own.outcomes[1:], least, strict=False):
-            found = found & jnp.equal(cost, others)
-        return found
+    One action at a time, so that nothing of the size [nodes, actions, prices] is ever written to memory; and in one
+    pass: numbers that are made again in another loop may be rounded otherwise, and would not be found again.
+    """
 
-    for place in range(1, len(first.outcomes)):
-
-        def less(action: jax.Array, best: jax.Array, place: int = place) -> jax.Array:
-            own = worth(action)
-            return jnp.minimum(best, jnp.where(tied(own), own.outcomes[place], jnp.inf))
-
-        least.append(jax.lax.fori_loop(0, actions, less, worst, unroll=_UNROLL))
-
-    def more(action: jax.Array, best: jax.Array) -> jax.Array:
+    def better(action: jax.Array, best: tuple[_Worth, jax.Array]) -> tuple[_Worth, jax.Array]:
         own = worth(action)
-        return jnp.maximum(best, jnp.where(tied(own), own.outcomes[0], -jnp.inf))
+        wins = _wins(own, best[0])
+        won: _Worth = jax.tree.map(lambda one, other: jnp.where(wins, one, other), own, best[0])
+        return won, jnp.where(wins, action, best[1])
 
-    return _Worth(value, (jax.lax.fori_loop(0, actions, more, -worst, unroll=_UNROLL), *least))
+    shape = jax.eval_shape(worth, 0)
+    least = jnp.full(shape.value.shape, -jnp.inf, shape.value.dtype)
+    nothing = _Worth(least, (least, *(-least for _ in shape.outcomes[1:])))
+    start = (nothing, jnp.zeros(least.shape, jnp.int32))
+    found: tuple[_Worth, jax.Array] = jax.lax.fori_loop(0, actions, better, start, unroll=_UNROLL)
+    return found
+
+
+def _wins(own: _Worth, best: _Worth) -> jax.Array:
+    """Whether an action is better: in value, then in the least costs, in the order of budgets, then in reward."""
+    wins = own.outcomes[0] > best.outcomes[0]
+    for cost, least in zip(own.outcomes[:0:-1], best.outcomes[:0:-1], strict=True):
+        wins = (cost < least) | ((cost == least) & wins)
+    found: jax.Array = (own.value > best.value) | ((own.value == best.value) & wins)
+    return found
 
 
 def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array) -> _Worth:

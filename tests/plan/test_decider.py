@@ -59,7 +59,8 @@ def test_what_is_odd_is_taken_as_in_a_table(plan: Plan) -> None:
         (table,) = plan.allocate(frame)[0].iter_rows(named=True)
         decision = decider.decide(row)
         assert decision.action == table["action"]
-        assert decision.propensity == pytest.approx(table["propensity"], abs=1e-6)
+        # A table is planned in single precision: its rounding, 1e-8 or so, counts over the temperature, 0.002 here.
+        assert decision.propensity == pytest.approx(table["propensity"], abs=1e-5)
 
 
 def test_actions_that_are_ruled_out_are_never_given(plan: Plan, users: pl.DataFrame) -> None:

@@ -13,12 +13,14 @@ FEATURES = {
     "visits": lambda chance, user, rows: pl.Series(chance.poisson(2, rows)),
     "score": lambda chance, user, rows: pl.Series(_holes(chance, chance.normal(1e3, 1, rows))).fill_nan(None),
     "opened": lambda chance, user, rows: pl.Series(chance.random(rows) < 0.4),
-    "city": lambda chance, user, rows: pl.Series(chance.choice(["Rome", "Oslo", None], user.max() + 1)[user]),
+    "city": lambda chance, user, rows: pl.Series(chance.choice(["Rome", "Oslo", None], user.max() + 1)[user].tolist()),
     "mood": lambda chance, user, rows: pl.Series(chance.choice(["good", "bad", "so-so"], rows)),
     "price": lambda chance, user, rows: pl.Series(chance.choice(["1", "1.0", "2.50", "NA", "3e2"], rows)),
     "zone": lambda chance, user, rows: pl.Series(chance.choice(["007", "12", "13"], rows)),
     "percent": lambda chance, user, rows: pl.Series(chance.choice(["5%", "7%", "x"], rows)),
-    "mixed": lambda chance, user, rows: pl.Series(chance.choice(["1", "2", "3", "young"], rows, p=[0.4, 0.3, 0.2, 0.1])),
+    "mixed": lambda chance, user, rows: pl.Series(
+        chance.choice(["1", "2", "3", "young"], rows, p=[0.4, 0.3, 0.2, 0.1])
+    ),
     "ticket": lambda chance, user, rows: pl.Series(chance.permutation(rows) + 1_000),
     "email": lambda chance, user, rows: pl.Series([f"u{number}@x.org" for number in user]),
     "note": lambda chance, user, rows: pl.Series([f"n{number}" for number in chance.permutation(rows)]),
@@ -68,12 +70,17 @@ def frames(draw: st.DrawFn, least_users: int = 1, faults: bool = True) -> pl.Dat
     step = np.concatenate([np.arange(length) + (number > 0) for number, length in enumerate(lengths)])
     rows = len(user)
     action = chance.integers(3, size=rows)
+    propensities = [np.full(rows, 1 / 3), chance.choice([0.2, 0.3, 0.0005], rows), chance.uniform(0.1, 1, rows)]
     columns = {
         "user": USERS[draw(st.sampled_from(sorted(USERS)))](user),
         "step": pl.Series(step),
         "action": ACTIONS[draw(st.sampled_from(sorted(ACTIONS)))].gather(action),
         "propensity": pl.Series(
-            draw(st.sampled_from([np.full(rows, 1 / 3), chance.choice([0.2, 0.3, 0.0005], rows), chance.uniform(0.1, 1, rows)]))
+            draw(
+                st.sampled_from(
+                    [np.full(rows, 1 / 3), chance.choice([0.2, 0.3, 0.0005], rows), chance.uniform(0.1, 1, rows)]
+                )
+            )
         ),
         "reward": pl.Series((chance.random(rows) < 0.3).astype(float)),
         # Tenths: sums of them depend on their order, and some actions cost the same on average.

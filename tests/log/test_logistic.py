@@ -13,7 +13,9 @@ RIDGE = 1e-4
 def problem(rows: int = 2_000) -> tuple[np.ndarray, np.ndarray]:
     """Regressors of very different scales [4, rows] and actions [rows] that depend on them."""
     chance = np.random.default_rng(3)
-    design = np.stack([np.ones(rows), chance.normal(size=rows), chance.normal(size=rows) * 0.05, chance.random(rows) < 0.1])
+    design = np.stack(
+        [np.ones(rows), chance.normal(size=rows), chance.normal(size=rows) * 0.05, chance.random(rows) < 0.1]
+    )
     truth = np.array([[0.5, 0.0, -0.5], [1.0, 0.0, -1.0], [0.0, 3.0, -3.0], [0.0, 2.0, 0.0]])
     probabilities = np.exp(log_probabilities(design, truth))
     return design, (probabilities.cumsum(axis=0) < chance.random(rows)).sum(axis=0).astype(np.int32)

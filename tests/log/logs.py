@@ -75,13 +75,7 @@ def frames(draw: st.DrawFn, least_users: int = 1, faults: bool = True) -> pl.Dat
         "user": USERS[draw(st.sampled_from(sorted(USERS)))](user),
         "step": pl.Series(step),
         "action": ACTIONS[draw(st.sampled_from(sorted(ACTIONS)))].gather(action),
-        "propensity": pl.Series(
-            draw(
-                st.sampled_from(
-                    [np.full(rows, 1 / 3), chance.choice([0.2, 0.3, 0.0005], rows), chance.uniform(0.1, 1, rows)]
-                )
-            )
-        ),
+        "propensity": pl.Series(draw(st.sampled_from(propensities))),
         "reward": pl.Series((chance.random(rows) < 0.3).astype(float)),
         # Tenths: sums of them depend on their order, and some actions cost the same on average.
         "cost": pl.Series(draw(st.sampled_from([0.1 * (action % 2), chance.choice([0.1, 0.2, 0.3], rows)]))),

@@ -13,7 +13,7 @@ FEATURES = {
     "visits": lambda chance, user, rows: pl.Series(chance.poisson(2, rows)),
     "score": lambda chance, user, rows: pl.Series(_holes(chance, chance.normal(1e3, 1, rows))).fill_nan(None),
     "opened": lambda chance, user, rows: pl.Series(chance.random(rows) < 0.4),
-    "city": lambda chance, user, rows: pl.Series(chance.choice(["Rome", "Oslo", None], user.max() + 1)[user]),
+    "city": lambda chance, user, rows: pl.Series(chance.choice(["Rome", "Oslo", None], user.max() + 1)[user].tolist()),
     "mood": lambda chance, user, rows: pl.Series(chance.choice(["good", "bad", "so-so"], rows)),
     "price": lambda chance, user, rows: pl.Series(chance.choice(["1", "1.0", "2.50", "NA", "3e2"], rows)),
     "zone": lambda chance, user, rows: pl.Series(chance.choice(["007", "12", "13"], rows)),
@@ -70,17 +70,12 @@ def frames(draw: st.DrawFn, least_users: int = 1, faults: bool = True) -> pl.Dat
     step = np.concatenate([np.arange(length) + (number > 0) for number, length in enumerate(lengths)])
     rows = len(user)
     action = chance.integers(3, size=rows)
+    propensities = [np.full(rows, 1 / 3), chance.choice([0.2, 0.3, 0.0005], rows), chance.uniform(0.1, 1, rows)]
     columns = {
         "user": USERS[draw(st.sampled_from(sorted(USERS)))](user),
         "step": pl.Series(step),
         "action": ACTIONS[draw(st.sampled_from(sorted(ACTIONS)))].gather(action),
-        "propensity": pl.Series(
-            draw(
-                st.sampled_from(
-                    [np.full(rows, 1 / 3), chance.choice([0.2, 0.3, 0.0005], rows), chance.uniform(0.1, 1, rows)]
-                )
-            )
-        ),
+        "propensity": pl.Series(draw(st.sampled_from(propensities))),
         "reward": pl.Series((chance.random(rows) < 0.3).astype(float)),
         # Tenths: sums of them depend on their order, and some actions cost the same on average.
         "cost": pl.Series(draw(st.sampled_from([0.1 * (action % 2), chance.choice([0.1, 0.2, 0.3], rows)]))),

@@ -49,8 +49,13 @@ class _Whole:
 
 def apply_outcomes(model: EnvironmentModel, states: FloatArray) -> FloatArray:
     """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
-    found = node_outcomes(model, fixed_parts(model, states)[0], states[:, None, fixed_width(model) :])
-    return np.ascontiguousarray(found.swapaxes(1, 2))
+    outcomes = np.empty((1 + model.budgets, len(states), model.actions), np.float32)
+    # A call's users at a time: what is fixed of all of them would only go to memory and come back.
+    for place in _calls(len(states), 1):
+        some = states[place]
+        found = node_outcomes(model, fixed_parts(model, some)[0], some[:, None, fixed_width(model) :])
+        outcomes[:, place] = found.swapaxes(1, 2)
+    return outcomes
 
 
 def apply_steps(model: EnvironmentModel, states: FloatArray) -> tuple[FloatArray, FloatArray]:

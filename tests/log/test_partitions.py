@@ -14,16 +14,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redenvelope.errors import LogError, UsageError
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.feature_sums import feature_sums
-from redenvelope.log.findings import Finding
+from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.join import join_logs
 from redenvelope.log.log import Log
 from redenvelope.log.moments import NumberSums
-from redenvelope.log.partitions import read_partitions
+from redenvelope.log.partitions import partition_log, read_partitions
 from redenvelope.log.read import log_from_frame, read_log
 from redenvelope.log.schema import FeatureColumn, Schema
 from redenvelope.log.split import split
+from redenvelope.log.tables import Table
+from redenvelope.log.tabulate import table_of
 
 from .files import good_log
 from .logs import frames
@@ -219,6 +222,24 @@ def test_a_schema_says_what_is_in_the_log() -> None:
     assert by_name["city"].labels == tuple(cities["city"])
     assert by_name["city"].label_rows == tuple(cities["len"])
     assert by_name["city"].label_users == tuple(cities["user"])
+
+
+def test_a_part_is_read_from_its_rows_and_the_schema_alone(tmp_path: Path) -> None:
+    frame = good_log().with_columns(action=pl.col("action").cast(pl.String), price=pl.lit("NA"))
+    frame = frame.with_columns(price=pl.when(pl.col("user") == 7).then(pl.lit("2.5")).otherwise("price"))
+    frame.write_csv(tmp_path / "log.csv")
+    schema, _ = read_partitions(tmp_path, parts=3)
+    table = table_of(tmp_path, ColumnMap(), Findings(), estimate_propensity=False)
+    assert table is not None
+    assert table.frame["user"].dtype == pl.String  # as the file holds it
+    some = partition_log(Table(table.frame.filter(pl.col("user").is_in(["7", "10", "100"])), table.files), schema)
+    whole = read_log(tmp_path)
+    same_log(some, whole.select(np.isin(whole.users.to_numpy(), [7, 10, 100])))
+    # A part that knows no number of this column, and none of two actions.
+    other = partition_log(Table(table.frame.filter(pl.col("user") == "8")[:1], table.files), schema)
+    assert other.catalogue == whole.catalogue
+    assert other.features.numeric_names == whole.features.numeric_names == ("age", "visits", "price")
+    assert np.isnan(other.features.numeric[0, 2])
 
 
 def test_labels_are_counted_by_user_where_they_change() -> None:

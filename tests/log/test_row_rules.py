@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope.errors import LogError
 from redenvelope.log.read import read_log
 
 from .files import ROWS, USERS, Case, check, csv, good_log, put
@@ -246,3 +247,18 @@ def test_shuffled_rows_give_the_same_log(tmp_path: Path) -> None:
     for name in ("starts", "step", "action", "propensity", "reward", "cost"):
         np.testing.assert_array_equal(getattr(shuffled, name), getattr(good, name))
     np.testing.assert_array_equal(shuffled.features.numeric, good.features.numeric)
+
+
+def test_ids_beyond_64_bits_may_stand_in_one_of_several_files(tmp_path: Path) -> None:
+    large = pl.when(pl.col("user") > 60).then(pl.lit(2**63, dtype=pl.UInt64)).otherwise(pl.lit(0, dtype=pl.UInt64))
+    whole = good_log().with_columns(user=pl.col("user").cast(pl.UInt64) + large)
+    expected = [str(user) for user in whole["user"].unique().sort()]
+    for rows in (ROWS, 180, 90):
+        (tmp_path / str(rows)).mkdir()
+        for place in range(0, ROWS, rows):
+            whole[place : place + rows].write_parquet(tmp_path / str(rows) / f"{place:03}.parquet")
+        assert sorted(read_log(tmp_path / str(rows)).users, key=int) == expected
+    # With a negative id in another file there is no type for them all, and that is said.
+    good_log().with_columns(user=-pl.col("user")).write_parquet(tmp_path / "90" / "negative.parquet")
+    with pytest.raises(LogError, match="user_too_large"):
+        read_log(tmp_path / "90")

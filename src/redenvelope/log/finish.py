@@ -43,6 +43,7 @@ def finish(sums: SchemaSums, keys: KeySums, files: tuple[str, ...], findings: Fi
         rows=sums.rows,
         first_step=sums.first_step,
         last_step=sums.last_step,
+        whole_ids=keys.whole_ids,
         actions=actions,
         numeric_actions=numeric,
         features=tuple(features),

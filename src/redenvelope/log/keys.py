@@ -10,7 +10,7 @@ from redenvelope.log.order import note_disorder
 from redenvelope.log.places import Found, Places, report_places
 from redenvelope.log.tables import Table, kind_of
 
-__all__ = ["KeySums", "report_keys", "with_keys"]
+__all__ = ["KeySums", "report_keys", "settle_keys", "with_keys"]
 
 
 @dataclass(frozen=True)
@@ -21,24 +21,33 @@ class KeySums:
     user_kind: str | None
     """What the column of ids holds; None without one."""
     step_kind: str | None
+    whole_ids: bool
+    """Whether ids of text are read as integers, because all of them are."""
     found: Found
 
 
-def with_keys(table: Table) -> tuple[Table, KeySums]:
-    """The table with its ids and steps in their types (less those that can have none), and what was found."""
+def settle_keys(table: Table) -> tuple[Table, KeySums]:
+    """The table with its ids and steps in their types, and what was found about them and their order."""
     found: dict[tuple[str, str], Places] = {}
+    schema = table.frame.schema
+    user_kind, step_kind = (kind_of(schema[name]) if name in schema else None for name in ("user", "step"))
+    whole_ids = user_kind is not None and ids_are_whole(table.frame["user"])
+    typed = with_keys(table, whole_ids, found)
+    if {"user", "step"} <= set(typed.frame.columns):
+        note_disorder(typed, found)
+    return typed, KeySums(len(table.frame), user_kind, step_kind, whole_ids, found)
+
+
+def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places]) -> Table:
+    """The table with its ids and steps in their types, less those that can have none; types that they have stay."""
     frame = table.frame
-    kinds = {name: kind_of(frame.schema[name]) for name in ("user", "step") if name in frame.columns}
-    if "user" in kinds:
-        users = coerce_user(table, ids_are_whole(frame["user"]), found)
+    if "user" in frame.columns:
+        users = coerce_user(table, whole_ids, found)
         frame = frame.drop("user") if users is None else frame.with_columns(users)
-    if "step" in kinds:
+    if "step" in frame.columns:
         steps = coerce_step(table, found)
         frame = frame.drop("step") if steps is None else frame.with_columns(steps)
-    typed = Table(frame, table.files)
-    if {"user", "step"} <= set(frame.columns):
-        note_disorder(typed, found)
-    return typed, KeySums(len(frame), kinds.get("user"), kinds.get("step"), found)
+    return Table(frame, table.files)
 
 
 def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> None:

@@ -18,14 +18,14 @@ from redenvelope.log.coerce import TINY_PROPENSITY
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.finish import finish
-from redenvelope.log.keys import with_keys
+from redenvelope.log.keys import settle_keys, with_keys
 from redenvelope.log.log import Log
 from redenvelope.log.rows import typed_rows
 from redenvelope.log.schema import Schema, merge_schemas, schema_sums
 from redenvelope.log.tables import Table
 from redenvelope.log.tabulate import table_of
 
-__all__ = ["Partitions", "read_partitions"]
+__all__ = ["Partitions", "partition_log", "read_partitions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Partitions:
     def __iter__(self) -> Iterator[Log]:
         """The log of each part."""
         for table in _tables(self.table, self.part):
-            log = assemble(typed_rows(table), self.schema)
+            log = partition_log(table, self.schema)
             yield log if self.assignment is None else self.assignment.applied(log)
 
 
@@ -68,7 +68,7 @@ def read_partitions(
     table = table_of(source, columns or ColumnMap(), findings, estimate_propensity=estimate_propensity)
     if table is None:
         raise _refusal(findings)
-    keyed, keys = with_keys(table)
+    keyed, keys = settle_keys(table)
     part = _part_of_rows(keyed.frame, parts)
     sums = [schema_sums(typed_rows(rows)) for rows in _tables(keyed, part)]
     schema = finish(merge_schemas(sums), keys, table.files, findings)
@@ -76,6 +76,11 @@ def read_partitions(
         raise _refusal(findings)
     read = Partitions(keyed, part, schema)
     return (schema, read) if not estimate_propensity else _with_estimates(read, findings)
+
+
+def partition_log(table: Table, schema: Schema) -> Log:
+    """The log of all rows of some users, read against the schema of the whole log, which is not refused."""
+    return assemble(typed_rows(with_keys(table, schema.whole_ids, {})), schema)
 
 
 def _with_estimates(read: Partitions, findings: Findings) -> tuple[Schema, Partitions]:

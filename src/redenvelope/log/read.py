@@ -14,7 +14,7 @@ from redenvelope.log.coerce import TINY_PROPENSITY
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.finish import finish
-from redenvelope.log.keys import with_keys
+from redenvelope.log.keys import settle_keys
 from redenvelope.log.log import Log
 from redenvelope.log.rows import typed_rows
 from redenvelope.log.schema import merge_schemas, schema_sums
@@ -64,7 +64,7 @@ def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estim
     table = table_of(source, columns or ColumnMap(), findings, estimate_propensity=estimate_propensity)
     if table is None:
         return Inspection(None, findings.sorted())
-    keyed, keys = with_keys(table)
+    keyed, keys = settle_keys(table)
     files = table.files
     del table
     rows = typed_rows(keyed)

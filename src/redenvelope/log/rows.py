@@ -69,11 +69,12 @@ def typed_rows(table: Table) -> Rows:
     numeric = np.empty((len(frame), len(numeric_names)), dtype=np.float32, order="F")
 
     def move(name: str) -> FeatureRows:
-        feature = coerce_feature(table, name)
-        found.update(feature.found)
-        return _moved(feature, order.index, numeric[:, numeric_names.index(name)] if name in numeric_names else None)
+        place = numeric[:, numeric_names.index(name)] if name in numeric_names else None
+        return _moved(coerce_feature(table, name), order.index, place)
 
     features = dict(zip(names, LocalEngine().map(move, names), strict=True))
+    for feature in features.values():
+        found |= feature.found
     starts = np.append(np.flatnonzero(~order.within), len(frame)).astype(np.int64)
     rows = Rows(
         users=order.users.gather(starts[:-1]),

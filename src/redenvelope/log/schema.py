@@ -59,6 +59,8 @@ class Schema:
     """After copies are dropped."""
     first_step: int
     last_step: int
+    whole_ids: bool
+    """Whether ids of text are read as integers, because all of them are."""
     actions: tuple[ActionRows, ...]
     """By mean cost, ties by label."""
     numeric_actions: bool

@@ -74,12 +74,18 @@ def joined(
         shared = [name for name in frame.columns if name in usable]
         if shared != [name for name in usable if name in shared]:
             findings.add("column_order", file=file, other_file=names[0])
+    unsigned = {name for name in usable if any(frame.schema[name] == pl.UInt64 for frame in prepared)}
     parts = [
-        frame.select(usable).with_columns(pl.lit(number, dtype=pl.UInt32).alias(FILE))
+        frame.select(usable).with_columns(
+            *(_unsigned(frame[name]) for name in unsigned), pl.lit(number, dtype=pl.UInt32).alias(FILE)
+        )
         for number, frame in enumerate(prepared)
     ]
-    table = pl.concat(parts, how="vertical_relaxed") if len(parts) > 1 else parts[0]
-    return Table(table, names)
+    if len(parts) == 1:
+        return Table(parts[0], names)
+    table = pl.concat(parts, how="vertical_relaxed")
+    wide = [name for name in usable if table.schema[name] == pl.Int128]  # of files that have nothing narrower in common
+    return Table(table.with_columns(plain(table[name]) for name in wide), names)
 
 
 def report_not_there(names: list[str], ignored: frozenset[str], file: str, findings: Findings) -> None:
@@ -154,6 +160,14 @@ def _narrow(values: pl.Series) -> pl.Series:
         if whole.null_count() == values.null_count():
             return whole
     return values if values.dtype == pl.UInt64 else values.cast(pl.Float64)
+
+
+def _unsigned(values: pl.Series) -> pl.Series:
+    """Integers beside others that are too large for int64: joined with them, signed ones would become decimals."""
+    if not values.dtype.is_integer():
+        return values
+    unsigned = values.cast(pl.UInt64, strict=False)
+    return unsigned if unsigned.null_count() == values.null_count() else values
 
 
 def _agrees(name: str, frames: list[pl.DataFrame], files: tuple[str, ...], findings: Findings) -> bool:

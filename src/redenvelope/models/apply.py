@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from redenvelope.models.environment import EnvironmentModel, SplitModel
 
-__all__ = ["apply_outcomes", "apply_steps", "fixed_parts", "fixed_width", "node_outcomes", "node_steps"]
+__all__ = ["apply_outcomes", "apply_steps", "fixed_parts", "fixed_width", "node_outcomes", "node_steps", "split_model"]
 
 FloatArray = NDArray[np.float32]
 
@@ -70,12 +70,12 @@ def apply_steps(model: EnvironmentModel, states: FloatArray) -> tuple[FloatArray
 
 def fixed_width(model: EnvironmentModel) -> int:
     """Number of columns, the first ones of a state, that the model takes as fixed within a user."""
-    return _split(model).fixed_width
+    return split_model(model).fixed_width
 
 
 def fixed_parts(model: EnvironmentModel, states: FloatArray) -> tuple[Any, Any]:
     """What the fixed columns of states [users, width] come to, for outcomes and for successors: arrays [users, ...]."""
-    split = _split(model)
+    split = split_model(model)
     if isinstance(split, _Whole):
         return (), ()
     if not len(states):
@@ -104,14 +104,15 @@ def node_steps(model: EnvironmentModel, fixed: tuple[Any, Any], nodes: FloatArra
     return _apply(_steps, model, fixed, nodes)
 
 
-def _split(model: EnvironmentModel) -> SplitModel:
+def split_model(model: EnvironmentModel) -> SplitModel:
+    """The model itself where it can be split, else in the shape of one that can."""
     # Asked of the class: an equinox module makes every method anew that it is asked for.
     return cast(SplitModel, model if hasattr(type(model), "node_steps") else _Whole(model))
 
 
 def _apply(program: Any, model: EnvironmentModel, fixed: Any, nodes: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Outcomes and successors of all nodes; the latter hold nothing where the program gives none."""
-    split, (groups, size, columns) = _split(model), nodes.shape
+    split, (groups, size, columns) = split_model(model), nodes.shape
     outcomes = np.empty((1 + model.budgets, model.actions, groups * size), np.float32)
     changed = np.empty((groups * size, model.actions, columns), np.float32)
     for place in _calls(groups, size):

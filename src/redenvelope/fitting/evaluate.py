@@ -9,14 +9,14 @@ from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimators import ESTIMATORS
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.fitting.certify import certify, fold_sha256
-from redenvelope.fitting.check import check_policies
+from redenvelope.fitting.check import Contestant, check_policies, fold_sha256
 from redenvelope.fitting.comparison import logged_by_user
 from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.settings import SearchSettings
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
+from redenvelope.plan.ladder import Place
 from redenvelope.plan.plain import to_plain
 from redenvelope.plan.plan import Plan
 
@@ -75,8 +75,11 @@ def _verified(plan: Plan, log: Log) -> dict[str, Any]:
         if fold_sha256(candidate) == given.fold_sha256:
             encoded = _encoded(plan, candidate)
             estimator = Marginalised(seed=record.seed)
-            check = check_policies({"plan": plan.policy}, encoded, _walkers(plan, encoded), estimator, 0, record.seed)
-            again = certify(check, "plan", given.budget, given.confidence, given.target_reward)
-            same = abs(again.cost.upper - given.cost.upper) <= 1e-6 * max(abs(given.cost.upper), 1.0)
-            return {"status": given.status, "verified": same and again.status == given.status}
+            pricing = plan.policy.pricing
+            own = {"plan": Contestant(plan.policy, pricing.table[::-1])}  # from the dearer price, as on the ladder
+            check = check_policies(own, encoded, _walkers(plan, encoded), estimator, 0, record.seed)
+            place = Place(0, pricing.shares[0] if len(pricing.shares) > 1 else 0.0)
+            again = check.ladder("plan").figures(place, given.confidence)[1]
+            same = abs(again.upper - given.cost.upper) <= 1e-6 * max(abs(given.cost.upper), 1.0)
+            return {"status": given.status, "verified": same}
     return {"status": given.status, "verified": None, "note": "this log does not hold the fold it was made on"}

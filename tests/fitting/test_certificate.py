@@ -108,7 +108,7 @@ def test_a_log_may_lack_an_action_but_not_hold_another(plan: Plan, log: Log) -> 
     kept = log.select(np.bincount(log.user_of_row, weights=log.action == 3, minlength=len(log.users)) == 0)
     assert 3 not in kept.action
     lacking = replace(kept, catalogue=replace(kept.catalogue, labels=kept.catalogue.labels[:3]))
-    content = evaluate_plan(plan, lacking, 0.95)
+    content = evaluate_plan(plan, lacking, 0.95, all_users=True)
     assert content["users"] == len(lacking.users)
     odd = replace(log, catalogue=replace(log.catalogue, labels=(*log.catalogue.labels[:3], "zeppelin")))
     with pytest.raises(UsageError, match="'zeppelin', which the plan does not know"):

@@ -178,9 +178,16 @@ def evaluate(
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
     confidence: Annotated[float, typer.Option(help="Of the two-sided intervals.")] = 0.95,
+    all_users: Annotated[
+        bool,
+        typer.Option("--all-users", help="These are new people: leave nobody out."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate what a plan earns and costs on a log, by every estimator, with intervals."""
+    """Say whether a log bears a plan's certificate out; estimate reward and cost by every estimator, with intervals.
+
+    Exit code 0: not contradicted; 2: the log or an option is wrong; 3: the log contradicts the certificate.
+    """
     from redenvelope.fitting.evaluate import evaluate_plan
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
@@ -191,13 +198,15 @@ def evaluate(
     # What was not said again is as it was when the plan was made.
     mapping = mapping if mapping != ColumnMap() else opened.columns
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
-    content = evaluate_plan(opened, rows, confidence)
+    content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:
         print_json(content)
-        return
-    from redenvelope.report.evaluation_view import show_evaluation
+    else:
+        from redenvelope.report.evaluation_view import show_evaluation
 
-    show_evaluation(content)
+        show_evaluation(content)
+    if content["verdict"]["status"] == "contradicted":
+        raise typer.Exit(NOT_CERTIFIED)
 
 
 def frontier(

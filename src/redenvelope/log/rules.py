@@ -235,6 +235,16 @@ _SERVING_RULES = {
     "serving_not_a_number": Rule(
         "warning", "{count} value(s) are not numbers; taken as missing", "write plain numbers"
     ),
+    "drift_number": Rule(
+        "warning",
+        "its mean is {mean:.4g}, where it was {before:.4g} in training: {deviations:.1f} standard deviations away",
+        "leave out what only counts time, such as dates; if users have changed, fit a new plan on a newer log",
+    ),
+    "drift_category": Rule(
+        "warning",
+        "{share} of the rows have a label that training did not know, or hardly",
+        "fit a new plan on a newer log when the labels have changed for good",
+    ),
     "serving_unseen_label": Rule(
         "warning",
         "{count} value(s) were never seen in training; taken as 'other'",

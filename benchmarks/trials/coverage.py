@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from scipy.stats import skew
 
 from trials.campaigns import campaign_of, deployed, quick_settings, recoded, truth_of
@@ -79,11 +80,14 @@ def half_chance(probabilities: Any) -> Any:
 
 def bounds_of(evidence: Any, seed: int) -> dict[str, dict[str, Any]]:
     """Estimate and one-sided bounds of a policy's cost by estimator."""
+    from redenvelope.evaluation.concentration import Concentration
     from redenvelope.evaluation.evaluate import evaluate_partitions
-    from redenvelope.evaluation.intervals import Normal, StudentisedBootstrap
+    from redenvelope.evaluation.intervals import Normal, Skewed, StudentisedBootstrap
     from redenvelope.evaluation.marginalised import Marginalised
 
-    kinds = {"normal": Normal(), "studentised bootstrap": StudentisedBootstrap()}
+    kinds = {"normal": Normal(), "skewed": Skewed(), "studentised bootstrap": StudentisedBootstrap()}
+    costs = np.add.reduceat(evidence.outcomes[1], evidence.starts[:-1])
+    few = [reason for reason in [Concentration.of(costs).reason()] if reason is not None]
     found = {}
     for evaluation in evaluate_partitions([evidence], ["doubly_robust", Marginalised(seed=seed)]).values():
         cost = evaluation.place("cost")
@@ -95,6 +99,6 @@ def bounds_of(evidence: Any, seed: int) -> dict[str, dict[str, Any]]:
                 name: float(evaluation.bounds(CONFIDENCE, "upper", kind).upper[cost, 0]) for name, kind in kinds.items()
             },
             "skewness": float(skew(evaluation.influence()[cost, :, 0])),
-            "refused": any(reason.weight.value == "refusal" for reason in evaluation.reasons("cost")),
+            "refused": any(reason.weight.value == "refusal" for reason in (*evaluation.reasons("cost"), *few)),
         }
     return found

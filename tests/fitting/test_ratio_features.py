@@ -22,8 +22,8 @@ LAYOUT = StateLayout((GROUPS + 2,), 0, 0, 1, (), 1 / (STEPS - 1))
 def personalised_world() -> World:
     """What wakes an even group lulls an odd one; the plan wakes the even and lulls the odd.
 
-    States are the group and whether awake. The awake of even groups and the lulled of odd ones cost much, so that who is
-    where is what a plan costs.
+    States are the group and whether awake. The awake of even groups and the lulled of odd ones cost much, so that who
+    is where is what a plan costs.
     """
     rewards, costs = np.zeros((GROUPS, 2, ACTIONS)), np.zeros((GROUPS, 2, ACTIONS))
     moves = np.zeros((GROUPS, 2, ACTIONS, GROUPS, 2))

@@ -55,6 +55,8 @@ class Evidence:
     """Whether the propensities were estimated from the log, not logged."""
     features: NDArray[np.floating] | None = None
     """What ratios of states are regressed on, [rows, features]."""
+    feature_blocks: tuple[int, ...] = ()
+    """Widths of nested sets of leading features, rising, for a regression to choose from; none is all of them."""
     own_weights: FloatArray | None = None
     """Weights after each step, [steps, users, prices], where an estimator has others than products of ratios."""
 

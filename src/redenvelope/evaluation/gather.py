@@ -41,6 +41,7 @@ def gather(
     to_go: Table | None = None,
     outcome_names: Sequence[str] = ("reward", "cost"),
     features: Table | None = None,
+    feature_blocks: tuple[int, ...] = (),
     logged_actions: NDArray[np.bool_] | None = None,
     steps: int | None = None,
     estimated: bool = False,
@@ -50,8 +51,9 @@ def gather(
     `starts` [users + 1] and `keys` [users]; `action` and `propensity` [rows]; `outcomes` [outcomes, rows];
     `probabilities` [rows, prices, actions] and `to_go`, the outcomes of every action with the policy followed
     afterwards, [outcomes, rows, prices, actions], where the axis of prices is left out if there is one for all;
-    `features` [rows, features]. `logged_actions` [actions] marks those that the whole log holds, and `steps` is the
-    length of its longest user, where the rows are only a part of it.
+    `features` [rows, features], of which leading columns may be nested sets to choose from, `feature_blocks` wide.
+    `logged_actions` [actions] marks those that the whole log holds, and `steps` is the length of its longest user,
+    where the rows are only a part of it.
     """
     observed = checked_outcomes(outcomes, tuple(outcome_names), len(action))
     shares, futures = aligned(probabilities, to_go, len(observed), len(action))
@@ -97,6 +99,7 @@ def gather(
         certain=float((chance >= _CERTAIN).mean()) if float(chance.max()) >= _CERTAIN else 0.0,
         estimated=estimated,
         features=None if features is None else checked_features(features, rows),
+        feature_blocks=feature_blocks,
     )
 
 

@@ -23,7 +23,8 @@ from redenvelope.evaluation.estimator import Estimator, Prepared
 from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.folds import Folds
 from redenvelope.evaluation.partitions import Partitions
-from redenvelope.evaluation.regressions import Arriving, Features, Fitted, Regression, RegressionSums, RidgeOnFeatures
+from redenvelope.evaluation.regressions import Arriving, Features, Fitted, Regression, RegressionSums
+from redenvelope.evaluation.ridge import RidgeOnFeatures
 
 __all__ = ["MarginalRatios", "Marginalised"]
 
@@ -142,7 +143,8 @@ class MarginalRatios:
             going = evidence.lengths[users] > position + 1
             weights = ratios if going.all() else ratios[..., going, :]
             totals[others] += np.ones(weights.shape[-2]) @ weights
-            arriving.append(Arriving(_features(evidence)[evidence.starts[users[going]] + position + 1], weights))
+            states = _features(evidence)[evidence.starts[users[going]] + position + 1]
+            arriving.append(Arriving(states, weights, evidence.feature_blocks))
         return Arrivals(evidence.users, evidence.steps, fitted, totals, regression.sums(arriving))
 
     def _members(self, evidence: Evidence) -> list[IndexArray]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from redenvelope.audit.audit import Audit
+from redenvelope.evaluation.concentration import Concentration
 from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
 
 __all__ = ["doubts"]
 
 
-def doubts(audited: Audit, fidelity: Fidelity) -> tuple[Reason, ...]:
+def doubts(log: Log, audited: Audit, fidelity: Fidelity) -> tuple[Reason, ...]:
     """Refusals where an assumption of the certificate fails, warnings where only the plan's quality is in doubt."""
-    return (*_about_propensities(audited), *_about_the_model(fidelity))
+    # Of all users: a fold that happens to hold none of the few who carry the cost looks tame.
+    concentrated = Concentration.of(log.sums_by_user(log.cost)).reason("cost")
+    found = () if concentrated is None else (concentrated,)
+    return (*_about_propensities(audited), *found, *_about_the_model(fidelity))
 
 
 def _about_propensities(audited: Audit) -> Iterator[Reason]:

@@ -76,14 +76,14 @@ def fit(
     ladder = check.ladder("plan", sorted({*_JOINT, settings.confidence}), settings.seed)
     stop = walk(ladder, question)
     policy = replace(policy, pricing=ladder.pricing(stop.place))
-    checked = _about(check, doubts(audited, fidelity))
-    certificate = certify(ladder, stop, question, policy, checked)
+    against = doubts(log, audited, fidelity)
+    certificate = certify(ladder, stop, question, policy, _about(check, against))
     bound = f"cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}"
     stages.finish("certificate", f"{certificate.status}: {bound}")
     stages.begin("comparison")
     compared = _compared(check, stop.place, certificate)
     model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
-    record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop)
+    record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against)
     stages.finish("comparison", _gain(compared))
     frontier = frontier_table(ladder, model, settings.confidence)
     return Plan(policy, log.catalogue, certificate, frontier, ladder, record)
@@ -179,6 +179,7 @@ def _record(
     compared: tuple[ComparedPolicy, ...],
     check: Check,
     stop: Stop,
+    against: tuple[Reason, ...],
 ) -> FitRecord:
     return FitRecord(
         audit=audited,
@@ -193,5 +194,5 @@ def _record(
         shares=action_shares(check.shown.decided(policy, stop.place)),
         model=lessons.neural.as_dict(),
         settings=settings.as_dict(),
-        doubts=doubts(audited, fidelity),
+        doubts=against,
     )

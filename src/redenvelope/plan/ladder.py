@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from redenvelope.errors import PlanError, UsageError
 from redenvelope.evaluation.neighbours import NeighbourSums
 from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.evaluation.skewed import skewed_bounds
+from redenvelope.evaluation.skewness import Spread
 from redenvelope.plan.certificate import Figure
 from redenvelope.policies.pricing import Pricing
 
@@ -96,12 +96,13 @@ class Ladder:
     def bounds(self, confidence: float) -> tuple[FloatArray, FloatArray]:
         """One-sided lower and upper bounds of every rung, each [outcomes, rungs]."""
         squares, cubes = (np.array([getattr(rung, name) for rung in self.rungs]).T for name in ("square", "cube"))
-        return skewed_bounds(self.means, squares, cubes, self.users, confidence)
+        spread = self._spread(self.means, squares, cubes)
+        return spread.lower(confidence), spread.upper(confidence)
 
     def between(self, rung: int, shares: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Means, lower and upper bounds, each [outcomes, shares], where shares [shares] of users follow the next."""
-        means, squares, cubes = self._mixed(rung, shares)
-        return means, *skewed_bounds(means, squares, cubes, self.users, confidence)
+        spread = self._spread(*self._mixed(rung, shares))
+        return spread.mean, spread.lower(confidence), spread.upper(confidence)
 
     def each_confidence(self, confidence: float) -> float:
         """The confidence of a single bound, so that those of all rungs hold at once with the one that is asked for."""
@@ -120,11 +121,9 @@ class Ladder:
 
     def figures(self, place: Place, confidence: float) -> tuple[Figure, ...]:
         """What a plan at a place earns and costs, with one-sided bounds, [outcomes]."""
-        share = np.array([place.share])
-        means, squares, cubes = self._mixed(place.rung, share)
-        lower, upper = skewed_bounds(means, squares, cubes, self.users, confidence)
-        errors = np.sqrt(squares / max(self.users - 1, 1))
-        rows = np.stack([means, lower, upper, errors])[:, :, 0].T.tolist()
+        spread = self._spread(*self._mixed(place.rung, np.array([place.share])))
+        bounds = (spread.lower(confidence), spread.upper(confidence))
+        rows = np.stack([spread.mean, *bounds, spread.standard_error])[:, :, 0].T.tolist()
         return tuple(Figure(mean, least, most, error, self.estimator) for mean, least, most, error in rows)
 
     def reasons(self, place: Place) -> tuple[Reason, ...]:
@@ -141,6 +140,9 @@ class Ladder:
 
     def _rungs_at(self, place: Place) -> Sequence[Rung]:
         return self.rungs[place.rung : place.rung + (2 if place.share else 1)]
+
+    def _spread(self, means: FloatArray, squares: FloatArray, cubes: FloatArray) -> Spread:
+        return Spread(self.users, means, squares * self.users, cubes * self.users)
 
     def _mixed(self, rung: int, shares: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Means, squares and cubes of mixtures with the next rung, each [outcomes, shares]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from redenvelope.evaluation.checks import (
     aligned,
@@ -60,7 +60,8 @@ def gather(
     rows, prices, actions = shares.shape
     chance = np.asarray(propensity, dtype=np.float64)
     longest = check_rows(starts, keys, action, chance, actions)
-    ratio, values, logged_values = _room(len(futures), rows, prices)
+    ratio = np.empty((rows, prices))
+    values, logged_values = _room(len(futures), rows, prices, shares.dtype)
     missing = np.zeros(prices)
     is_logged = _seen(action, actions) if logged_actions is None else logged_actions
     is_all_logged = bool(is_logged.all())
@@ -103,14 +104,14 @@ def gather(
     )
 
 
-def _room(baselines: int, rows: int, prices: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Unfilled ratios [rows, prices] and two sets of so many baselines [baselines, rows, prices].
+def _room(baselines: int, rows: int, prices: int, dtype: DTypeLike) -> tuple[Table, Table]:
+    """Two unfilled sets of so many baselines [baselines, rows, prices], as precise as what they are made of.
 
     One piece of memory: given back in one piece, the allocator keeps it for the next pass. Pages that have to be asked
     for anew cost as much as all the arithmetic.
     """
-    room = np.empty((1 + 2 * baselines, rows, prices))
-    return room[0], room[1 : 1 + baselines], room[1 + baselines :]
+    room = np.empty((2 * baselines, rows, prices), dtype=dtype)
+    return room[:baselines], room[baselines:]
 
 
 def _seen(action: NDArray[np.integer], actions: int) -> NDArray[np.bool_]:
@@ -120,7 +121,7 @@ def _seen(action: NDArray[np.integer], actions: int) -> NDArray[np.bool_]:
     return few if few.all() else np.bincount(action, minlength=actions) > 0
 
 
-def _pick(block: Table, cells: NDArray[np.int64], out: FloatArray) -> None:
+def _pick(block: Table, cells: NDArray[np.int64], out: Table) -> None:
     """Numbers of a contiguous block, of any shape, at flat places [rows, prices]."""
     if block.dtype == out.dtype:
         # Any mode but "raise" writes in place; the places are known to be inside.
@@ -129,9 +130,9 @@ def _pick(block: Table, cells: NDArray[np.int64], out: FloatArray) -> None:
         out[...] = block.take(cells)
 
 
-def _expect(share: Table, ahead: Table, room: Table, out: FloatArray) -> None:
+def _expect(share: Table, ahead: Table, room: Table, out: Table) -> None:
     """What is ahead [rows, prices, actions], expected by shares, [rows, prices]; `room` may be that of `ahead`."""
-    if share.dtype == out.dtype:
+    if share.dtype == np.float64:
         np.einsum("npa,npa->np", share, ahead, out=out)
     else:
         # In single precision, a product written out and summed is twice as fast.

@@ -17,6 +17,7 @@ from redenvelope.models.apply import apply_outcomes, apply_steps
 from redenvelope.models.events import event_chances
 from redenvelope.models.examples import require_states
 from redenvelope.models.outcome import OutcomeNetwork
+from redenvelope.models.survival import Survival
 from redenvelope.models.targets import OutcomeTargets, new_target, target_as_dict
 from redenvelope.models.transition import TailScale, TransitionNetwork
 from redenvelope.models.weights import named_arrays, read_layout, restored
@@ -41,14 +42,17 @@ class Architecture:
     reward_structure: str
     cost_structures: tuple[str, ...]
     """One a budget."""
+    survival_structure: str | None = None
+    """Of who stays; None where nobody leaves."""
 
     @property
     def structures(self) -> tuple[str, ...]:
-        """[outcomes]"""
-        return (self.reward_structure, *self.cost_structures)
+        """Of the outcomes, and where users leave of who stays, [responses]."""
+        staying = () if self.survival_structure is None else (self.survival_structure,)
+        return (self.reward_structure, *self.cost_structures, *staying)
 
     def networks(self, seed: int, starts: FloatArray) -> dict[str, Any]:
-        """Untrained networks that start from scores [outcomes, actions]; every array with a leading axis [members].
+        """Untrained networks that start from scores [responses, actions]; every array with a leading axis [members].
 
         A member does not depend on how many there are: the first is the same alone and in company.
         """
@@ -86,6 +90,11 @@ class NeuralModel(eqx.Module):
         return len(self.architecture.cost_structures)
 
     @property
+    def leaves(self) -> bool:
+        """Whether users leave before the campaign's last step; see LeavingModel."""
+        return self.architecture.survival_structure is not None
+
+    @property
     def layout(self) -> StateLayout:
         """Where each part of a state stands."""
         return self.architecture.layout
@@ -106,16 +115,13 @@ class NeuralModel(eqx.Module):
 
     def node_outcomes(self, fixed: FixedPart, nodes: jax.Array) -> tuple[jax.Array, ...]:
         """See SplitModel."""
-        outcomes: tuple[jax.Array, ...] = _mean_over_members(
-            lambda network, own: network.expected_at(own, nodes, self.targets), self.outcome, fixed
-        )
-        return outcomes
+        return self._responses(fixed, nodes)[: 1 + self.budgets]
 
     def node_steps(
         self, fixed: tuple[FixedPart, FixedPart], nodes: jax.Array
     ) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """See SplitModel."""
-        outcomes = self.node_outcomes(fixed[0], nodes)
+        outcomes = self._responses(fixed[0], nodes)
         chances = event_chances(outcomes, self.targets, self.architecture.events)
         tail = _mean_over_members(
             lambda network, own: network.followed(own, nodes, chances, self.scale), self.transition, fixed[1]
@@ -123,6 +129,20 @@ class NeuralModel(eqx.Module):
         step = nodes.reshape(-1, 1, nodes.shape[2])[..., :1] + self.layout.step_change
         moved = jnp.broadcast_to(step, (len(step), self.actions, 1))
         return outcomes, jnp.concatenate([moved, tail.transpose(2, 0, 1)], axis=-1)
+
+    def _responses(self, fixed: FixedPart, nodes: jax.Array) -> tuple[jax.Array, ...]:
+        """Outcomes, and where users leave the chance of a next step, each [actions, groups · size]."""
+        found: tuple[jax.Array, ...] = _mean_over_members(
+            lambda network, own: network.expected_at(own, nodes, self.targets), self.outcome, fixed
+        )
+        return found
+
+    def survival(self, states: jax.Array) -> jax.Array:
+        """Chance of a next step after every action: [n, width] -> [n, actions]; see LeavingModel."""
+        now = jnp.asarray(states)
+        if not self.leaves:
+            return jnp.ones((len(now), self.actions))
+        return self._responses(self.fixed_parts(now)[0], now[:, None, self.fixed_width :])[-1].T
 
     def outcomes(self, states: jax.Array) -> jax.Array:
         """Mean reward, then one mean cost for each budget: [n, width] -> [outcomes, n, actions]."""
@@ -147,18 +167,20 @@ class NeuralModel(eqx.Module):
     ) -> tuple[NDArray[np.float32], FloatArray]:
         """Follow actions [n, depth] from states [n, width] on predicted states.
 
-        Returns the expected states after each action [depth, n, width], and the expected outcomes of each,
-        [outcomes, depth, n].
+        Returns the states that are expected after each action of those who stay [depth, n, width], and the expected
+        outcomes of each, [outcomes, depth, n]: of all, so that who has left brings nothing.
         """
         require_states(states, self.layout)
         everyone = np.arange(len(states))
         followed, outcomes = [], []
-        now = states
+        now, present = states, np.ones(len(states))
         for taken in actions.T:
-            step, following = apply_steps(self, now)
+            step, staying, following = apply_steps(self, now)
             now = following[everyone, taken]
             followed.append(now)
-            outcomes.append(step[:, everyone, taken].astype(np.float64))
+            outcomes.append(present * step[:, everyone, taken].astype(np.float64))
+            if staying is not None:
+                present = present * staying[everyone, taken]
         return np.stack(followed), np.stack(outcomes, axis=1)
 
     def of_member(self, member: int) -> NeuralModel:
@@ -170,7 +192,7 @@ class NeuralModel(eqx.Module):
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Plain data for JSON, and the weights by name."""
         config = {
-            "architecture": asdict(self.architecture),
+            "architecture": _written_architecture(self.architecture),
             "reward_target": target_as_dict(self.targets.reward),
             "cost_targets": [target_as_dict(target) for target in self.targets.costs],
         }
@@ -183,7 +205,8 @@ class NeuralModel(eqx.Module):
         architecture = _read_architecture(config["architecture"])
         parts = restored(_skeleton(architecture), arrays)
         costs = tuple(new_target(target) for target in config["cost_targets"])
-        targets = OutcomeTargets(new_target(config["reward_target"]), costs)
+        survival = None if architecture.survival_structure is None else Survival()
+        targets = OutcomeTargets(new_target(config["reward_target"]), costs, survival)
         return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture)
 
 
@@ -211,6 +234,14 @@ def _skeleton(architecture: Architecture) -> dict[str, Any]:
     numbers = jnp.asarray(np.zeros(architecture.layout.dynamic_numbers, np.float32))
     scores = np.zeros((len(architecture.structures), architecture.actions))
     return architecture.networks(0, scores) | {"scale": TailScale(numbers, numbers, numbers)}
+
+
+def _written_architecture(architecture: Architecture) -> dict[str, Any]:
+    """As plain data; what a model does not have is not mentioned, so that plans keep the hash they were made with."""
+    content = asdict(architecture)
+    if architecture.survival_structure is None:
+        del content["survival_structure"]
+    return content
 
 
 def _read_architecture(content: dict[str, Any]) -> Architecture:

@@ -94,8 +94,9 @@ class TabularModel:
     ) -> tuple[NDArray[np.float32], FloatArray]:
         """Follow actions [n, depth] from states [n, width], all chances carried along.
 
-        Returns the expected states after each action [depth, n, width], and the expected outcomes of each,
-        [outcomes, depth, n]. Where nobody goes on, and for a combination never seen, only the step moves on.
+        Returns the states that are expected after each action of those who stay [depth, n, width], and the expected
+        outcomes of each, [outcomes, depth, n]: of all, so that who has left brings nothing. Where nobody goes on, and
+        for a combination never seen, only the step moves on.
         """
         problem, seen = self.problem, len(self.keys)
         mass = np.zeros((len(states), problem.states))
@@ -103,7 +104,6 @@ class TabularModel:
         followed = np.repeat(states[None], actions.shape[1], axis=0)
         outcomes = np.zeros((1 + self.budgets, actions.shape[1], len(states)))
         for depth, action in enumerate(actions.T):
-            mass /= np.maximum(mass.sum(axis=1, keepdims=True), 1e-300)
             for number in np.unique(action):
                 rows = action == number
                 outcomes[:, depth, rows] = self.problem.outcomes[:, :, number] @ mass[rows].T

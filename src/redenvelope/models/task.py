@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from redenvelope.models.examples import Examples, Rows
 from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.survival import Survival, starting_odds
 from redenvelope.models.targets import OutcomeTargets, outcome_targets, starting_scores
 from redenvelope.models.training import ChunkSource, Fill, Loss, Progress, Training, train
 from redenvelope.models.transition import TailScale, tail_scale
@@ -30,18 +31,19 @@ class Task:
     targets: OutcomeTargets
     scale: TailScale
     starts: NDArray[np.float64]
-    """Scores to start from, [outcomes, actions]."""
+    """Scores to start from, [responses, actions]: of the outcomes, and where users leave of who stays."""
     settings: NeuralSettings
     seed: int
     fill: Fill = field(default_factory=Fill)
     """Shared by all that are trained on the same rows."""
 
     def shorter(self) -> Task:
-        """The task of a trial: fewer rows and fewer steps."""
-        training = self.settings.training
+        """The task of a trial: fewer rows and fewer steps, and the outcomes alone."""
+        training, targets = self.settings.training, OutcomeTargets(self.targets.reward, self.targets.costs)
         steps = round(self.settings.trial_share * training.steps)
         settings = replace(self.settings, training=replace(training, steps=steps))
-        return replace(self, rows=_thinned(self.rows, settings.trial_rows), settings=settings, fill=Fill())
+        rows, starts = _thinned(self.rows, settings.trial_rows), self.starts[: len(targets.all)]
+        return replace(self, rows=rows, targets=targets, starts=starts, settings=settings, fill=Fill())
 
     def train(
         self, networks: Any, loss: Loss, seeds: Sequence[tuple[int, ...]], progress: Progress | None = None
@@ -78,6 +80,9 @@ def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
         starting_scores(target, value, outcomes[0], action, examples.actions)
         for target, value in zip(targets.all, outcomes, strict=True)
     ]
+    if examples.leaves:
+        targets = OutcomeTargets(targets.reward, targets.costs, Survival())
+        starts.append(starting_odds(examples.stays[rows], action, examples.actions))
     return Task(
         examples=examples,
         rows=rows,

@@ -31,6 +31,9 @@ class Tree(NamedTuple):
     """Which actions every node allows, [actions, users, nodes] for each level; None allows all."""
     shares: Shares
     """See Branching."""
+    survival: tuple[Any, ...] | None = None
+    """Chance of a next step after every action at every node, [actions, users, nodes] for each level but the last; None
+    where nobody leaves."""
 
     @property
     def users(self) -> int:
@@ -52,17 +55,21 @@ def grow(model: EnvironmentModel, states: FloatArray, branching: Branching, mask
     users, first = len(states), fixed_width(model)
     fixed = fixed_parts(model, states)
     nodes = states[:, None, first:]
-    levels, allowed = [], []
+    levels, allowed, survival = [], [], []
     for depth in range(branching.depth):
         if masks is not None:
             allowed.append(masks.at(_whole(states[:, :first], nodes), depth))
         if depth + 1 == branching.depth:
             outcomes = node_outcomes(model, fixed[0], nodes)
         else:
-            outcomes, children = node_steps(model, fixed, nodes)
+            outcomes, staying, children = node_steps(model, fixed, nodes)
             nodes = children if depth == 0 else _followed(children, branching)
+            if staying is not None:
+                survival.append(staying.reshape(len(staying), users, -1))
         levels.append(outcomes.reshape(*outcomes.shape[:2], users, -1))
-    return Tree(tuple(levels), tuple(allowed) if masks is not None else None, branching.shares())
+    return Tree(
+        tuple(levels), tuple(allowed) if masks is not None else None, branching.shares(), tuple(survival) or None
+    )
 
 
 def _followed(children: FloatArray, branching: Branching) -> FloatArray:

@@ -24,10 +24,11 @@ FloatArray = NDArray[np.float64]
 def single_model(model: NeuralModel) -> SingleModel:
     """The same model for few rows at once."""
     targets = _targets(model)
-    outcome = single_outcomes(model.outcome, targets, model.actions)
+    staying = () if model.targets.survival is None else (model.targets.survival,)
+    outcome = single_outcomes(model.outcome, (*targets, *staying), model.actions)
     chances = single_chances(targets, model.architecture.events, len(model.transition.shapes), model.actions)
     tails = single_tails(model.transition, model.scale, chances)
-    return SingleModel(outcome, tails, model.layout, single_inputs(model.layout))
+    return SingleModel(outcome, tails, model.layout, single_inputs(model.layout), model.leaves)
 
 
 def single_future(networks: ValueNetwork, trunk: Trunk, mixing: FloatArray) -> Future:

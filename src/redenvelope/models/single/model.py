@@ -27,6 +27,8 @@ class SingleModel:
     tail: Tails
     layout: StateLayout
     inputs: Inputs
+    leaves: bool = False
+    """Whether users leave: the last of the outcome network's responses is then the chance of a next step."""
 
     @property
     def actions(self) -> int:
@@ -36,13 +38,13 @@ class SingleModel:
     @property
     def budgets(self) -> int:
         """Number of budgets: costs after the reward."""
-        return self.outcome.kinds - 1
+        return self.outcome.kinds - 1 - self.leaves
 
     @quiet
     def outcomes(self, states: FloatArray) -> FloatArray:
         """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
         constant = self.outcome.trunk.constant(self.inputs.heads(states, states[:, self.layout.step]))
-        return self.outcome.means(constant, states[:, self.layout.step + 1 :])
+        return self.outcome.means(constant, states[:, self.layout.step + 1 :])[: 1 + self.budgets]
 
     @quiet
     def successors(self, states: FloatArray) -> FloatArray:

@@ -56,6 +56,9 @@ def test_a_tree_is_exact(temperature: float) -> None:
         np.testing.assert_allclose(found.q, exact.q[left - 1].swapaxes(0, 1), atol=1e-5)
         np.testing.assert_allclose(found.probabilities, exact.probabilities[left - 1].swapaxes(0, 1), atol=1e-5)
         np.testing.assert_allclose(found.to_go, np.moveaxis(exact.to_go[left - 1], 1, 2), atol=1e-5)
+        decided = planner.decided(states, left, DUALS)
+        np.testing.assert_allclose(decided.probabilities, found.probabilities, atol=1e-5)
+        np.testing.assert_allclose(decided.outcomes, world.outcomes, rtol=1e-6)
     assert np.abs(exact.q[-1] - kept.q[-1]).max() > 0.3
 
 

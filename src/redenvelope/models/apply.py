@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from redenvelope.models.environment import EnvironmentModel, LeavingModel, SplitModel
 
-__all__ = ["apply_outcomes", "apply_steps", "fixed_parts", "fixed_width", "node_outcomes", "node_steps", "users_leave"]
+__all__ = [
+    "apply_outcomes",
+    "apply_steps",
+    "fixed_parts",
+    "fixed_width",
+    "node_outcomes",
+    "node_steps",
+    "split_model",
+    "users_leave",
+]
 
 FloatArray = NDArray[np.float32]
 
@@ -31,6 +40,10 @@ class _Whole:
     """Any environment model in the shape of a split one: nothing of a state is fixed."""
 
     model: EnvironmentModel
+
+    @property
+    def leaves(self) -> bool:
+        return users_leave(self.model)
 
     @property
     def fixed_width(self) -> int:
@@ -49,7 +62,7 @@ class _Whole:
         return (*self.node_outcomes(fixed, nodes), *staying), self.model.successors(rows)
 
 
-def users_leave(model: EnvironmentModel) -> bool:
+def users_leave(model: EnvironmentModel | SplitModel) -> bool:
     """Whether users leave before the campaign ends; a model that does not say so knows nobody who does."""
     return bool(getattr(model, "leaves", False))
 
@@ -78,12 +91,12 @@ def apply_steps(model: EnvironmentModel, states: FloatArray) -> tuple[FloatArray
 
 def fixed_width(model: EnvironmentModel) -> int:
     """Number of columns, the first ones of a state, that the model takes as fixed within a user."""
-    return _split(model).fixed_width
+    return split_model(model).fixed_width
 
 
 def fixed_parts(model: EnvironmentModel, states: FloatArray) -> tuple[Any, Any]:
     """What the fixed columns of states [users, width] come to, for outcomes and for successors: arrays [users, ...]."""
-    split = _split(model)
+    split = split_model(model)
     if isinstance(split, _Whole):
         return (), ()
     if not len(states):
@@ -118,7 +131,8 @@ def node_steps(
     return responses[:-1], responses[-1], changed
 
 
-def _split(model: EnvironmentModel) -> SplitModel:
+def split_model(model: EnvironmentModel) -> SplitModel:
+    """The model itself where it can be split, else in the shape of one that can."""
     # Asked of the class: an equinox module makes every method anew that it is asked for.
     return cast(SplitModel, model if hasattr(type(model), "node_steps") else _Whole(model))
 
@@ -127,7 +141,7 @@ def _apply(
     program: Any, model: EnvironmentModel, fixed: Any, nodes: FloatArray, responses: int
 ) -> tuple[FloatArray, FloatArray]:
     """Responses and successors of all nodes; the latter hold nothing where the program gives none."""
-    split, (groups, size, columns) = _split(model), nodes.shape
+    split, (groups, size, columns) = split_model(model), nodes.shape
     outcomes = np.empty((responses, model.actions, groups * size), np.float32)
     changed = np.empty((groups * size, model.actions, columns), np.float32)
     for place in _calls(groups, size):

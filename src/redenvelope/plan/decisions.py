@@ -29,10 +29,9 @@ def decide_frame(plan: Plan, users: pl.DataFrame, seed: int) -> tuple[pl.DataFra
     step = users["step"].cast(pl.Int64).to_numpy()
     keys, rows = user_keys(users["user"]), np.arange(len(users))
     followed = policy.pricing.drawn(keys, seed)
-    values = policy.valuer.values(states, policy.steps_left(step), policy.pricing.table)
-    probabilities = normalised(values.probabilities[rows, followed])
+    decided = policy.valuer.decided(states, policy.steps_left(step), policy.pricing.table)
+    probabilities = normalised(decided.probabilities[rows, followed])
     action = draw(probabilities, fraction(keys, ACTION_STREAM, seed, step))
-    outcomes = policy.valuer.outcomes(states)
     labels = pl.Series("action", plan.catalogue.labels).gather(action)
     decisions = pl.DataFrame(
         {
@@ -40,8 +39,8 @@ def decide_frame(plan: Plan, users: pl.DataFrame, seed: int) -> tuple[pl.DataFra
             "step": users["step"],
             "action": _whole(labels.cast(pl.Float64)) if plan.catalogue.numeric else labels,
             "propensity": probabilities[rows, action],
-            "expected_reward": outcomes[0, rows, action],
-            "expected_cost": outcomes[1, rows, action],
+            "expected_reward": decided.outcomes[0, rows, action].astype(np.float64),
+            "expected_cost": decided.outcomes[1, rows, action].astype(np.float64),
         }
     )
     return decisions, findings

@@ -49,7 +49,7 @@ class DeployedPolicy:
         """Probabilities [rows, actions] for a table of users (step and features) who follow one row of the prices."""
         states, _ = self.encoder.encode_frame(frame)
         left = self.steps_left(frame["step"].to_numpy())
-        return normalised(self.valuer.values(states, left, self.pricing.table[[row]]).probabilities[:, 0])
+        return normalised(self.valuer.decided(states, left, self.pricing.table[[row]]).probabilities[:, 0])
 
 
 def policy_sha256(policy: DeployedPolicy) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["parts", "users_per_block", "users_per_call"]
+__all__ = ["parts", "power_of_two", "users_per_block", "users_per_call"]
 
 # Users in one call of a compiled program: long enough to hide what a call costs. Every call has this size, so that
 # nothing is compiled twice; those of the largest trees are smaller, so that the trees of a call fit in memory.
@@ -17,13 +17,13 @@ _VALUES_PER_BLOCK = 32_768
 
 def users_per_call(deepest_nodes: int) -> int:
     """Users whose trees, with so many nodes at the last level, are in memory at once: a power of two."""
-    return _power_of_two(min(_USERS_PER_CALL, _NODES_PER_CALL // deepest_nodes))
+    return power_of_two(min(_USERS_PER_CALL, _NODES_PER_CALL // deepest_nodes))
 
 
 def users_per_block(deepest_nodes: int, prices: int) -> int:
     """Users whose trees are backed up at once at so many prices: a power of two, never more than in a call."""
     wanted = min(users_per_call(deepest_nodes), _VALUES_PER_BLOCK // (deepest_nodes * prices))
-    return _power_of_two(wanted)
+    return power_of_two(wanted)
 
 
 def parts(users: int, size: int) -> Iterator[slice]:
@@ -32,5 +32,6 @@ def parts(users: int, size: int) -> Iterator[slice]:
         yield slice(first, min(first + size, users))
 
 
-def _power_of_two(most: int) -> int:
+def power_of_two(most: int) -> int:
+    """The largest that is not above `most`, and at least 1."""
     return 1 << max(0, most.bit_length() - 1)

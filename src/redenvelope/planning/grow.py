@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.models.apply import fixed_parts, fixed_width, node_outcomes, node_steps
-from redenvelope.models.environment import EnvironmentModel
+from redenvelope.models.apply import fixed_parts, fixed_width, node_outcomes, node_steps, users_leave
+from redenvelope.models.environment import EnvironmentModel, SplitModel
 from redenvelope.planning.branching import Branching, Shares, branch_shares
 from redenvelope.planning.masks import NodeMasks
 
-__all__ = ["Tree", "grow"]
+__all__ = ["Tree", "grow", "grow_inside"]
 
 FloatArray = NDArray[np.float32]
 
@@ -72,7 +74,29 @@ def grow(model: EnvironmentModel, states: FloatArray, branching: Branching, mask
     )
 
 
-def _followed(children: FloatArray, branching: Branching) -> FloatArray:
+def grow_inside(model: SplitModel, states: jax.Array, branching: Branching) -> Tree:
+    """The same trees inside of a compiled program, for few enough states [users, width] that they stay in the cache."""
+    users = len(states)
+    fixed = model.fixed_parts(states)
+    nodes = states[:, None, model.fixed_width :]
+    levels, survival = [], []
+    for depth in range(branching.depth):
+        if depth + 1 == branching.depth:
+            outcomes = list(model.node_outcomes(fixed[0], nodes))
+        else:
+            responses, children = model.node_steps(fixed, nodes)
+            outcomes = list(responses)
+            if users_leave(model):
+                staying = outcomes.pop()
+                survival.append(staying.reshape(len(staying), users, -1))
+            followed = children if depth == 0 else _followed(children, branching)
+            # A user's nodes are one group: what is fixed is added once a user, at every depth.
+            nodes = followed.reshape(users, -1, children.shape[2])
+        levels.append(jnp.stack([outcome.reshape(len(outcome), users, -1) for outcome in outcomes]))
+    return Tree(tuple(levels), None, branching.shares(), tuple(survival) or None)
+
+
+def _followed(children: Any, branching: Branching) -> Any:
     """The children [nodes, actions, changing] that grow a branch, [nodes, branches, changing]."""
     if branching.is_full:
         return children

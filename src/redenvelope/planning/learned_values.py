@@ -19,7 +19,7 @@ from redenvelope.models.value_network import ValueNetwork, networks_at
 from redenvelope.planning.learned_decisions import action_scores, choose, supported
 from redenvelope.planning.learned_passes import future, in_blocks, present
 from redenvelope.policies.checks import checked_steps_left, whole_mask
-from redenvelope.policies.values import ActionValues
+from redenvelope.policies.values import ActionValues, Decided
 from redenvelope.prices import checked_prices, outcome_weights
 
 __all__ = ["LearnedValues", "LearningReport", "checked_duals", "scaled_dual", "unscaled_dual", "value_to_go"]
@@ -101,6 +101,13 @@ class LearnedValues:
         `eligible` [users, actions] rules actions out; so does the guard, unless nothing else is left.
         """
         return self.between(*self.at_knots(states, steps_left, eligible), prices)
+
+    def decided(
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+    ) -> Decided:
+        """See Valuer."""
+        probabilities = self.values(states, steps_left, prices, eligible).probabilities
+        return Decided(probabilities, self.outcomes(states).astype(np.float32))
 
     def outcomes(self, states: ArrayLike) -> FloatArray:
         """Expected outcomes of this step alone, mean over folds: [n, width] -> [outcomes, n, actions]."""

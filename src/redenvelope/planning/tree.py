@@ -20,15 +20,17 @@ from redenvelope.planning.branching import NODE_LIMIT, Branching, fit_branching
 from redenvelope.planning.checks import checked_states
 from redenvelope.planning.grow import Tree, grow
 from redenvelope.planning.masks import NodeMasks
+from redenvelope.planning.one_program import USERS_PER_CALL, DecidedPart, decide_in_one_program
 from redenvelope.policies.checks import checked_eligible, checked_steps_left, whole_mask
 from redenvelope.policies.constraints import Constraint
-from redenvelope.policies.values import ActionValues
+from redenvelope.policies.values import ActionValues, Decided
 from redenvelope.prices import checked_prices
 
 __all__ = ["TreePlanner"]
 
 FloatArray = NDArray[np.float64]
 Backed = TypeVar("Backed")
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +123,31 @@ class TreePlanner:
                 whole[..., users, :, :] = own
         return result
 
+    def decided(
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+    ) -> Decided:
+        """See Valuer. Where every node allows every action, no tree leaves the compiled program."""
+        rows = checked_states(states, self.columns)
+        if eligible is not None or self.constraint is not None:
+            values = self.values(rows, steps_left, prices, eligible)
+            return Decided(values.probabilities, apply_outcomes(self.model, rows))
+        count = len(checked_prices(prices, self.budgets))
+        result = Decided(
+            np.empty((len(rows), count, self.actions), np.float32),
+            np.empty((1 + self.budgets, len(rows), self.actions), np.float32),
+        )
+        depths = np.minimum(checked_steps_left(steps_left, len(rows), self.steps), self.depth)
+
+        def decide(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], DecidedPart]:
+            shape = self.branching.at_depth(int(depths[users[0]]))
+            return users, decide_in_one_program(self.model, rows[users], shape, prices, self.temperature, self.discount)
+
+        for users, part in _mapped(decide, depths, lambda depth: USERS_PER_CALL):
+            _require_finite(part.finite, users)
+            result.probabilities[users] = part.probabilities
+            result.outcomes[:, users] = part.outcomes
+        return result
+
     def expected(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
     ) -> FloatArray:
@@ -158,24 +185,34 @@ class TreePlanner:
             _check_predictions(tree, users)
             return users, back_up(tree, prices, self.temperature, self.discount)
 
-        for depth in np.unique(depths):
-            alike = np.flatnonzero(depths == depth)
-            size = users_per_call(self.branching.at_depth(int(depth)).deepest_nodes)
-            first, *others = [alike[part] for part in parts(len(alike), size)]
-            # The first part alone, so that only one thread compiles what all of them need.
-            yield plan(first)
-            yield from LocalEngine().map(plan, others)
+        return _mapped(plan, depths, lambda depth: users_per_call(self.branching.at_depth(depth).deepest_nodes))
+
+
+def _mapped(
+    work: Callable[[NDArray[np.intp]], Done], depths: NDArray[np.int64], size: Callable[[int], int]
+) -> Iterator[Done]:
+    """Work done for users of one depth [users] after those of another, at most `size(depth)` of them at a time."""
+    for depth in np.unique(depths):
+        alike = np.flatnonzero(depths == depth)
+        first, *others = [alike[part] for part in parts(len(alike), size(int(depth)))]
+        # The first part alone, so that only one thread compiles what all of them need.
+        yield work(first)
+        yield from LocalEngine().map(work, others)
 
 
 def _check_predictions(tree: Tree, users: NDArray[np.intp]) -> None:
     """Refuse trees of some users [users] that hold anything but numbers."""
     for level in tree.levels:
         # One sum is several times cheaper than a test of each number, and is finite only if all are.
-        if np.isfinite(level.sum()):
-            continue
-        wrong = np.flatnonzero(~np.isfinite(level).all(axis=(0, 1, 3)))
-        if len(wrong):
-            raise ModelError(
-                f"the model's predictions for row {users[wrong[0]]} of the states are not finite numbers, although the "
-                "state is; the model may have diverged in training, or the state lies far outside its data"
-            )
+        if not np.isfinite(level.sum()):
+            _require_finite(np.isfinite(level).all(axis=(0, 1, 3)), users)
+
+
+def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
+    """Refuse the first of some users [users] for whom not all is finite [users]."""
+    wrong = np.flatnonzero(~finite)
+    if len(wrong):
+        raise ModelError(
+            f"the model's predictions for row {users[wrong[0]]} of the states are not finite numbers, although the "
+            "state is; the model may have diverged in training, or the state lies far outside its data"
+        )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ActionValues", "Valuer"]
+__all__ = ["ActionValues", "Decided", "Valuer"]
 
 
 class ActionValues(NamedTuple):
@@ -25,6 +25,15 @@ class ActionValues(NamedTuple):
     def expected(self) -> NDArray[np.float64]:
         """Outcomes of following the policy, [outcomes, users, prices]."""
         return np.asarray(np.einsum("upa,oupa->oup", self.probabilities, self.to_go, dtype=np.float64))
+
+
+class Decided(NamedTuple):
+    """All that is needed to decide."""
+
+    probabilities: NDArray[np.float32]
+    """Of each action, [users, prices, actions]."""
+    outcomes: NDArray[np.float32]
+    """Expected outcomes of this step alone, [outcomes, users, actions]."""
 
 
 class Valuer(Protocol):
@@ -54,6 +63,12 @@ class Valuer(Protocol):
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
     ) -> ActionValues:
         """States [users, width], steps left (a number, or [users]) and prices [prices, budgets] -> values."""
+        ...
+
+    def decided(
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+    ) -> Decided:
+        """The decisions of `values` and this step's `outcomes`, in one pass: quicker for many users at few prices."""
         ...
 
     def outcomes(self, states: NDArray[np.float32]) -> NDArray[np.float64]:

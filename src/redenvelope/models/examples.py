@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from redenvelope.chance import fraction
 from redenvelope.errors import ModelError
 from redenvelope.log.encoding import Encoder
+from redenvelope.log.history import HistoryMoves
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
 from redenvelope.models.survival import UNKNOWN, users_leave
@@ -32,7 +33,7 @@ class Rows(NamedTuple):
     """The reward, then one cost for each budget, and where users leave who stayed (1, 0, or −1 for unknown),
     [rows, outcomes]: rows lead, as a batch is some of them."""
     next_tail: NDArray[np.float32] | jax.Array
-    """What is to be predicted of the next state: everything after the step's column, [rows, tail]."""
+    """What is to be predicted of the next state, [rows, predicted]: all after the step's column but the history."""
     continues: NDArray[np.float32] | jax.Array
     """1 where the next state is known, else 0, [rows]."""
 
@@ -59,6 +60,8 @@ class Examples:
     actions: int
     """Number of actions of the catalogue."""
     campaign_steps: int
+    history: HistoryMoves | None = None
+    """How the history in the states moves on; None where they have none."""
 
     @classmethod
     def from_log(cls, log: Log, encoder: Encoder, states: NDArray[np.float32] | None = None) -> Examples:
@@ -83,6 +86,7 @@ class Examples:
             layout=encoder.layout,
             actions=len(log.catalogue),
             campaign_steps=encoder.campaign_steps,
+            history=None if encoder.history is None else encoder.history.moves,
         )
 
     def __len__(self) -> int:
@@ -154,7 +158,7 @@ class Examples:
             states=states,
             action=self.action[rows].astype(np.int32),
             outcomes=np.ascontiguousarray(outcomes.T, dtype=np.float32),
-            next_tail=np.ascontiguousarray(self.states[following, self.layout.step + 1 :]),
+            next_tail=np.ascontiguousarray(self.states[following, self.layout.predicted]),
             continues=self.continues[rows].astype(np.float32),
         )
 

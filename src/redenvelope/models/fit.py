@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from redenvelope.models.events import event_count
 from redenvelope.models.examples import Examples
+from redenvelope.models.known import known_moves
 from redenvelope.models.neural import Architecture, NeuralModel
 from redenvelope.models.outcome import outcome_names
 from redenvelope.models.response import STRUCTURES
@@ -86,7 +87,8 @@ def fit_neural(
         earning = task.train({"outcome": chosen}, outcome_loss, seeds, progress)
     trained = (earning, moving.result())
     outcome, transition = earning.networks["outcome"], trained[1].networks["transition"]
-    model = NeuralModel(outcome, transition, task.targets, task.scale, architecture)
+    known = known_moves(examples.history, examples.layout)
+    model = NeuralModel(outcome, transition, task.targets, task.scale, architecture, known)
     return NeuralFit(
         model=model,
         structures=structures,

@@ -155,7 +155,7 @@ def _state_errors(path: _Path, examples: Examples, depth: int) -> tuple[float, f
     lasting = path.rows_after >= depth
     if not lasting.any():
         return 0.0, 0.0
-    first, tail = path.first[lasting], slice(examples.layout.step + 1, None)
+    first, tail = path.first[lasting], examples.layout.predicted
     truth = examples.states[first + depth, tail].astype(np.float64)
     width = max(truth.shape[1], 1)
     errors = (

@@ -16,11 +16,12 @@ from redenvelope.log.layout import StateLayout
 from redenvelope.models.apply import apply_outcomes, apply_steps
 from redenvelope.models.events import event_chances
 from redenvelope.models.examples import require_states
+from redenvelope.models.known import KnownMoves, known_moves, moved
 from redenvelope.models.outcome import OutcomeNetwork
 from redenvelope.models.survival import Survival
 from redenvelope.models.targets import OutcomeTargets, new_target, target_as_dict
 from redenvelope.models.transition import TailScale, TransitionNetwork
-from redenvelope.models.weights import named_arrays, read_layout, restored
+from redenvelope.models.weights import named_arrays, read_layout, restored, written_layout
 from redenvelope.models.wide_deep import FixedPart
 
 __all__ = ["Architecture", "NeuralModel"]
@@ -78,6 +79,8 @@ class NeuralModel(eqx.Module):
     targets: OutcomeTargets
     scale: TailScale
     architecture: Architecture = eqx.field(static=True)
+    history: KnownMoves | None = None
+    """How the history in the states moves on; None where they have none."""
 
     @property
     def actions(self) -> int:
@@ -127,8 +130,12 @@ class NeuralModel(eqx.Module):
             lambda network, own: network.followed(own, nodes, chances, self.scale), self.transition, fixed[1]
         )
         step = nodes.reshape(-1, 1, nodes.shape[2])[..., :1] + self.layout.step_change
-        moved = jnp.broadcast_to(step, (len(step), self.actions, 1))
-        return outcomes, jnp.concatenate([moved, tail.transpose(2, 0, 1)], axis=-1)
+        onward = jnp.broadcast_to(step, (len(step), self.actions, 1))
+        parts = [onward, tail.transpose(2, 0, 1)]
+        if self.history is not None:
+            before = nodes.reshape(-1, nodes.shape[2])[:, self.layout.history.start - self.layout.step :]
+            parts.append(moved(self.history, before, [outcome.T for outcome in outcomes]))
+        return outcomes, jnp.concatenate(parts, axis=-1)
 
     def _responses(self, fixed: FixedPart, nodes: jax.Array) -> tuple[jax.Array, ...]:
         """Outcomes, and where users leave the chance of a next step, each [actions, groups · size]."""
@@ -187,7 +194,7 @@ class NeuralModel(eqx.Module):
         """One member's model, as an ensemble of its copies: the same shapes, so that nothing is compiled for it."""
         copies = [member] * self.architecture.members
         outcome, transition = jax.tree.map(lambda array: np.asarray(array)[copies], (self.outcome, self.transition))
-        return NeuralModel(outcome, transition, self.targets, self.scale, self.architecture)
+        return NeuralModel(outcome, transition, self.targets, self.scale, self.architecture, self.history)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Plain data for JSON, and the weights by name."""
@@ -197,6 +204,8 @@ class NeuralModel(eqx.Module):
             "cost_targets": [target_as_dict(target) for target in self.targets.costs],
         }
         learned = {"outcome": self.outcome, "transition": self.transition, "scale": self.scale}
+        if self.history is not None:
+            learned["history"] = self.history
         return config, named_arrays(learned)
 
     @classmethod
@@ -207,7 +216,8 @@ class NeuralModel(eqx.Module):
         costs = tuple(new_target(target) for target in config["cost_targets"])
         survival = None if architecture.survival_structure is None else Survival()
         targets = OutcomeTargets(new_target(config["reward_target"]), costs, survival)
-        return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture)
+        history = parts.get("history")
+        return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture, history)
 
 
 def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any, fixed: FixedPart) -> Any:
@@ -233,12 +243,14 @@ def _skeleton(architecture: Architecture) -> dict[str, Any]:
     """Untrained parts of the right shapes."""
     numbers = jnp.asarray(np.zeros(architecture.layout.dynamic_numbers, np.float32))
     scores = np.zeros((len(architecture.structures), architecture.actions))
-    return architecture.networks(0, scores) | {"scale": TailScale(numbers, numbers, numbers)}
+    known = known_moves(None, architecture.layout)
+    history = {} if known is None else {"history": known}
+    return architecture.networks(0, scores) | {"scale": TailScale(numbers, numbers, numbers)} | history
 
 
 def _written_architecture(architecture: Architecture) -> dict[str, Any]:
     """As plain data; what a model does not have is not mentioned, so that plans keep the hash they were made with."""
-    content = asdict(architecture)
+    content = asdict(architecture) | {"layout": written_layout(architecture.layout)}
     if architecture.survival_structure is None:
         del content["survival_structure"]
     return content

@@ -28,6 +28,8 @@ class Task:
     examples: Examples
     rows: NDArray[np.int64]
     held_out: Rows
+    held_rows: NDArray[np.int64]
+    """Which rows these are, [held-out rows]."""
     targets: OutcomeTargets
     scale: TailScale
     starts: NDArray[np.float64]
@@ -38,12 +40,16 @@ class Task:
     """Shared by all that are trained on the same rows."""
 
     def shorter(self) -> Task:
-        """The task of a trial: fewer rows and fewer steps, and the outcomes alone."""
-        training, targets = self.settings.training, OutcomeTargets(self.targets.reward, self.targets.costs)
+        """The task of a trial of the outcomes alone."""
+        targets = OutcomeTargets(self.targets.reward, self.targets.costs)
+        return replace(self.of_trial(), targets=targets, starts=self.starts[: len(targets.all)])
+
+    def of_trial(self) -> Task:
+        """The task of a trial: fewer rows and fewer steps."""
+        training = self.settings.training
         steps = round(self.settings.trial_share * training.steps)
         settings = replace(self.settings, training=replace(training, steps=steps))
-        rows, starts = _thinned(self.rows, settings.trial_rows), self.starts[: len(targets.all)]
-        return replace(self, rows=rows, targets=targets, starts=starts, settings=settings, fill=Fill())
+        return replace(self, rows=_thinned(self.rows, settings.trial_rows), settings=settings, fill=Fill())
 
     def train(
         self, networks: Any, loss: Loss, seeds: Sequence[tuple[int, ...]], progress: Progress | None = None
@@ -74,6 +80,7 @@ class Task:
 def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
     """Split the users and look at what their rows call for."""
     rows, held_out = examples.split_users(settings.held_out_share, seed)
+    held_rows = _thinned(held_out, settings.held_out_rows)
     outcomes, action = examples.outcomes[:, rows], examples.action[rows]
     targets = outcome_targets(outcomes, action, examples.actions)
     starts = [
@@ -86,7 +93,8 @@ def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
     return Task(
         examples=examples,
         rows=rows,
-        held_out=examples.gather(_thinned(held_out, settings.held_out_rows)),
+        held_out=examples.gather(held_rows),
+        held_rows=held_rows,
         targets=targets,
         scale=tail_scale(examples, rows),
         starts=np.stack(starts),

@@ -69,17 +69,17 @@ class SinglePlanner:
     def _grow(self, state: StateArray, depth: int) -> tuple[list[FloatArray], list[StateArray]]:
         """Responses to every action [responses, actions, nodes] (the outcomes, and where users leave the chance of a
         next step) and tails [nodes, tail] of every level."""
-        layout, outcome, tail = self.model.layout, self.model.outcome, self.model.tail
+        layout, outcome = self.model.layout, self.model.outcome
         # The nodes of a level have the head of their state in common: the user's, so many steps on.
         heads = self.model.inputs.heads(state[None], self._steps(state, depth))
-        constants = outcome.trunk.constant(heads), tail.trunk.constant(heads)
+        constants = outcome.trunk.constant(heads), self.model.tail.trunk.constant(heads)
         levels: list[FloatArray] = []
         tails = [state[None, layout.step + 1 :]]
         for level in range(depth):
             means = outcome.means(constants[0][:, level, None], tails[level])
             levels.append(np.ascontiguousarray(means.transpose(0, 2, 1), dtype=np.float64))
             if level + 1 < depth:
-                following = tail.following(constants[1][:, level, None], tails[level], means)
+                following = self.model.following(constants[1][:, level, None], tails[level], means)
                 if level and self.shares is not None:
                     # A branch belongs to the action that takes all its future from it.
                     following = following[:, np.argmax(self.shares, axis=0)]

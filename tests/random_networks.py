@@ -14,6 +14,7 @@ from redenvelope.models.immediate import Folded, Immediate
 from redenvelope.models.neural import Architecture, NeuralModel
 from redenvelope.models.outcome import OutcomeNetwork
 from redenvelope.models.stacked import slots, stack
+from redenvelope.models.survival import Survival
 from redenvelope.models.targets import (
     BinaryReward,
     ConsumedCost,
@@ -58,14 +59,15 @@ def random_model(
     targets: tuple[str, str] = ("binary", "rewarded"),
     hidden: tuple[tuple[int, ...], tuple[int, ...]] = ((64, 64), (64,)),
     seed: int = 0,
+    leaves: bool = False,
 ) -> NeuralModel:
     generator = np.random.default_rng(seed)
     rewarding, costing = (target(name, actions) for name in targets)
-    meaning = OutcomeTargets(rewarding, (costing,))
+    meaning = OutcomeTargets(rewarding, (costing,), Survival() if leaves else None)
     shape = (layout, actions, event_count(meaning), members, *hidden)
-    architecture = Architecture(*shape, structures[0], structures[1:])
+    architecture = Architecture(*shape, structures[0], structures[1:], "low_rank" if leaves else None)
     start = np.sort(generator.normal(size=actions))
-    networks = drawn(architecture.networks(seed, np.stack([start, start])), generator)
+    networks = drawn(architecture.networks(seed, np.stack([start] * len(architecture.structures))), generator)
     numbers = np.abs(generator.normal(size=(3, layout.dynamic_numbers))).astype(np.float32)
     scale = TailScale(jnp.asarray(numbers[0]), jnp.asarray(-1 - numbers[1]), jnp.asarray(1 + numbers[2]))
     return NeuralModel(networks["outcome"], networks["transition"], meaning, scale, architecture)

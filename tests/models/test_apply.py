@@ -28,14 +28,15 @@ def test_any_number_of_states_is_applied_in_order(rows: int, monkeypatch: pytest
     monkeypatch.setattr(apply, "_BLOCK_NODES", 4)
     monkeypatch.setattr(apply, "_CALL_GROUPS", 8)
     states = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
-    outcomes, following = apply_steps(Doubling(), states)
+    outcomes, staying, following = apply_steps(Doubling(), states)
     np.testing.assert_allclose(outcomes[0], states.sum(axis=1)[:, None] * [1, 2])
     np.testing.assert_allclose(outcomes[1], np.repeat(states[:, :1], 2, axis=1))
     np.testing.assert_allclose(following, np.stack([states, 2 * states], axis=1))
+    assert staying is None
     np.testing.assert_array_equal(apply_outcomes(Doubling(), states), outcomes)
 
 
 def test_no_states_give_no_rows() -> None:
-    outcomes, following = apply_steps(Doubling(), np.zeros((0, 3), np.float32))
-    assert outcomes.shape == (2, 0, 2)
+    outcomes, staying, following = apply_steps(Doubling(), np.zeros((0, 3), np.float32))
+    assert outcomes.shape == (2, 0, 2) and staying is None
     assert following.shape == (0, 2, 3)

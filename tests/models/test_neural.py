@@ -33,7 +33,7 @@ def test_a_fixed_part_once_a_user_gives_what_whole_states_give(learned: NeuralFi
     states = np.repeat(draw(40, 9).states[::3][:, None], 5, axis=1)
     states[..., 3:] += generator.normal(0, 0.3, states[..., 3:].shape)
     fixed = fixed_parts(model, states[:, 0])
-    found, changed = node_steps(model, fixed, states[..., model.fixed_width :])
+    found, _, changed = node_steps(model, fixed, states[..., model.fixed_width :])
     whole = states.reshape(-1, states.shape[2])
     np.testing.assert_allclose(found.swapaxes(1, 2), reference(model, whole)[0], atol=1e-5)
     followed = np.asarray(reference(model, whole)[1])

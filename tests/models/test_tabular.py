@@ -97,8 +97,9 @@ def test_roll_out_carries_all_chances() -> None:
     followed, (rewards, costs) = model.roll_out(state(0, 0), np.array([[0, 0]]))
     assert followed.shape == (2, 1, 2)
     np.testing.assert_allclose(followed[0, 0], [1.0, 0.5], rtol=1e-6)  # half of those who stayed have the feature
-    np.testing.assert_allclose(rewards[:, 0], [1.0, (1 + 5) / 2])
-    np.testing.assert_allclose(costs[:, 0], [0.2, (0 + 1) / 2])
+    # One of three has left, and brings nothing.
+    np.testing.assert_allclose(rewards[:, 0], [1.0, (1 + 5) / 3])
+    np.testing.assert_allclose(costs[:, 0], [0.2, (0 + 1) / 3])
 
 
 def test_true_dynamics_can_be_loaded() -> None:

@@ -18,6 +18,12 @@ class World(NamedTuple):
     following: np.ndarray
     """[states, actions]"""
     steps: int
+    staying: np.ndarray | None = None
+    """Chance of a next step, [states, actions]; None keeps everybody."""
+
+    @property
+    def onward(self) -> np.ndarray:
+        return np.ones((self.states, self.actions)) if self.staying is None else self.staying
 
     @property
     def states(self) -> int:
@@ -77,7 +83,7 @@ def induction(
         first = left - min(left, lookahead or left)
         q, probabilities = _plan(world, table, weights, temperature, discount, mask[first:left])
         plans.append((q, probabilities))
-        to_go = world.outcomes[:, None] + discount * after[:, :, world.following]
+        to_go = world.outcomes[:, None] + discount * world.onward * after[:, :, world.following]
         campaign.append(to_go)
         after = (to_go * probabilities).sum(axis=-1)
     return Exact(*(np.stack(arrays) for arrays in zip(*plans, strict=True)), np.stack(campaign))
@@ -91,8 +97,8 @@ def _plan(
     after = np.zeros((len(world.outcomes), len(table), world.states))
     soft = np.isfinite(table).all(axis=1) & (temperature > 0)
     for own in mask:
-        to_go = world.outcomes[:, None] + discount * after[:, :, world.following]
-        q = np.einsum("op,osa->psa", weights, world.outcomes) + discount * value[:, world.following]
+        to_go = world.outcomes[:, None] + discount * world.onward * after[:, :, world.following]
+        q = np.einsum("op,osa->psa", weights, world.outcomes) + discount * world.onward * value[:, world.following]
         q = np.where(own, q, -np.inf)
         probabilities = np.where(soft[:, None, None], _softmax(q, temperature or 1.0), _best(q, to_go))
         value = _value(q, temperature, soft)

@@ -48,6 +48,9 @@ def fit(
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the certificate.")] = 0.95,
     seed: SeedOption = 0,
+    history: Annotated[
+        str, typer.Option(help="auto or none: whether a plan may decide by what happened to a user before.")
+    ] = "auto",
     columns: ColumnsOption = None,
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
@@ -71,6 +74,7 @@ def fit(
         temperature=temperature,
         confidence=confidence,
         seed=seed,
+        history=history,  # type: ignore[arg-type]
     )
     wanted = _budget_a_user(budget, budget_total, audience)
     _heed_solver(solver)
@@ -149,6 +153,14 @@ def allocate(
         str | None,
         typer.Option(help="Your names of user and step; without, those of the plan's log.", metavar="ROLE=NAME,…"),
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PAST",
+            help="Parquet or CSV with user, step, action, reward and cost of the users' earlier steps; needed past the "
+            "first step by plans that decide by them.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Decide what each user gets at this step, with the probability it was drawn with."""
@@ -159,7 +171,7 @@ def allocate(
     opened = Plan.load(plan)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
-    summary = allocate_file(opened, users, out, seed, named)
+    summary = allocate_file(opened, users, out, seed, named, history)
     if not certificate.is_certified:
         typer.echo(f"warning: this plan's certificate was refused: {certificate.reasons[0].message}", err=True)
     if as_json:

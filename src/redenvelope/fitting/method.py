@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from redenvelope.errors import ModelError
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.scouting import horizon_for, temperature_for
@@ -14,6 +16,7 @@ from redenvelope.log.log import Log
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
+from redenvelope.models.history_trial import HistoryChoice, try_history
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.sources import LearnedSource, ModelSource
 from redenvelope.plan.specification import PolicySpecification
@@ -31,19 +34,36 @@ class Lessons:
     neural: NeuralFit
     steps: int
     """Steps of the campaign."""
+    history: HistoryChoice | None = None
+    """Whether states tell what happened before, and why; None where it was not asked."""
 
 
 def learn_model(train: Log, settings: FitSettings, stages: Stages) -> tuple[Lessons, Examples]:
     """Learn the environment model from the training users; and their rows, from which values may be learned without."""
     stages.begin("model")
-    encoder = Encoder.fit(train)
-    training = Examples.from_log(train, encoder)
+    encoder, training, history = _encoded(train, settings)
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
     structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
-    stages.finish("model", f"{neural.epochs} epochs; {structures}")
-    return Lessons(encoder, neural, encoder.campaign_steps), training
+    told = "; decides by what happened before" if encoder.history is not None else ""
+    stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
+    return Lessons(encoder, neural, encoder.campaign_steps, history), training
+
+
+def _encoded(train: Log, settings: FitSettings) -> tuple[Encoder, Examples, HistoryChoice | None]:
+    """The training users' rows; their states tell what happened before where held-out ones of them say it helps."""
+    encoder = Encoder.fit(train)
+    if settings.history == "none" or encoder.campaign_steps == 1:
+        return encoder, Examples.from_log(train, encoder), None
+    telling = encoder.with_history(train)
+    examples = Examples.from_log(train, telling)
+    choice = try_history(examples, settings.neural, settings.seed)
+    if choice.told:
+        return telling, examples, choice
+    # The history stands last: without it, a state is what comes before.
+    plain = np.ascontiguousarray(examples.states[:, : encoder.layout.width])
+    return encoder, Examples.from_log(train, encoder, plain), choice
 
 
 def trust_in(lessons: Lessons, search: EncodedLog, stages: Stages) -> Fidelity:

@@ -12,9 +12,10 @@ from redenvelope.log.split import SHARES
 from redenvelope.models.fit import NeuralSettings
 from redenvelope.plan.plain import to_plain
 
-__all__ = ["FitSettings", "Method", "SearchSettings"]
+__all__ = ["FitSettings", "History", "Method", "SearchSettings"]
 
 Method = Literal["auto", "planned", "learned", "bandit"]
+History = Literal["auto", "none"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class FitSettings:
     parts: tuple[float, float, float] = SHARES
     """Shares of users who train the models, who are kept from that to choose method, temperature and prices on, and who
     check the plan."""
+    history: History = "auto"
+    """Whether states may tell what happened to a user before; auto asks held-out users whether it helps."""
     shown_users: int = 5_000
     """Users on whom it is shown who gets what: shares are then known to a percent or so, which a picture needs."""
     estimator: Estimator | None = None
@@ -67,6 +70,8 @@ class FitSettings:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise UsageError(f"method must be auto, planned, learned or bandit, not {self.method!r}")
+        if self.history not in get_args(History):
+            raise UsageError(f"history must be auto or none, not {self.history!r}")
         if self.horizon is not None and self.horizon < 1:
             raise UsageError(f"the horizon must be at least 1 step, not {self.horizon}")
         if self.temperature is not None and not 0 <= self.temperature < float("inf"):

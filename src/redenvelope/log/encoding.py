@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,10 @@ from redenvelope.log.encode_table import write_states
 from redenvelope.log.encodings import MISSING, OTHER, CategoryEncoding, NumberEncoding, fit_category, fit_number
 from redenvelope.log.feature_sums import FeatureSums, feature_sums, merge_features
 from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.history import HistoryEncoding
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import FeatureTable, Log
+from redenvelope.log.past import history_of_frame, history_of_row
 from redenvelope.log.serving_frame import serving_steps, serving_table
 from redenvelope.log.serving_row import RowEncoder
 
@@ -31,6 +33,8 @@ class Encoder:
     categories: tuple[CategoryEncoding, ...]
     first_step: int
     campaign_steps: int
+    history: HistoryEncoding | None = None
+    """How what happened to a user before is told; None where states do not tell it."""
 
     @classmethod
     def fit(cls, log: Log) -> Encoder:
@@ -54,6 +58,10 @@ class Encoder:
             campaign_steps=sums.last_step - sums.first_step + 1,
         )
 
+    def with_history(self, log: Log) -> Encoder:
+        """The same encoder whose states tell what happened before as well, in scales of a log's (training) users."""
+        return replace(self, history=HistoryEncoding.fit(log))
+
     @cached_property
     def layout(self) -> StateLayout:
         """Where each part of a state stands."""
@@ -66,34 +74,57 @@ class Encoder:
             + sum(not number.static for number in indicators),
             dynamic_categories=tuple(category.size for category in self.categories if not category.static),
             step_change=1.0 / max(self.campaign_steps - 1, 1),
+            history_actions=0 if self.history is None else len(self.history.labels),
+            history_outcomes=0 if self.history is None else len(self.history.outcomes),
         )
 
     def encode(self, log: Log) -> NDArray[np.float32]:
-        """The states of a log's rows, [rows, width]."""
-        return self.encode_table(log.features, log.step)
+        """The states of a log's rows, [rows, width]; what happened before is read off the log itself."""
+        history = None if self.history is None else self.history.columns(log)
+        return self.encode_table(log.features, log.step, history)
 
-    def encode_table(self, features: FeatureTable, step: NDArray[np.int32]) -> NDArray[np.float32]:
-        """The states of a feature table, [rows, width]; a feature it lacks is missing in every row."""
+    def encode_table(
+        self, features: FeatureTable, step: NDArray[np.int32], history: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The states of a feature table, [rows, width]; a feature it lacks is missing in every row.
+
+        `history` [rows, columns] is what happened before, where states tell it; None is nothing.
+        """
         steps = (step - self.first_step).astype(np.float64) * self.layout.step_change
-        return write_states(features, steps, self.numbers, self.categories, self.layout)
+        states = write_states(features, steps, self.numbers, self.categories, self.layout)
+        if history is not None:
+            states[:, self.layout.history] = history
+        return states
 
-    def encode_frame(self, frame: pl.DataFrame) -> tuple[NDArray[np.float32], tuple[Finding, ...]]:
+    def encode_frame(
+        self, frame: pl.DataFrame, past: pl.DataFrame | None = None
+    ) -> tuple[NDArray[np.float32], tuple[Finding, ...]]:
         """The states of a table of users to decide for (`step` and the features), and what was odd about it.
 
         A missing column is missing in every row, an unseen label is "other", a value that is no number is
-        missing: each is used as defined and reported, never silently.
+        missing: each is used as defined and reported, never silently. `past` is needed where states tell what happened
+        before and users are past the first step: `user`, `step`, `action`, `reward` and `cost` of their earlier steps.
         """
         findings = Findings()
         steps = serving_steps(frame, self.first_step, self.first_step + self.campaign_steps - 1)
         table = serving_table(frame, self.numbers, self.categories, findings)
-        return self.encode_table(table, steps), findings.sorted()
+        history = None
+        if self.history is not None:
+            history = history_of_frame(self.history, frame, steps, past, self.first_step)
+        return self.encode_table(table, steps, history), findings.sorted()
 
-    def encode_row(self, row: Mapping[str, object]) -> NDArray[np.float32]:
+    def encode_row(
+        self, row: Mapping[str, object], past: Sequence[Mapping[str, object]] | None = None
+    ) -> NDArray[np.float32]:
         """The state [width] of one user to decide for: `step` and the features by name, as plain values.
 
         The same as `encode_frame` gives for a table of this row, but fast, and without a word on what is odd.
         """
-        return self._row_encoder.encode(row)
+        state = self._row_encoder.encode(row)
+        if self.history is not None:
+            step = round(float(state[self.layout.step]) / self.layout.step_change) + self.first_step
+            state[self.layout.history] = history_of_row(self.history, step, past, self.first_step)
+        return state
 
     @cached_property
     def _row_encoder(self) -> RowEncoder:
@@ -102,7 +133,10 @@ class Encoder:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        content = asdict(self)
+        if self.history is None:  # not mentioned, so that plans keep the hash they were made with
+            del content["history"]
+        return content
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Encoder:
@@ -115,4 +149,5 @@ class Encoder:
             ),
             first_step=int(content["first_step"]),
             campaign_steps=int(content["campaign_steps"]),
+            history=None if content.get("history") is None else HistoryEncoding.from_dict(content["history"]),
         )

@@ -12,9 +12,10 @@ __all__ = ["StateLayout"]
 class StateLayout:
     """The columns of an encoded state [width], in this order:
 
-    static category codes | static numbers | step | dynamic numbers | dynamic binaries | dynamic categories
+    static category codes | static numbers | step | dynamic numbers | dynamic binaries | dynamic categories | history
 
-    The static head never changes within a user. Everything from `step` on is the dynamic tail. Static
+    The static head never changes within a user. Everything from `step` on is the dynamic tail. What of it a model
+    predicts stands between the step and the history, which follows from what is done (see history.py). Static
     categories are codes (for embeddings, so that ten thousand cities cost one column); dynamic categories are
     one-hot, so that a predicted next state can hold probabilities.
     """
@@ -28,6 +29,15 @@ class StateLayout:
     """Number of codes of each dynamic category."""
     step_change: float
     """What one step adds to the step's column."""
+    history_actions: int = 0
+    """Actions that the history tells of; 0 where a state has none."""
+    history_outcomes: int = 0
+    """Outcomes that it tells of."""
+
+    @staticmethod
+    def history_columns(actions: int, outcomes: int) -> int:
+        """Columns of a history: last action, last outcomes, counts, spent, and steps since the last incentive."""
+        return 2 * actions + 2 * outcomes if actions else 0
 
     @property
     def static_width(self) -> int:
@@ -56,6 +66,22 @@ class StateLayout:
         return tuple(slice(first, last) for first, last in pairwise(edges))
 
     @property
+    def predicted_width(self) -> int:
+        """Number of columns that a model predicts."""
+        return self.dynamic_numbers + self.dynamic_binaries + sum(self.dynamic_categories)
+
+    @property
+    def predicted(self) -> slice:
+        """What a model predicts of the next state."""
+        return slice(self.step + 1, self.step + 1 + self.predicted_width)
+
+    @property
+    def history(self) -> slice:
+        """What happened to the user before."""
+        return slice(self.predicted.stop, self.width)
+
+    @property
     def width(self) -> int:
         """Number of columns of a state."""
-        return self.step + 1 + self.dynamic_numbers + self.dynamic_binaries + sum(self.dynamic_categories)
+        known = self.history_columns(self.history_actions, self.history_outcomes)
+        return self.step + 1 + self.predicted_width + known

@@ -13,9 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.models.environment import EnvironmentModel, SplitModel
+from redenvelope.models.environment import EnvironmentModel, LeavingModel, SplitModel
 
-__all__ = ["apply_outcomes", "apply_steps", "fixed_parts", "fixed_width", "node_outcomes", "node_steps", "split_model"]
+__all__ = [
+    "apply_outcomes",
+    "apply_steps",
+    "fixed_parts",
+    "fixed_width",
+    "node_outcomes",
+    "node_steps",
+    "split_model",
+    "users_leave",
+]
 
 FloatArray = NDArray[np.float32]
 
@@ -33,6 +42,10 @@ class _Whole:
     model: EnvironmentModel
 
     @property
+    def leaves(self) -> bool:
+        return users_leave(self.model)
+
+    @property
     def fixed_width(self) -> int:
         return 0
 
@@ -44,7 +57,14 @@ class _Whole:
         return tuple(outcome.T for outcome in self.model.outcomes(rows))
 
     def node_steps(self, fixed: tuple[Any, Any], nodes: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        return self.node_outcomes(fixed, nodes), self.model.successors(nodes.reshape(-1, nodes.shape[2]))
+        rows = nodes.reshape(-1, nodes.shape[2])
+        staying = (cast(LeavingModel, self.model).survival(rows).T,) if users_leave(self.model) else ()
+        return (*self.node_outcomes(fixed, nodes), *staying), self.model.successors(rows)
+
+
+def users_leave(model: EnvironmentModel | SplitModel) -> bool:
+    """Whether users leave before the campaign ends; a model that does not say so knows nobody who does."""
+    return bool(getattr(model, "leaves", False))
 
 
 def apply_outcomes(model: EnvironmentModel, states: FloatArray) -> FloatArray:
@@ -58,14 +78,15 @@ def apply_outcomes(model: EnvironmentModel, states: FloatArray) -> FloatArray:
     return outcomes
 
 
-def apply_steps(model: EnvironmentModel, states: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean outcomes [outcomes, n, actions] and next state [n, actions, width] of every action, from [n, width]."""
+def apply_steps(model: EnvironmentModel, states: FloatArray) -> tuple[FloatArray, FloatArray | None, FloatArray]:
+    """Mean outcomes [outcomes, n, actions], chance of a next step [n, actions] and next state [n, actions, width] of
+    every action, from [n, width]; None where nobody leaves."""
     first = fixed_width(model)
-    outcomes, changed = node_steps(model, fixed_parts(model, states), states[:, None, first:])
+    outcomes, staying, changed = node_steps(model, fixed_parts(model, states), states[:, None, first:])
     successors = np.empty((*changed.shape[:2], states.shape[1]), np.float32)
     successors[..., :first] = states[:, None, :first]
     successors[..., first:] = changed
-    return np.ascontiguousarray(outcomes.swapaxes(1, 2)), successors
+    return np.ascontiguousarray(outcomes.swapaxes(1, 2)), None if staying is None else staying.T, successors
 
 
 def fixed_width(model: EnvironmentModel) -> int:
@@ -95,13 +116,19 @@ def node_outcomes(model: EnvironmentModel, fixed: Any, nodes: FloatArray) -> Flo
 
     `fixed` [users, ...] is the users' first fixed part; each user has the same number of groups, one after the other.
     """
-    return _apply(_outcomes, model, fixed, nodes)[0]
+    return _apply(_outcomes, model, fixed, nodes, 1 + model.budgets)[0]
 
 
-def node_steps(model: EnvironmentModel, fixed: tuple[Any, Any], nodes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The same, given both fixed parts [users, ...], and the changing columns of every action's successor,
-    [groups · size, actions, changing columns]."""
-    return _apply(_steps, model, fixed, nodes)
+def node_steps(
+    model: EnvironmentModel, fixed: tuple[Any, Any], nodes: FloatArray
+) -> tuple[FloatArray, FloatArray | None, FloatArray]:
+    """The same, given both fixed parts [users, ...]; the chance of a next step [actions, groups · size], None where
+    nobody leaves; and the changing columns of every action's successor, [groups · size, actions, changing columns]."""
+    if not users_leave(model):
+        outcomes, changed = _apply(_steps, model, fixed, nodes, 1 + model.budgets)
+        return outcomes, None, changed
+    responses, changed = _apply(_steps, model, fixed, nodes, 2 + model.budgets)
+    return responses[:-1], responses[-1], changed
 
 
 def split_model(model: EnvironmentModel) -> SplitModel:
@@ -110,10 +137,12 @@ def split_model(model: EnvironmentModel) -> SplitModel:
     return cast(SplitModel, model if hasattr(type(model), "node_steps") else _Whole(model))
 
 
-def _apply(program: Any, model: EnvironmentModel, fixed: Any, nodes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Outcomes and successors of all nodes; the latter hold nothing where the program gives none."""
+def _apply(
+    program: Any, model: EnvironmentModel, fixed: Any, nodes: FloatArray, responses: int
+) -> tuple[FloatArray, FloatArray]:
+    """Responses and successors of all nodes; the latter hold nothing where the program gives none."""
     split, (groups, size, columns) = split_model(model), nodes.shape
-    outcomes = np.empty((1 + model.budgets, model.actions, groups * size), np.float32)
+    outcomes = np.empty((responses, model.actions, groups * size), np.float32)
     changed = np.empty((groups * size, model.actions, columns), np.float32)
     for place in _calls(groups, size):
         own = jax.tree.map(lambda array, place=place: _of_groups(array, place, groups), fixed)

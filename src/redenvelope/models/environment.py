@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import jax
 
-__all__ = ["EnvironmentModel", "SplitModel"]
+__all__ = ["EnvironmentModel", "LeavingModel", "SplitModel"]
 
 
 class EnvironmentModel(Protocol):
@@ -34,6 +34,22 @@ class EnvironmentModel(Protocol):
         ...
 
 
+class LeavingModel(Protocol):
+    """What an environment model may say besides, where users leave before the campaign ends; without it nobody does.
+
+    Successors are then those of the users who stay.
+    """
+
+    @property
+    def leaves(self) -> bool:
+        """Whether users leave."""
+        ...
+
+    def survival(self, states: jax.Array) -> jax.Array:
+        """Chance of a next step after every action: [n, width] -> [n, actions]."""
+        ...
+
+
 class SplitModel(Protocol):
     """What an environment model may offer besides: to work out once a user what never changes within the user.
 
@@ -58,5 +74,5 @@ class SplitModel(Protocol):
 
     def node_steps(self, fixed: tuple[Any, Any], nodes: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """The same, given both fixed parts, and the changing columns of the successors,
-        [groups · size, actions, changing]."""
+        [groups · size, actions, changing]. Where users leave, the chance of a next step comes after the outcomes."""
         ...

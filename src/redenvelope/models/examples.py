@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from redenvelope.chance import fraction
 from redenvelope.errors import ModelError
 from redenvelope.log.encoding import Encoder
+from redenvelope.log.history import HistoryMoves
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
+from redenvelope.models.survival import UNKNOWN, users_leave
 
 __all__ = ["Examples", "Rows", "require_states"]
 
@@ -28,9 +30,10 @@ class Rows(NamedTuple):
     action: NDArray[np.int32] | jax.Array
     """[rows]"""
     outcomes: NDArray[np.float32] | jax.Array
-    """The reward, then one cost for each budget, [rows, outcomes]: rows lead, as a batch is some of them."""
+    """The reward, then one cost for each budget, and where users leave who stayed (1, 0, or −1 for unknown),
+    [rows, outcomes]: rows lead, as a batch is some of them."""
     next_tail: NDArray[np.float32] | jax.Array
-    """What is to be predicted of the next state: everything after the step's column, [rows, tail]."""
+    """What is to be predicted of the next state, [rows, predicted]: all after the step's column but the history."""
     continues: NDArray[np.float32] | jax.Array
     """1 where the next state is known, else 0, [rows]."""
 
@@ -57,6 +60,8 @@ class Examples:
     actions: int
     """Number of actions of the catalogue."""
     campaign_steps: int
+    history: HistoryMoves | None = None
+    """How the history in the states moves on; None where they have none."""
 
     @classmethod
     def from_log(cls, log: Log, encoder: Encoder, states: NDArray[np.float32] | None = None) -> Examples:
@@ -81,6 +86,7 @@ class Examples:
             layout=encoder.layout,
             actions=len(log.catalogue),
             campaign_steps=encoder.campaign_steps,
+            history=None if encoder.history is None else encoder.history.moves,
         )
 
     def __len__(self) -> int:
@@ -113,6 +119,23 @@ class Examples:
         last[self.starts[1:] - 1] = True
         return last
 
+    @cached_property
+    def may_continue(self) -> NDArray[np.bool_]:
+        """Whether the campaign has a step after a row's own, [rows]."""
+        step = np.rint(self.states[:, self.layout.step] / self.layout.step_change)
+        return np.asarray(step < self.campaign_steps - 1)
+
+    @cached_property
+    def stays(self) -> NDArray[np.float32]:
+        """1 where a user went on, 0 where the user left before the last step, −1 where nobody can tell, [rows]."""
+        left = self.is_last & self.may_continue
+        return np.where(self.continues, 1.0, np.where(left, 0.0, UNKNOWN)).astype(np.float32)
+
+    @cached_property
+    def leaves(self) -> bool:
+        """Whether users leave before the campaign's last step."""
+        return users_leave(self.stays)
+
     def split_users(self, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows to learn from and rows held out, never of the same user: about `share` of the users is held out."""
         held = fraction(self.keys, "held out", seed) < share
@@ -128,11 +151,14 @@ class Examples:
         states = np.ascontiguousarray(self.states[rows])
         require_states(states, self.layout)
         following = np.minimum(rows + 1, len(self) - 1)
+        outcomes = self.outcomes[:, rows]
+        if self.leaves:
+            outcomes = np.concatenate([outcomes, self.stays[None, rows]])
         return Rows(
             states=states,
             action=self.action[rows].astype(np.int32),
-            outcomes=np.ascontiguousarray(self.outcomes[:, rows].T, dtype=np.float32),
-            next_tail=np.ascontiguousarray(self.states[following, self.layout.step + 1 :]),
+            outcomes=np.ascontiguousarray(outcomes.T, dtype=np.float32),
+            next_tail=np.ascontiguousarray(self.states[following, self.layout.predicted]),
             continues=self.continues[rows].astype(np.float32),
         )
 

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from redenvelope.models.events import event_count
 from redenvelope.models.examples import Examples
+from redenvelope.models.known import known_moves
 from redenvelope.models.neural import Architecture, NeuralModel
 from redenvelope.models.outcome import outcome_names
 from redenvelope.models.response import STRUCTURES
 from redenvelope.models.selection import StructureChoice
 from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.survival import STRUCTURE
 from redenvelope.models.task import new_task, outcome_loss, transition_loss
 from redenvelope.models.training import Progress
 from redenvelope.models.trials import choose_structures
@@ -55,7 +57,7 @@ def fit_neural(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> NeuralFit:
-    """Learn reward, costs and transition from the rows of a log.
+    """Learn reward, costs and transition from the rows of a log; where users leave, who stays too.
 
     Rows count alike whatever their propensity: the networks see all that the logger saw, so that weights
     would only add noise (they matter to estimates that have no state to condition on).
@@ -71,6 +73,7 @@ def fit_neural(
         transition_hidden=settings.transition_hidden,
         reward_structure=STRUCTURES[0],
         cost_structures=(STRUCTURES[0],) * examples.budgets,
+        survival_structure=STRUCTURE if examples.leaves else None,
     )
     seeds = [(seed, member) for member in range(architecture.members)]
     # The two networks share nothing, so that each learns as if alone: one a core.
@@ -84,7 +87,8 @@ def fit_neural(
         earning = task.train({"outcome": chosen}, outcome_loss, seeds, progress)
     trained = (earning, moving.result())
     outcome, transition = earning.networks["outcome"], trained[1].networks["transition"]
-    model = NeuralModel(outcome, transition, task.targets, task.scale, architecture)
+    known = known_moves(examples.history, examples.layout)
+    model = NeuralModel(outcome, transition, task.targets, task.scale, architecture, known)
     return NeuralFit(
         model=model,
         structures=structures,

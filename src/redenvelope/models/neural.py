@@ -16,10 +16,12 @@ from redenvelope.log.layout import StateLayout
 from redenvelope.models.apply import apply_outcomes, apply_steps
 from redenvelope.models.events import event_chances
 from redenvelope.models.examples import require_states
+from redenvelope.models.known import KnownMoves, known_moves, moved
 from redenvelope.models.outcome import OutcomeNetwork
+from redenvelope.models.survival import Survival
 from redenvelope.models.targets import OutcomeTargets, new_target, target_as_dict
 from redenvelope.models.transition import TailScale, TransitionNetwork
-from redenvelope.models.weights import named_arrays, read_layout, restored
+from redenvelope.models.weights import named_arrays, read_layout, restored, written_layout
 from redenvelope.models.wide_deep import FixedPart
 
 __all__ = ["Architecture", "NeuralModel"]
@@ -41,14 +43,17 @@ class Architecture:
     reward_structure: str
     cost_structures: tuple[str, ...]
     """One a budget."""
+    survival_structure: str | None = None
+    """Of who stays; None where nobody leaves."""
 
     @property
     def structures(self) -> tuple[str, ...]:
-        """[outcomes]"""
-        return (self.reward_structure, *self.cost_structures)
+        """Of the outcomes, and where users leave of who stays, [responses]."""
+        staying = () if self.survival_structure is None else (self.survival_structure,)
+        return (self.reward_structure, *self.cost_structures, *staying)
 
     def networks(self, seed: int, starts: FloatArray) -> dict[str, Any]:
-        """Untrained networks that start from scores [outcomes, actions]; every array with a leading axis [members].
+        """Untrained networks that start from scores [responses, actions]; every array with a leading axis [members].
 
         A member does not depend on how many there are: the first is the same alone and in company.
         """
@@ -74,6 +79,8 @@ class NeuralModel(eqx.Module):
     targets: OutcomeTargets
     scale: TailScale
     architecture: Architecture = eqx.field(static=True)
+    history: KnownMoves | None = None
+    """How the history in the states moves on; None where they have none."""
 
     @property
     def actions(self) -> int:
@@ -84,6 +91,11 @@ class NeuralModel(eqx.Module):
     def budgets(self) -> int:
         """Number of costs."""
         return len(self.architecture.cost_structures)
+
+    @property
+    def leaves(self) -> bool:
+        """Whether users leave before the campaign's last step; see LeavingModel."""
+        return self.architecture.survival_structure is not None
 
     @property
     def layout(self) -> StateLayout:
@@ -106,23 +118,38 @@ class NeuralModel(eqx.Module):
 
     def node_outcomes(self, fixed: FixedPart, nodes: jax.Array) -> tuple[jax.Array, ...]:
         """See SplitModel."""
-        outcomes: tuple[jax.Array, ...] = _mean_over_members(
-            lambda network, own: network.expected_at(own, nodes, self.targets), self.outcome, fixed
-        )
-        return outcomes
+        return self._responses(fixed, nodes)[: 1 + self.budgets]
 
     def node_steps(
         self, fixed: tuple[FixedPart, FixedPart], nodes: jax.Array
     ) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """See SplitModel."""
-        outcomes = self.node_outcomes(fixed[0], nodes)
+        outcomes = self._responses(fixed[0], nodes)
         chances = event_chances(outcomes, self.targets, self.architecture.events)
         tail = _mean_over_members(
             lambda network, own: network.followed(own, nodes, chances, self.scale), self.transition, fixed[1]
         )
         step = nodes.reshape(-1, 1, nodes.shape[2])[..., :1] + self.layout.step_change
-        moved = jnp.broadcast_to(step, (len(step), self.actions, 1))
-        return outcomes, jnp.concatenate([moved, tail.transpose(2, 0, 1)], axis=-1)
+        onward = jnp.broadcast_to(step, (len(step), self.actions, 1))
+        parts = [onward, tail.transpose(2, 0, 1)]
+        if self.history is not None:
+            before = nodes.reshape(-1, nodes.shape[2])[:, self.layout.history.start - self.layout.step :]
+            parts.append(moved(self.history, before, [outcome.T for outcome in outcomes]))
+        return outcomes, jnp.concatenate(parts, axis=-1)
+
+    def _responses(self, fixed: FixedPart, nodes: jax.Array) -> tuple[jax.Array, ...]:
+        """Outcomes, and where users leave the chance of a next step, each [actions, groups · size]."""
+        found: tuple[jax.Array, ...] = _mean_over_members(
+            lambda network, own: network.expected_at(own, nodes, self.targets), self.outcome, fixed
+        )
+        return found
+
+    def survival(self, states: jax.Array) -> jax.Array:
+        """Chance of a next step after every action: [n, width] -> [n, actions]; see LeavingModel."""
+        now = jnp.asarray(states)
+        if not self.leaves:
+            return jnp.ones((len(now), self.actions))
+        return self._responses(self.fixed_parts(now)[0], now[:, None, self.fixed_width :])[-1].T
 
     def outcomes(self, states: jax.Array) -> jax.Array:
         """Mean reward, then one mean cost for each budget: [n, width] -> [outcomes, n, actions]."""
@@ -147,34 +174,38 @@ class NeuralModel(eqx.Module):
     ) -> tuple[NDArray[np.float32], FloatArray]:
         """Follow actions [n, depth] from states [n, width] on predicted states.
 
-        Returns the expected states after each action [depth, n, width], and the expected outcomes of each,
-        [outcomes, depth, n].
+        Returns the states that are expected after each action of those who stay [depth, n, width], and the expected
+        outcomes of each, [outcomes, depth, n]: of all, so that who has left brings nothing.
         """
         require_states(states, self.layout)
         everyone = np.arange(len(states))
         followed, outcomes = [], []
-        now = states
+        now, present = states, np.ones(len(states))
         for taken in actions.T:
-            step, following = apply_steps(self, now)
+            step, staying, following = apply_steps(self, now)
             now = following[everyone, taken]
             followed.append(now)
-            outcomes.append(step[:, everyone, taken].astype(np.float64))
+            outcomes.append(present * step[:, everyone, taken].astype(np.float64))
+            if staying is not None:
+                present = present * staying[everyone, taken]
         return np.stack(followed), np.stack(outcomes, axis=1)
 
     def of_member(self, member: int) -> NeuralModel:
         """One member's model, as an ensemble of its copies: the same shapes, so that nothing is compiled for it."""
         copies = [member] * self.architecture.members
         outcome, transition = jax.tree.map(lambda array: np.asarray(array)[copies], (self.outcome, self.transition))
-        return NeuralModel(outcome, transition, self.targets, self.scale, self.architecture)
+        return NeuralModel(outcome, transition, self.targets, self.scale, self.architecture, self.history)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Plain data for JSON, and the weights by name."""
         config = {
-            "architecture": asdict(self.architecture),
+            "architecture": _written_architecture(self.architecture),
             "reward_target": target_as_dict(self.targets.reward),
             "cost_targets": [target_as_dict(target) for target in self.targets.costs],
         }
         learned = {"outcome": self.outcome, "transition": self.transition, "scale": self.scale}
+        if self.history is not None:
+            learned["history"] = self.history
         return config, named_arrays(learned)
 
     @classmethod
@@ -183,8 +214,10 @@ class NeuralModel(eqx.Module):
         architecture = _read_architecture(config["architecture"])
         parts = restored(_skeleton(architecture), arrays)
         costs = tuple(new_target(target) for target in config["cost_targets"])
-        targets = OutcomeTargets(new_target(config["reward_target"]), costs)
-        return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture)
+        survival = None if architecture.survival_structure is None else Survival()
+        targets = OutcomeTargets(new_target(config["reward_target"]), costs, survival)
+        history = parts.get("history")
+        return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture, history)
 
 
 def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any, fixed: FixedPart) -> Any:
@@ -210,7 +243,17 @@ def _skeleton(architecture: Architecture) -> dict[str, Any]:
     """Untrained parts of the right shapes."""
     numbers = jnp.asarray(np.zeros(architecture.layout.dynamic_numbers, np.float32))
     scores = np.zeros((len(architecture.structures), architecture.actions))
-    return architecture.networks(0, scores) | {"scale": TailScale(numbers, numbers, numbers)}
+    known = known_moves(None, architecture.layout)
+    history = {} if known is None else {"history": known}
+    return architecture.networks(0, scores) | {"scale": TailScale(numbers, numbers, numbers)} | history
+
+
+def _written_architecture(architecture: Architecture) -> dict[str, Any]:
+    """As plain data; what a model does not have is not mentioned, so that plans keep the hash they were made with."""
+    content = asdict(architecture) | {"layout": written_layout(architecture.layout)}
+    if architecture.survival_structure is None:
+        del content["survival_structure"]
+    return content
 
 
 def _read_architecture(content: dict[str, Any]) -> Architecture:

@@ -29,7 +29,7 @@ class OutcomeNetwork(eqx.Module):
 
     network: WideDeep
     responses: tuple[Response, ...]
-    """Of the reward, then of each cost, [outcomes]."""
+    """Of the reward, then of each cost, and where users leave of who stays."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class OutcomeNetwork(eqx.Module):
         self.network = WideDeep(layout, hidden, outputs, generator)
 
     def start(self, scores: NDArray[np.float64]) -> OutcomeNetwork:
-        """The same network, giving these scores [outcomes, actions] until it learns to tell states apart."""
+        """The same network, giving these scores [responses, actions] until it learns to tell states apart."""
         responses = tuple(response.start(own) for response, own in zip(self.responses, scores, strict=True))
         started: OutcomeNetwork = eqx.tree_at(lambda part: part.responses, self, responses)
         return started
 
     def expected(self, states: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
-        """Expected outcomes of all actions: [n, width] -> [actions, n] of each."""
+        """Expected outcomes of all actions, and who stays where users leave: [n, width] -> [actions, n] of each."""
         return targets.means(self._scores(self.network(states)))
 
     def expected_at(self, fixed: FixedPart, nodes: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
@@ -59,7 +59,7 @@ class OutcomeNetwork(eqx.Module):
         return targets.means(self._scores(self.network.at(fixed, nodes)))
 
     def losses(self, rows: Rows, targets: OutcomeTargets) -> jax.Array:
-        """Loss of the logged action's outcomes, [outcomes, rows]."""
+        """Loss of the logged action's scores, [responses, rows]."""
         action = jnp.asarray(rows.action)
         scores = self._scores(self.network(jnp.asarray(rows.states)))
         # A product with a one-hot row instead of a gather: its gradient needs no scatter.
@@ -67,7 +67,7 @@ class OutcomeNetwork(eqx.Module):
         return targets.losses([(own * taken).sum(axis=0) for own in scores], action, jnp.asarray(rows.outcomes))
 
     def _scores(self, raw: jax.Array) -> list[jax.Array]:
-        """Raw outputs [n, outputs] -> scores [actions, n] of each outcome."""
+        """Raw outputs [n, outputs] -> scores [actions, n] of each response."""
         edges = pairwise(accumulate((response.outputs for response in self.responses), initial=0))
         turned = raw.T
         return [response(turned[first:last]) for response, (first, last) in zip(self.responses, edges, strict=True)]

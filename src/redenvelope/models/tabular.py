@@ -12,6 +12,7 @@ from redenvelope.errors import ModelError
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import Examples, require_states
+from redenvelope.models.weights import read_layout, written_layout
 
 __all__ = ["MOST_TRANSITIONS", "TabularModel", "fit_tabular"]
 
@@ -94,8 +95,9 @@ class TabularModel:
     ) -> tuple[NDArray[np.float32], FloatArray]:
         """Follow actions [n, depth] from states [n, width], all chances carried along.
 
-        Returns the expected states after each action [depth, n, width], and the expected outcomes of each,
-        [outcomes, depth, n]. Where nobody goes on, and for a combination never seen, only the step moves on.
+        Returns the states that are expected after each action of those who stay [depth, n, width], and the expected
+        outcomes of each, [outcomes, depth, n]: of all, so that who has left brings nothing. Where nobody goes on, and
+        for a combination never seen, only the step moves on.
         """
         problem, seen = self.problem, len(self.keys)
         mass = np.zeros((len(states), problem.states))
@@ -103,7 +105,6 @@ class TabularModel:
         followed = np.repeat(states[None], actions.shape[1], axis=0)
         outcomes = np.zeros((1 + self.budgets, actions.shape[1], len(states)))
         for depth, action in enumerate(actions.T):
-            mass /= np.maximum(mass.sum(axis=1, keepdims=True), 1e-300)
             for number in np.unique(action):
                 rows = action == number
                 outcomes[:, depth, rows] = self.problem.outcomes[:, :, number] @ mass[rows].T
@@ -127,17 +128,14 @@ class TabularModel:
         }
         if problem.eligible is not None:
             arrays["eligible"] = problem.eligible
-        return {"steps": problem.steps, "layout": vars(self.layout)}, arrays
+        return {"steps": problem.steps, "layout": written_layout(self.layout)}, arrays
 
     @classmethod
     def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TabularModel:
         """The model that `state` wrote."""
-        layout = dict(config["layout"])
-        for name in ("static_categories", "dynamic_categories"):
-            layout[name] = tuple(layout[name])
         tables = {name: values for name, values in arrays.items() if name != "keys"}
         problem = FiniteProblem(**tables, steps=int(config["steps"]))
-        return cls(problem, arrays["keys"], StateLayout(**layout))
+        return cls(problem, arrays["keys"], read_layout(config["layout"]))
 
 
 def fit_tabular(examples: Examples, prior_rows: float = _PRIOR_ROWS) -> TabularModel:

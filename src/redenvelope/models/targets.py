@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
+from redenvelope.models.survival import Survival
 
 __all__ = [
     "BinaryReward",
@@ -151,6 +152,8 @@ class OutcomeTargets(eqx.Module):
     reward: RewardTarget
     costs: tuple[CostTarget, ...]
     """One a budget."""
+    survival: Survival | None = None
+    """Where users leave: one more score, after those of the outcomes."""
 
     @property
     def all(self) -> tuple[RewardTarget | CostTarget, ...]:
@@ -158,20 +161,27 @@ class OutcomeTargets(eqx.Module):
         return (self.reward, *self.costs)
 
     def means(self, scores: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-        """Expected outcomes: scores [actions, n] of each -> [actions, n] of each."""
+        """Expected outcomes, and then, where users leave, the chance of a next step: scores [actions, n] of each ->
+        [actions, n] of each."""
         # Left apart: a loop that writes several of them into one array would not be vectorised.
         rewards = self.reward.mean(scores[0])
-        costs = (target.mean(own, rewards) for target, own in zip(self.costs, scores[1:], strict=True))
-        return (rewards, *costs)
+        own = scores[1 : 1 + len(self.costs)]
+        costs = (target.mean(score, rewards) for target, score in zip(self.costs, own, strict=True))
+        staying = () if self.survival is None else (self.survival.mean(scores[-1]),)
+        return (rewards, *costs, *staying)
 
     def losses(self, scores: Sequence[jax.Array], action: jax.Array, outcomes: jax.Array) -> jax.Array:
-        """Loss of the logged action's scores, [n] of each, given what came of it, [n, outcomes]: [outcomes, n]."""
+        """Loss of the logged action's scores, [n] of each, given what came of it: [scores, n].
+
+        That is [n, outcomes], and where users leave a last column tells who stayed, see `survival`.
+        """
         reward = outcomes[:, 0]
         own = [
             target.loss(scores[place], action, outcomes[:, place], reward)
             for place, target in enumerate(self.costs, start=1)
         ]
-        return jnp.stack([self.reward.loss(scores[0], reward), *own])
+        staying = () if self.survival is None else (self.survival.loss(scores[-1], outcomes[:, -1]),)
+        return jnp.stack([self.reward.loss(scores[0], reward), *own, *staying])
 
 
 _KINDS: dict[str, Any] = {

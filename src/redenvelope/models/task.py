@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from redenvelope.models.examples import Examples, Rows
 from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.survival import Survival, starting_odds
 from redenvelope.models.targets import OutcomeTargets, outcome_targets, starting_scores
 from redenvelope.models.training import ChunkSource, Fill, Loss, Progress, Training, train
 from redenvelope.models.transition import TailScale, tail_scale
@@ -27,16 +28,23 @@ class Task:
     examples: Examples
     rows: NDArray[np.int64]
     held_out: Rows
+    held_rows: NDArray[np.int64]
+    """Which rows these are, [held-out rows]."""
     targets: OutcomeTargets
     scale: TailScale
     starts: NDArray[np.float64]
-    """Scores to start from, [outcomes, actions]."""
+    """Scores to start from, [responses, actions]: of the outcomes, and where users leave of who stays."""
     settings: NeuralSettings
     seed: int
     fill: Fill = field(default_factory=Fill)
     """Shared by all that are trained on the same rows."""
 
     def shorter(self) -> Task:
+        """The task of a trial of the outcomes alone."""
+        targets = OutcomeTargets(self.targets.reward, self.targets.costs)
+        return replace(self.of_trial(), targets=targets, starts=self.starts[: len(targets.all)])
+
+    def of_trial(self) -> Task:
         """The task of a trial: fewer rows and fewer steps."""
         training = self.settings.training
         steps = round(self.settings.trial_share * training.steps)
@@ -72,16 +80,21 @@ class Task:
 def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
     """Split the users and look at what their rows call for."""
     rows, held_out = examples.split_users(settings.held_out_share, seed)
+    held_rows = _thinned(held_out, settings.held_out_rows)
     outcomes, action = examples.outcomes[:, rows], examples.action[rows]
     targets = outcome_targets(outcomes, action, examples.actions)
     starts = [
         starting_scores(target, value, outcomes[0], action, examples.actions)
         for target, value in zip(targets.all, outcomes, strict=True)
     ]
+    if examples.leaves:
+        targets = OutcomeTargets(targets.reward, targets.costs, Survival())
+        starts.append(starting_odds(examples.stays[rows], action, examples.actions))
     return Task(
         examples=examples,
         rows=rows,
-        held_out=examples.gather(_thinned(held_out, settings.held_out_rows)),
+        held_out=examples.gather(held_rows),
+        held_rows=held_rows,
         targets=targets,
         scale=tail_scale(examples, rows),
         starts=np.stack(starts),

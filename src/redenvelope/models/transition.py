@@ -16,15 +16,10 @@ from redenvelope.models.examples import Examples, Rows
 from redenvelope.models.response import LowRankResponse
 from redenvelope.models.wide_deep import FixedPart, WideDeep
 
-__all__ = ["TailScale", "TransitionNetwork", "tail_scale", "tail_width"]
+__all__ = ["TailScale", "TransitionNetwork", "tail_scale"]
 
 _LARGEST_RANK = 3
 _STATISTICS_ROWS = 200_000  # enough for a scale and a range; a log larger than memory is not read for them
-
-
-def tail_width(layout: StateLayout) -> int:
-    """Number of columns after the step: what the network predicts."""
-    return layout.width - layout.step - 1
 
 
 class TailScale(eqx.Module):
@@ -75,7 +70,7 @@ class TransitionNetwork(eqx.Module):
         self, layout: StateLayout, actions: int, events: int, hidden: tuple[int, ...], generator: np.random.Generator
     ) -> None:
         response = LowRankResponse(actions, _LARGEST_RANK)
-        tail = tail_width(layout)
+        tail = layout.predicted_width
         self.layout = layout
         self.shapes = response.shapes
         self.level = jnp.asarray(np.zeros((events, actions, tail), np.float32))
@@ -93,7 +88,7 @@ class TransitionNetwork(eqx.Module):
     def _raw(self, states: jax.Array) -> jax.Array:
         """Base and weights of the shapes after every event, [n, events, 1 + rank, tail]."""
         events, rank = self.level.shape[0], self.shapes.shape[0]
-        return self.network(states).reshape(len(states), events, 1 + rank, tail_width(self.layout))
+        return self.network(states).reshape(len(states), events, 1 + rank, self.layout.predicted_width)
 
     def loss(self, rows: Rows, scale: TailScale) -> jax.Array:
         """Loss of what followed the logged action and event, summed over the dynamic features, [rows]."""

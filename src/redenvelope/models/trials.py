@@ -43,7 +43,8 @@ def choose_structures(task: Task, architecture: Architecture) -> tuple[Structure
 def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, NDArray[np.float64]]]:
     """Loss of every held-out row [rows], of each outcome, after training with each structure."""
     names = outcome_names(task.examples.budgets)
-    trial = replace(architecture, members=1, reward_structure=TRIAL, cost_structures=(TRIAL,) * len(names[1:]))
+    costs = (TRIAL,) * len(names[1:])
+    trial = replace(architecture, members=1, reward_structure=TRIAL, cost_structures=costs, survival_structure=None)
     untrained = trial.networks(task.seed, task.starts)["outcome"]
     members = [_on_trial(untrained, structure) for structure in STRUCTURES]
     networks = jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *members)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from redenvelope.errors import ModelError
 from redenvelope.log.layout import StateLayout
 
-__all__ = ["named_arrays", "read_layout", "restored"]
+__all__ = ["named_arrays", "read_layout", "restored", "written_layout"]
 
 
 def named_arrays(parts: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
@@ -36,6 +37,11 @@ def restored(skeletons: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) 
     leaves = [jnp.asarray(arrays[name]) for name in names]
     whole: dict[str, Any] = jax.tree.unflatten(jax.tree.structure(skeletons), leaves)
     return whole
+
+
+def written_layout(layout: StateLayout) -> dict[str, Any]:
+    """A layout as plain data; a history that it does not have is not mentioned, so that plans keep their hash."""
+    return {name: value for name, value in asdict(layout).items() if value or not name.startswith("history")}
 
 
 def read_layout(content: dict[str, Any]) -> StateLayout:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from redenvelope.errors import UsageError
-from redenvelope.log.columns import ColumnMap
+from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.delimited import read_delimited
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.numbers import PLAIN_INTEGER
@@ -47,21 +47,30 @@ class AllocationSummary:
         }
 
 
-def allocate_file(plan: Plan, users: Path, out: Path, seed: int, columns: ColumnMap | None = None) -> AllocationSummary:
+def allocate_file(
+    plan: Plan,
+    users: Path,
+    out: Path,
+    seed: int,
+    columns: ColumnMap | None = None,
+    history: Path | None = None,
+) -> AllocationSummary:
     """Decide for every row of a table; memory does not grow with its length.
 
-    `columns` names the table's own columns for user and step; without, they may have the names of the log.
+    `columns` names the table's own columns for user and step; without, they may have the names of the log. `history`
+    is a table of the users' earlier steps, held in memory, where the plan decides by them.
     """
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: decisions are written as .parquet or .csv; choose one of the two endings")
     rows, cost, reward = 0, 0.0, 0.0
     counts: dict[str, int] = {}
     found: dict[tuple[str, str | None], Finding] = {}
+    past = None if history is None or not plan.needs_history else _past(history, plan.columns)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
             for number, part in enumerate(_parts(users, plan.columns, columns)):
-                decisions, findings = plan.allocate(part, seed)
+                decisions, findings = plan.allocate(part, seed, past)
                 for finding in findings:
                     found.setdefault((finding.rule, finding.column), finding)
                 rows += len(decisions)
@@ -99,6 +108,21 @@ def _parts(users: Path, remembered: ColumnMap, asked: ColumnMap | None) -> Itera
     typed = named.with_columns(_typed(named["user"])) if "user" in named.columns else named
     for first in range(0, len(typed), _ROWS_AT_ONCE):
         yield typed.slice(first, _ROWS_AT_ONCE)
+
+
+def _past(history: Path, remembered: ColumnMap) -> pl.DataFrame:
+    """The users' earlier steps, with the names that histories have: the table may have those of the plan's log."""
+    parts = []
+    for part in _parts(history, ColumnMap(), None):
+        names = {remembered.name_of(role): role for role in ROLES if role != "propensity"}
+        renames = {name: role for name, role in names.items() if name in part.columns and role not in part.columns}
+        named = part.rename(renames)
+        kept = [role for role in names.values() if role in named.columns]
+        parts.append(named.select(kept))
+    past = pl.concat(parts) if parts else pl.DataFrame()
+    if "user" in past.columns and past["user"].dtype == pl.String:
+        past = past.with_columns(_typed(past["user"]))
+    return past
 
 
 def _renamed(part: pl.DataFrame, remembered: ColumnMap, asked: ColumnMap | None) -> pl.DataFrame:

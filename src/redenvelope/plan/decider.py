@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,19 +57,27 @@ class Decider:
 
     def warm(self) -> Decider:
         """Decide once for nobody at every step, so that no real user waits for what is done only once."""
+        past: list[dict[str, Any]] = []
         for step in range(self._encoder.first_step, self._encoder.first_step + self._steps):
-            self.decide({"user": 0, "step": step})
+            self.decide({"user": 0, "step": step}, history=past)
+            past.append({"step": step, "action": self._written[0], "reward": 0.0, "cost": 0.0})
         return self
 
-    def decide(self, row: Mapping[str, Any], eligible: NDArray[np.bool_] | None = None) -> Decision:
+    def decide(
+        self,
+        row: Mapping[str, Any],
+        eligible: NDArray[np.bool_] | None = None,
+        history: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Decision:
         """Decide for a user: `user`, `step` and the features; `eligible` [actions] rules actions out.
 
-        A feature that is missing, a label never seen, a value that is no number is taken as in a table.
+        A feature that is missing, a label never seen, a value that is no number is taken as in a table. A plan that
+        `needs_history` asks for the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
         user = row.get("user")
         if user is None or isinstance(user, bool) or not isinstance(user, int | str | np.integer):
             raise ModelError("a decision needs a 'user' to be for: a text or an integer")
-        state = self._encoder.encode_row(row)
+        state = self._encoder.encode_row(row, history)
         step = int(row["step"])
         found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, eligible)
         keys = np.array([user_key(user if isinstance(user, str) else int(user))], dtype=np.uint64)

@@ -21,11 +21,16 @@ ACTION_STREAM = "action"
 """Name of the stream that actions are drawn with."""
 
 
-def decide_frame(plan: Plan, users: pl.DataFrame, seed: int) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
-    """One decision a row (`user`, `step` and the features), and what was odd about the table."""
+def decide_frame(
+    plan: Plan, users: pl.DataFrame, seed: int, history: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+    """One decision a row (`user`, `step` and the features), and what was odd about the table.
+
+    `history` are the users' earlier steps, where the plan decides by them.
+    """
     _check(plan, users)
     policy = plan.policy
-    states, findings = policy.encoder.encode_frame(users)
+    states, findings = policy.encoder.encode_frame(users, history)
     step = users["step"].cast(pl.Int64).to_numpy()
     keys, rows = user_keys(users["user"]), np.arange(len(users))
     followed = policy.pricing.drawn(keys, seed)

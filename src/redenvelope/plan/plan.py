@@ -41,14 +41,22 @@ class Plan:
         """The price of one unit of cost: what one more unit of budget buys."""
         return self.certificate.dual
 
-    def allocate(self, users: pl.DataFrame, seed: int = 0) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+    def allocate(
+        self, users: pl.DataFrame, seed: int = 0, history: pl.DataFrame | None = None
+    ) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
         """Decide for a table of users at their step (`user`, `step` and the features).
 
-        A user's decision depends on the user, the step and the seed alone, not on who else is in the table.
+        A user's decision depends on the user, the step and the seed alone, not on who else is in the table. A plan that
+        `needs_history` asks for the earlier steps of users past the first: `user`, `step`, `action`, `reward`, `cost`.
         """
         from redenvelope.plan.decisions import decide_frame
 
-        return decide_frame(self, users, seed)
+        return decide_frame(self, users, seed, history)
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the plan decides by what happened to a user before."""
+        return self.policy.encoder.history is not None
 
     def recoded(self, log: Log) -> Log:
         """A log with its actions numbered as in this plan: mean costs may order them otherwise elsewhere."""

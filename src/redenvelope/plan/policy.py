@@ -45,9 +45,14 @@ class DeployedPolicy:
         """What logged rows are worth at the policy's own prices, [rows, prices, actions]."""
         return self.valuer.values(self.encoder.encode(log), self.steps_left(log.step), self.pricing.table)
 
-    def probabilities(self, frame: pl.DataFrame, row: int = 0) -> NDArray[np.float64]:
-        """Probabilities [rows, actions] for a table of users (step and features) who follow one row of the prices."""
-        states, _ = self.encoder.encode_frame(frame)
+    def probabilities(
+        self, frame: pl.DataFrame, row: int = 0, history: pl.DataFrame | None = None
+    ) -> NDArray[np.float64]:
+        """Probabilities [rows, actions] for a table of users (step and features) who follow one row of the prices.
+
+        `history` are their earlier steps, where the encoder asks for them.
+        """
+        states, _ = self.encoder.encode_frame(frame, history)
         left = self.steps_left(frame["step"].to_numpy())
         return normalised(self.valuer.decided(states, left, self.pricing.table[[row]]).probabilities[:, 0])
 

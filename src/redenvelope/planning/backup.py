@@ -92,7 +92,8 @@ def _filled(tree: Tree, part: slice) -> Tree:
         whole[..., : some.shape[-2], :] = some
         return whole
 
-    return tree._replace(levels=jax.tree.map(fill, tree.levels), masks=jax.tree.map(fill, tree.masks))
+    levels, masks, survival = (jax.tree.map(fill, part) for part in (tree.levels, tree.masks, tree.survival))
+    return Tree(levels, masks, tree.shares, survival)
 
 
 def _run(
@@ -124,7 +125,8 @@ def _compiled(
         cut = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=size)
         levels = tuple(cut(level, axis=2) for level in tree.levels)
         masks = None if tree.masks is None else tuple(cut(mask, axis=1) for mask in tree.masks)
-        some = Tree(levels, masks, tree.shares)
+        survival = None if tree.survival is None else tuple(cut(staying, axis=1) for staying in tree.survival)
+        some = Tree(levels, masks, tree.shares, survival)
         if soft:
             return keep(soft_backup(some, weights, temperature, discount))
         return keep(hard_backup(some, weights, discount))
@@ -208,11 +210,14 @@ def _wins(own: _Worth, best: _Worth) -> jax.Array:
 
 def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array) -> _Worth:
     """What the first actions are worth, [users, actions, prices]."""
-    masks = tree.masks or (None,) * len(tree.levels)
+    masks, survival = tree.masks or (None,) * len(tree.levels), tree.survival or (None,) * len(tree.shares)
     actions = tree.levels[0].shape[1]
     worth = _worth(tree.levels[-1], masks[-1], None, weights)
-    for level, mask, share in zip(tree.levels[-2::-1], masks[-2::-1], tree.shares[::-1], strict=True):
+    above = zip(tree.levels[-2::-1], masks[-2::-1], tree.shares[::-1], survival[::-1], strict=True)
+    for level, mask, share, staying in above:
         futures = _futures(level, share, choose(worth, actions), discount)
+        if staying is not None:
+            futures = _if_staying(futures, staying)
         worth = _worth(level, mask, futures, weights)
     return worth(_ALL)
 
@@ -248,6 +253,12 @@ def _futures(level: jax.Array, share: Any | None, below: _Worth, discount: jax.A
     return lambda action: jax.tree.map(
         lambda values: jnp.moveaxis(jnp.tensordot(jnp.asarray(share)[action], values, (-1, 1)), -2, 0), branches
     )
+
+
+def _if_staying(futures: _Ask, survival: jax.Array) -> _Ask:
+    """The futures of those who stay, with a chance [actions, users, nodes]: who leaves brings nothing."""
+    chances = survival.reshape(len(survival), -1)
+    return lambda action: jax.tree.map(lambda values: chances[action].T[..., None] * values, futures(action))
 
 
 def _finish(root: _Worth, probabilities: jax.Array) -> ActionValues:

@@ -36,6 +36,8 @@ Features = Callable[[SingleArray], NDArray[np.floating]]
 _ROWS_AT_ONCE = 256
 # What an action that the policy never takes still counts in the regression, next to 1.
 _LEAST_WEIGHT = 0.05
+# A future that is hardly ever reached cannot be told from the values of its step; it hardly counts either.
+_LEAST_CHANCE = np.float32(1e-3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,18 +115,21 @@ class _Ahead:
     """Of the step, [outcomes, n, actions]."""
     inputs: SingleArray
     """Of the regression: the state that follows and the outcomes of this one, [n, actions, inputs]."""
-    discount: float
+    onward: SingleArray
+    """What the future counts: discounted, and less where users leave, [n or 1, 1, actions or 1]."""
 
     def rows(self, part: slice) -> _Ahead:
-        return _Ahead(self.outcomes[:, part], self.inputs[part], self.discount)
+        onward = self.onward if len(self.onward) == 1 else self.onward[part]
+        return _Ahead(self.outcomes[:, part], self.inputs[part], onward)
 
     def after(self, to_go: SingleArray) -> SingleArray:
-        """What the tree says of the steps after this one, of its values to go; both [outcomes, n, prices, actions]."""
-        return np.asarray((to_go - self.outcomes[:, :, None]) / np.float32(self.discount))
+        """What the tree says of the steps after this one, for those who stay, of its values to go; both
+        [outcomes, n, prices, actions]."""
+        return np.asarray((to_go - self.outcomes[:, :, None]) / self.onward)
 
     def complete(self, to_go: SingleArray, tail: Tail) -> SingleArray:
         """The tree's values to go with the tail added, both [outcomes, n, prices, actions]."""
-        return np.asarray(to_go + np.float32(self.discount) * tail.predict(self.inputs, self.after(to_go)))
+        return np.asarray(to_go + self.onward * tail.predict(self.inputs, self.after(to_go)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,8 +183,8 @@ def _walk(
         own = values.probabilities[everyone, names % len(prices)]
         by_chance = normalised(np.isfinite(values.q[:, 0]))
         action = draw(0.5 * own + 0.5 * by_chance, fraction(names.astype(np.uint64), "continuation", seed, steps))
-        outcomes, successors = apply_steps(planner.model, now)
-        yield _Level(steps, values, _ahead(planner, outcomes, successors, features), action)
+        outcomes, staying, successors = apply_steps(planner.model, now)
+        yield _Level(steps, values, _ahead(planner, outcomes, staying, successors, features), action)
         now = successors[everyone, action]
 
 
@@ -188,14 +193,23 @@ def _look_ahead(planner: TreePlanner, states: SingleArray, features: Features) -
     return _ahead(planner, *apply_steps(planner.model, states), features)
 
 
-def _ahead(planner: TreePlanner, outcomes: SingleArray, successors: SingleArray, features: Features) -> _Ahead:
-    """From outcomes [outcomes, n, actions] and successors [n, actions, width]."""
+def _ahead(
+    planner: TreePlanner,
+    outcomes: SingleArray,
+    staying: SingleArray | None,
+    successors: SingleArray,
+    features: Features,
+) -> _Ahead:
+    """From outcomes [outcomes, n, actions], chances of a next step [n, actions] and successors [n, actions, width]."""
     n, actions, width = successors.shape
     described = np.asarray(features(successors.reshape(-1, width)), dtype=np.float32).reshape(n, actions, -1)
     # How a user responds now tells how the same user will respond later, in whatever state.
     response = np.concatenate(outcomes, axis=1)
     repeated = np.broadcast_to(response[:, None], (n, actions, response.shape[1]))
-    return _Ahead(outcomes, np.concatenate([described, repeated], axis=2), planner.discount)
+    onward = np.full((1, 1, 1), planner.discount, np.float32)
+    if staying is not None:
+        onward = onward * np.maximum(staying, _LEAST_CHANCE)[:, None]
+    return _Ahead(outcomes, np.concatenate([described, repeated], axis=2), onward)
 
 
 def _as_they_are(states: SingleArray) -> SingleArray:

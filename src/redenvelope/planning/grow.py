@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.models.apply import fixed_parts, fixed_width, node_outcomes, node_steps
+from redenvelope.models.apply import fixed_parts, fixed_width, node_outcomes, node_steps, users_leave
 from redenvelope.models.environment import EnvironmentModel, SplitModel
 from redenvelope.planning.branching import Branching, Shares, branch_shares
 from redenvelope.planning.masks import NodeMasks
@@ -33,6 +33,9 @@ class Tree(NamedTuple):
     """Which actions every node allows, [actions, users, nodes] for each level; None allows all."""
     shares: Shares
     """See Branching."""
+    survival: tuple[Any, ...] | None = None
+    """Chance of a next step after every action at every node, [actions, users, nodes] for each level but the last; None
+    where nobody leaves."""
 
     @property
     def users(self) -> int:
@@ -54,17 +57,21 @@ def grow(model: EnvironmentModel, states: FloatArray, branching: Branching, mask
     users, first = len(states), fixed_width(model)
     fixed = fixed_parts(model, states)
     nodes = states[:, None, first:]
-    levels, allowed = [], []
+    levels, allowed, survival = [], [], []
     for depth in range(branching.depth):
         if masks is not None:
             allowed.append(masks.at(_whole(states[:, :first], nodes), depth))
         if depth + 1 == branching.depth:
             outcomes = node_outcomes(model, fixed[0], nodes)
         else:
-            outcomes, children = node_steps(model, fixed, nodes)
+            outcomes, staying, children = node_steps(model, fixed, nodes)
             nodes = children if depth == 0 else _followed(children, branching)
+            if staying is not None:
+                survival.append(staying.reshape(len(staying), users, -1))
         levels.append(outcomes.reshape(*outcomes.shape[:2], users, -1))
-    return Tree(tuple(levels), tuple(allowed) if masks is not None else None, branching.shares())
+    return Tree(
+        tuple(levels), tuple(allowed) if masks is not None else None, branching.shares(), tuple(survival) or None
+    )
 
 
 def grow_inside(model: SplitModel, states: jax.Array, branching: Branching) -> Tree:
@@ -72,17 +79,21 @@ def grow_inside(model: SplitModel, states: jax.Array, branching: Branching) -> T
     users = len(states)
     fixed = model.fixed_parts(states)
     nodes = states[:, None, model.fixed_width :]
-    levels = []
+    levels, survival = [], []
     for depth in range(branching.depth):
         if depth + 1 == branching.depth:
-            outcomes = model.node_outcomes(fixed[0], nodes)
+            outcomes = list(model.node_outcomes(fixed[0], nodes))
         else:
-            outcomes, children = model.node_steps(fixed, nodes)
+            responses, children = model.node_steps(fixed, nodes)
+            outcomes = list(responses)
+            if users_leave(model):
+                staying = outcomes.pop()
+                survival.append(staying.reshape(len(staying), users, -1))
             followed = children if depth == 0 else _followed(children, branching)
             # A user's nodes are one group: what is fixed is added once a user, at every depth.
             nodes = followed.reshape(users, -1, children.shape[2])
         levels.append(jnp.stack([outcome.reshape(len(outcome), users, -1) for outcome in outcomes]))
-    return Tree(tuple(levels), None, branching.shares())
+    return Tree(tuple(levels), None, branching.shares(), tuple(survival) or None)
 
 
 def _followed(children: Any, branching: Branching) -> Any:

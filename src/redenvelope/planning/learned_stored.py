@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from redenvelope.models.response import STRUCTURES, Response, new_response
 from redenvelope.models.stacked import slots, stack
 from redenvelope.models.targets import new_target, target_as_dict
 from redenvelope.models.value_network import new_value_networks
-from redenvelope.models.weights import named_arrays, read_layout, restored
+from redenvelope.models.weights import named_arrays, read_layout, restored, written_layout
 from redenvelope.models.wide_deep import WideDeep
 from redenvelope.planning.learned_values import LearnedValues, LearningReport
 
@@ -27,7 +26,7 @@ def learned_state(values: LearnedValues) -> tuple[dict[str, Any], dict[str, NDAr
     immediate = values.immediate
     network: OutcomeNetwork = immediate.outcome.network
     config = {
-        "layout": asdict(values.layout),
+        "layout": written_layout(values.layout),
         "actions": values.actions,
         "hidden": [int(weights.shape[-1]) for weights in network.network.trunk_weights],
         "structures": [_structure(response, values.actions) for response in network.responses],

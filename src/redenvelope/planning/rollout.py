@@ -127,15 +127,18 @@ def _follow(
     # Prices under which a user was sent the same are in the same state: one tree serves them all.
     owner = np.arange(users)  # [places]
     place = np.repeat(owner[:, None], len(prices), axis=1)  # [users, prices]
-    weight = 1.0
+    # What a step counts: discounted, and less where a user may have left, [users, prices].
+    weight = np.ones(place.shape)
     for left in range(steps_left, planner.depth, -1):
         allowed = None if eligible is None else eligible[owner]
         probabilities = planner.values(states, left, prices, allowed).probabilities
         taken = np.asarray(probabilities, dtype=np.float64)[place, columns]
-        step, successors = apply_steps(planner.model, states)
+        step, staying, successors = apply_steps(planner.model, states)
         outcomes += weight * np.einsum("upa,oupa->oup", taken, step[:, place])
         weight *= planner.discount
         actions = draw(taken, fraction(names.astype(np.uint64), "roll-out", seed, left)[:, None])
+        if staying is not None:
+            weight *= staying[place, actions]
         moves, place = np.unique(place * planner.actions + actions, return_inverse=True)
         place = place.reshape(users, len(prices))
         parents, moved = np.divmod(moves, planner.actions)

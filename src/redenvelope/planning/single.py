@@ -58,24 +58,28 @@ class SinglePlanner:
         """What the actions are worth in a state [width]; `eligible` [actions] holds at every step of the tree."""
         planner = self.planner
         require_asked(state, steps_left, planner.steps, eligible, self.model.actions, planner.columns)
-        levels, tails = self._grow(state, min(steps_left, self.depth))
+        responses, tails = self._grow(state, min(steps_left, self.depth))
+        levels, survival = responses, None
+        if self.model.leaves:
+            levels, survival = [level[:-1] for level in responses], [level[-1] for level in responses]
         barred = self._barred(state, tails, steps_left, eligible)
-        roots = [back_up(levels, self.shares, terms, barred, planner.discount) for terms in self.terms]
+        roots = [back_up(levels, self.shares, terms, barred, planner.discount, survival) for terms in self.terms]
         return SingleDecision(gathered(self.terms, roots), levels[0][:, :, 0])
 
     def _grow(self, state: StateArray, depth: int) -> tuple[list[FloatArray], list[StateArray]]:
-        """Outcomes of every action [outcomes, actions, nodes] and tails [nodes, tail] of every level."""
-        layout, outcome, tail = self.model.layout, self.model.outcome, self.model.tail
+        """Responses to every action [responses, actions, nodes] (the outcomes, and where users leave the chance of a
+        next step) and tails [nodes, tail] of every level."""
+        layout, outcome = self.model.layout, self.model.outcome
         # The nodes of a level have the head of their state in common: the user's, so many steps on.
         heads = self.model.inputs.heads(state[None], self._steps(state, depth))
-        constants = outcome.trunk.constant(heads), tail.trunk.constant(heads)
+        constants = outcome.trunk.constant(heads), self.model.tail.trunk.constant(heads)
         levels: list[FloatArray] = []
         tails = [state[None, layout.step + 1 :]]
         for level in range(depth):
             means = outcome.means(constants[0][:, level, None], tails[level])
             levels.append(np.ascontiguousarray(means.transpose(0, 2, 1), dtype=np.float64))
             if level + 1 < depth:
-                following = tail.following(constants[1][:, level, None], tails[level], means)
+                following = self.model.following(constants[1][:, level, None], tails[level], means)
                 if level and self.shares is not None:
                     # A branch belongs to the action that takes all its future from it.
                     following = following[:, np.argmax(self.shares, axis=0)]

@@ -65,18 +65,21 @@ def back_up(
     terms: Terms,
     barred: Sequence[FloatArray] | None,
     discount: float,
+    survival: Sequence[FloatArray] | None = None,
 ) -> Priced:
     """The root of a tree of outcomes [outcomes, actions, nodes], one for each level.
 
     Past the first step an action's future is made of `shares` [actions, branches] of the branches; None is a branch
     for each. `barred` [actions, nodes or 1], one for each level, is −inf for what may not be chosen, else 0.
+    `survival` [actions, nodes], one for each level but the last, is the chance of a next step; None is 1.
     """
     below: FloatArray | None = None
     for level in range(len(levels) - 1, -1, -1):
         count, actions, nodes = levels[level].shape
         worth = (terms.weights @ levels[level].reshape(count, -1)).reshape(1 + count, -1, actions, nodes)
         if below is not None:
-            worth += _future(below, nodes, shares if level else None, discount)
+            future = _future(below, nodes, shares if level else None, discount)
+            worth += future if survival is None else survival[level] * future
         if barred is not None:
             worth[0] += barred[level]
         below = _nodes(worth, terms.temperature) if level else None

@@ -11,7 +11,7 @@ from redenvelope.models.neural import NeuralModel
 from redenvelope.models.single.folded_outcomes import single_outcomes
 from redenvelope.models.single.folded_tails import single_chances, single_tails
 from redenvelope.models.single.folded_trunk import double, single, single_inputs
-from redenvelope.models.single.model import SingleModel
+from redenvelope.models.single.model import SingleHistory, SingleModel
 from redenvelope.models.single.networks import Future
 from redenvelope.models.single.trunk import Trunk
 from redenvelope.models.value_network import ValueNetwork
@@ -24,10 +24,13 @@ FloatArray = NDArray[np.float64]
 def single_model(model: NeuralModel) -> SingleModel:
     """The same model for few rows at once."""
     targets = _targets(model)
-    outcome = single_outcomes(model.outcome, targets, model.actions)
+    staying = () if model.targets.survival is None else (model.targets.survival,)
+    outcome = single_outcomes(model.outcome, (*targets, *staying), model.actions)
     chances = single_chances(targets, model.architecture.events, len(model.transition.shapes), model.actions)
     tails = single_tails(model.transition, model.scale, chances)
-    return SingleModel(outcome, tails, model.layout, single_inputs(model.layout))
+    known = model.history
+    history = None if known is None else SingleHistory(*(single(part) for part in (known.keep, known.jump, known.gain)))
+    return SingleModel(outcome, tails, model.layout, single_inputs(model.layout), model.leaves, history)
 
 
 def single_future(networks: ValueNetwork, trunk: Trunk, mixing: FloatArray) -> Future:

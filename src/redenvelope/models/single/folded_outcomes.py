@@ -12,6 +12,7 @@ from redenvelope.models.outcome import OutcomeNetwork
 from redenvelope.models.response import CumulativeResponse, DoseResponse, IndependentResponse, LowRankResponse
 from redenvelope.models.single.folded_trunk import double, single, single_trunk
 from redenvelope.models.single.networks import Outcomes
+from redenvelope.models.survival import Survival
 from redenvelope.models.targets import BinaryReward, ConsumedCost, NumberCost, NumberReward, RewardedCost
 
 __all__ = ["single_outcomes"]
@@ -31,7 +32,7 @@ class _Scores(NamedTuple):
 
 
 def single_outcomes(network: OutcomeNetwork, targets: tuple[Any, ...], actions: int) -> Outcomes:
-    """An outcome network whose arrays have a leading axis [members], with the targets of reward and costs."""
+    """An outcome network whose arrays have a leading axis [members], with the targets of its responses."""
     count, responses = len(targets), _responses(network)
     members, _, raw = network.network.wide_weights.shape
     level = np.zeros((members, count, actions))
@@ -51,7 +52,7 @@ def single_outcomes(network: OutcomeNetwork, targets: tuple[Any, ...], actions: 
     )
     levels = np.concatenate([level.reshape(members, -1), np.zeros((members, len(soft)))], axis=1)
     blocks = [slice(place * actions, (place + 1) * actions) for place in range(count)]
-    chances = [isinstance(target, BinaryReward | ConsumedCost | RewardedCost) for target in targets]
+    chances = [isinstance(target, BinaryReward | ConsumedCost | RewardedCost | Survival) for target in targets]
     amounts = [np.asarray(getattr(target, "amounts", np.ones(actions)), np.float64) for target in targets]
     return Outcomes(
         trunk=single_trunk(network.network, over, levels),

@@ -32,7 +32,7 @@ def single_tails(network: TransitionNetwork, scale: TailScale, chances: Chances)
     _, events, actions, tail = level.shape
     factor = _factors(layout, scale)
     # A number moves from where it is.
-    onto = np.zeros((tail, events, actions, tail))
+    onto = np.zeros((layout.width - layout.step - 1, events, actions, tail))
     numbers = np.arange(layout.dynamic_numbers)
     onto[numbers, :, :, numbers] = 1.0
     pieces = _pieces(layout)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.single.trunk import Inputs, Trunk
-from redenvelope.models.transition import tail_width
 from redenvelope.models.wide_deep import WideDeep, number_width
 
 __all__ = ["double", "single", "single_inputs", "single_trunk"]
@@ -19,7 +18,7 @@ FloatArray = NDArray[np.float64]
 
 def single_inputs(layout: StateLayout) -> Inputs:
     """Where networks find their inputs in states of a layout."""
-    hats = number_width(layout) - tail_width(layout) - layout.static_numbers
+    hats = number_width(layout) - _tail_width(layout) - layout.static_numbers
     return Inputs(len(layout.static_categories), layout.step, np.arange(hats, dtype=np.float32))
 
 
@@ -34,7 +33,7 @@ def single_trunk(
     members, _, raw = wide.shape
     over = np.broadcast_to(np.eye(raw), (members, raw, raw)) if over is None else over
     outputs = over.shape[2]
-    known = number_width(layout) - tail_width(layout)
+    known = number_width(layout) - _tail_width(layout)
     first, units = _first_layer(network, over)
     # The rows are those of numbers, embeddings and the wide tables' rows; the columns hidden units, then outputs.
     embedded = first.shape[1] - wide.shape[1]
@@ -65,6 +64,11 @@ def single_trunk(
         last=single(-deep @ over) if units else np.zeros((members, 0, outputs), np.float32),
         units=units,
     )
+
+
+def _tail_width(layout: StateLayout) -> int:
+    """Number of columns after the step."""
+    return layout.width - layout.step - 1
 
 
 def _first_layer(network: WideDeep, over: FloatArray) -> tuple[FloatArray, int]:

@@ -1,0 +1,157 @@
+"""What happened to users before the step that is decided now: a table of past steps, or plain rows of one user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.log.history import HistoryEncoding, walk
+from redenvelope.log.serving_frame import serving_numbers, serving_text
+
+__all__ = ["history_of_frame", "history_of_row"]
+
+HistoryArray = NDArray[np.float32]
+
+_REMEDY = "give their earlier steps as the history: user, step, action, reward and cost of each"
+
+
+class _Asked(NamedTuple):
+    """What is asked for, and how a past is read."""
+
+    encoding: HistoryEncoding
+    first_step: int
+
+
+def history_of_frame(
+    encoding: HistoryEncoding,
+    users: pl.DataFrame,
+    steps: NDArray[np.int32],
+    past: pl.DataFrame | None,
+    first_step: int,
+) -> HistoryArray:
+    """The history columns of users to decide for at steps [rows], [rows, columns]; at the first step nobody needs a
+    past.
+
+    `past` has a row for each earlier step of theirs; what it holds of others, or of later steps, is not looked at.
+    """
+    later = steps > first_step
+    if not later.any():
+        return np.zeros((len(users), encoding.width), np.float32)
+    if past is None or "user" not in users.columns:
+        raise ModelError(
+            f"{int(later.sum())} user(s) are past the campaign's first step, and this plan decides by what happened to "
+            f"them before; {_REMEDY}"
+        )
+    for name in ("user", "step", "action", *encoding.outcomes):
+        if name not in past.columns:
+            raise ModelError(f"the history has no column {name!r}; it needs user, step, action, reward and cost")
+    asked = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": users["user"], "now": steps})
+    joined = _joined(asked, past)
+    _require_whole(joined, asked, _Asked(encoding, first_step))
+    ordered = joined.sort("row", "step")
+    lengths = np.bincount(ordered["row"].to_numpy(), minlength=len(users))
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    outcomes = np.stack([_numbers(ordered, name) for name in encoding.outcomes])
+    return encoding.clipped(walk(encoding.moves, starts, _actions(ordered["action"], encoding), outcomes)[1])
+
+
+def _joined(asked: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
+    """The past rows of each row asked for, before its own step."""
+    kept = past.with_row_index("past_row", 1)
+    if kept["user"].dtype != asked["user"].dtype:
+        kept, asked = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (kept, asked))
+    step, _ = serving_numbers(kept["step"])
+    if step.null_count():
+        raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is no number")
+    return asked.join(kept.with_columns(step.alias("step")), on="user").filter(pl.col("step") < pl.col("now"))
+
+
+def _require_whole(joined: pl.DataFrame, asked: pl.DataFrame, wanted: _Asked) -> None:
+    """Every row asked for has all of its steps before, once each."""
+    twice = joined.select(pl.struct("row", "step").is_duplicated()).to_series()
+    if twice.any():
+        raise ModelError(
+            f"history, row {int(joined.filter(twice)['past_row'].min())}: {int(twice.sum())} row(s) share a user and "  # type: ignore[arg-type]
+            "step with another row; keep one row for each"
+        )
+    seen = joined.group_by("row").agg(pl.len().alias("steps"), pl.col("step").min().alias("first"))
+    rows = asked.join(seen, on="row", how="left").filter(pl.col("now") > wanted.first_step)
+    without = rows.filter(pl.col("steps").is_null())
+    if len(without):
+        raise ModelError(
+            f"{len(without)} user(s) past the campaign's first step have no row in the history (the first: "
+            f"{without['user'][0]!r}, step {without['now'][0]}); {_REMEDY}"
+        )
+    begins = pl.col("first") if wanted.encoding.joins_late else pl.lit(float(wanted.first_step))
+    holes = rows.filter(pl.col("steps") < pl.col("now") - begins)
+    if len(holes):
+        raise ModelError(
+            f"the history of {len(holes)} user(s) lacks steps (the first: {holes['user'][0]!r} has {holes['steps'][0]} "
+            f"of the steps before {holes['now'][0]}); bring every earlier step"
+        )
+
+
+def _numbers(rows: pl.DataFrame, name: str) -> NDArray[np.float64]:
+    values, _ = serving_numbers(rows[name])
+    lost = ~values.is_finite().fill_null(False)
+    if lost.any():
+        raise ModelError(
+            f"history, row {int(rows.filter(lost)['past_row'].min())}: the {name} is no number, in {int(lost.sum())} "  # type: ignore[arg-type]
+            "row(s); a step counts only with all that came of it"
+        )
+    return values.to_numpy()
+
+
+def _actions(values: pl.Series, encoding: HistoryEncoding) -> NDArray[np.int32]:
+    """The index of each action."""
+    keys = serving_numbers(values)[0] if encoding.numeric else serving_text(values)
+    found = keys.replace_strict(encoding.known, default=None, return_dtype=pl.Int32)
+    if found.null_count():
+        odd = values.filter(found.is_null())
+        raise ModelError(
+            f"the history holds the action {odd[0]!r} in {len(odd)} row(s), which the plan does not know; it knows "
+            f"{', '.join(encoding.labels)}"
+        )
+    return found.to_numpy()
+
+
+def history_of_row(
+    encoding: HistoryEncoding,
+    step: int,
+    past: Sequence[Mapping[str, Any]] | None,
+    first_step: int,
+) -> HistoryArray:
+    """The history columns [columns] of one user at a step, given the user's earlier steps as plain rows."""
+    if step == first_step:
+        return np.zeros(encoding.width, np.float32)
+    earlier = [one for one in past or () if one.get("step") is not None and float(one["step"]) < step]
+    if not earlier:
+        raise ModelError(
+            f"step {step} is past the campaign's first, and this plan decides by what happened before; {_REMEDY}"
+        )
+    ordered = sorted(earlier, key=lambda one: float(one["step"]))
+    begins = float(ordered[0]["step"]) if encoding.joins_late else first_step
+    if [float(one["step"]) for one in ordered] != [begins + place for place in range(round(step - begins))]:
+        steps = ", ".join(str(one["step"]) for one in ordered)
+        raise ModelError(f"the history of a user at step {step} holds the steps {steps}; bring every earlier step once")
+    moves, history = encoding.moves, np.zeros((1, encoding.width))
+    for one in ordered:
+        action = np.array([encoding.index(one.get("action"))], dtype=np.int32)
+        outcomes = np.array([[_number(one, name)] for name in encoding.outcomes])
+        history = moves.after(history, action, outcomes)
+    return encoding.clipped(history[0])
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    try:
+        value = float(row[name])
+    except (KeyError, TypeError, ValueError):
+        value = float("nan")
+    if not np.isfinite(value):
+        raise ModelError(f"history, step {row['step']}: the {name} is no number; a step needs all that came of it")
+    return value

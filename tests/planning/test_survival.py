@@ -1,0 +1,119 @@
+"""Users who leave bring nothing from then on: trees, roll-outs and continuations against exact induction."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from redenvelope.planning.branching import Branching
+from redenvelope.planning.continuation import Continuation
+from redenvelope.planning.grow import grow
+from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.single import SinglePlanner
+from redenvelope.planning.thinned import thinning_error
+from redenvelope.planning.tree import TreePlanner
+from tests.planning.conftest import TableModel
+from tests.planning.exact import World, induction
+from tests.random_networks import random_model, random_states
+
+DUALS = np.array([0.0, 0.4, 1.0, np.inf])
+STATES, STEPS = 7, 4
+
+
+class LeavingTable(TableModel):
+    """A table whose users leave."""
+
+    staying: jax.Array
+    """[states, actions]"""
+    leaves = True
+
+    def survival(self, states: jax.Array) -> jax.Array:
+        return self.staying[states[:, 0].astype(int)]
+
+
+def leaving_world(seed: int) -> tuple[LeavingTable, World, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    rewards = generator.normal(size=(STATES, 3)).astype(np.float32)
+    costs = np.sort(generator.uniform(0, 2, size=(STATES, 3)), axis=1).astype(np.float32)
+    following = generator.integers(STATES, size=(STATES, 3))
+    staying = np.sort(generator.uniform(0.2, 1.0, size=(STATES, 3)), axis=1).astype(np.float32)
+    tables = np.stack([rewards, costs])
+    model = LeavingTable(jnp.asarray(tables), jnp.asarray(following), jnp.asarray(staying))
+    world = World(tables.astype(np.float64), following, STEPS, staying.astype(np.float64))
+    return model, world, np.arange(STATES, dtype=np.float32)[:, None]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+def test_a_tree_is_exact(temperature: float) -> None:
+    model, world, states = leaving_world(0)
+    planner = TreePlanner(model, STEPS, temperature, STEPS, discount=0.9)
+    exact = induction(world, DUALS, temperature, discount=0.9)
+    kept = induction(world._replace(staying=None), DUALS, temperature, discount=0.9)
+    for left in range(1, STEPS + 1):
+        found = planner.values(states, left, DUALS)
+        np.testing.assert_allclose(found.q, exact.q[left - 1].swapaxes(0, 1), atol=1e-5)
+        np.testing.assert_allclose(found.probabilities, exact.probabilities[left - 1].swapaxes(0, 1), atol=1e-5)
+        np.testing.assert_allclose(found.to_go, np.moveaxis(exact.to_go[left - 1], 1, 2), atol=1e-5)
+        decided = planner.decided(states, left, DUALS)
+        np.testing.assert_allclose(decided.probabilities, found.probabilities, atol=1e-5)
+        np.testing.assert_allclose(decided.outcomes, world.outcomes, rtol=1e-6)
+    assert np.abs(exact.q[-1] - kept.q[-1]).max() > 0.3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+@pytest.mark.parametrize("horizon", [1, 2, STEPS])
+def test_a_roll_out_is_exact(temperature: float, horizon: int) -> None:
+    model, world, states = leaving_world(1)
+    exact = induction(world, DUALS, temperature, horizon).expected()
+    planner = TreePlanner(model, horizon, temperature, STEPS)
+    copies = 1 if temperature == 0 or horizon == STEPS else 3_000
+    price = ModelPrice(planner, np.repeat(states, copies, axis=0))
+    # With entropy actions are drawn on the way: five standard errors.
+    room = 1e-5 if copies == 1 else 5 * price.sums(DUALS).standard_errors().max()
+    np.testing.assert_allclose(price(DUALS), exact, atol=room)
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_what_comes_after_a_tree_is_exact(horizon: int) -> None:
+    model, world, states = leaving_world(2)
+    planner = TreePlanner(model, horizon, 0.3, STEPS)
+    exact = np.moveaxis(induction(world, DUALS, 0.3, horizon).to_go, 2, 3)
+
+    def one_hot(rows: np.ndarray) -> np.ndarray:
+        return np.eye(STATES)[rows[:, 0].astype(int)]
+
+    continuation = Continuation.fit(planner, np.repeat(states, 60, axis=0), STEPS, DUALS, one_hot)
+    for left in range(1, STEPS + 1):
+        complete = continuation.extend(planner.values(states, left, DUALS), states, left)
+        np.testing.assert_allclose(complete.to_go, exact[left - 1], atol=2e-3)
+
+
+def test_an_action_without_a_branch_stays_by_its_own_chance() -> None:
+    """Two alike actions and one between them: thinning changes nothing but who stays."""
+    model, _, states = leaving_world(3)
+    alike = LeavingTable(model.tables, jnp.repeat(model.following[:, :1], 3, axis=1), model.staying)
+    error = thinning_error(alike, states, Branching(3, 4, 2), DUALS[:3])
+    assert error.largest < 1e-5 < error.spread
+
+
+def test_nobody_leaves_where_the_model_does_not_say_so() -> None:
+    model, _, states = leaving_world(4)
+    assert grow(TableModel(model.tables, model.following), states, Branching.full(3, 3)).survival is None
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+@pytest.mark.parametrize("node_limit", [10_000, 30])
+def test_one_user_at_a_time_decides_as_in_batches(temperature: float, node_limit: int) -> None:
+    model = random_model(members=2, leaves=True)
+    planner = TreePlanner(model, 3, temperature, 10, node_limit=node_limit)
+    single = SinglePlanner.of(planner, model, [0.2, np.inf])
+    for left in (1, 2, 8):
+        states = random_states(model.layout, 6, 10 - left, seed=left)
+        batch = planner.values(states, left, [0.2, np.inf])
+        for user, state in enumerate(states):
+            found = single.decide(state, left)
+            np.testing.assert_allclose(found.values.q[0], batch.q[user], atol=1e-5)
+            np.testing.assert_allclose(found.values.to_go[:, 0], batch.to_go[:, user], atol=1e-5)
+            assert found.outcomes.shape == (2, model.actions)

@@ -194,5 +194,6 @@ def _record(
         shares=action_shares(check.shown.decided(policy, stop.place)),
         model=lessons.neural.as_dict(),
         settings=settings.as_dict(),
+        history="" if lessons.history is None else lessons.history.reason,
         doubts=against,
     )

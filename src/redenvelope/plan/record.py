@@ -141,6 +141,8 @@ class FitRecord:
     """How the model was trained, for the reader; nothing looks into it."""
     settings: dict[str, Any]
     """Everything that was asked for, for the reader; nothing looks into it."""
+    history: str = ""
+    """Whether states tell what happened before, and why, in words."""
     doubts: tuple[Reason, ...] = ()
     """What audit and fidelity say against any plan of this log."""
     source: Source | None = None

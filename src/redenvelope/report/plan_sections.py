@@ -159,7 +159,8 @@ def making_section(plan: Plan) -> str:
     asked = (("confidence", record.confidence), ("seed", record.seed))
     rows += [(name, _plain(value)) for name, value in (*asked, *plan.certificate.diagnostics.items())]
     shown = [(name.replace("_", " "), value) for name, value in rows]
-    notes = items(record.planner.notes)
+    told = (record.history[:1].upper() + record.history[1:] + ".",) if record.history else ()
+    notes = items((*told, *record.planner.notes))
     return section("making", "How it was made", notes, table("Settings and diagnostics", ("what", "value"), shown, 2))
 
 

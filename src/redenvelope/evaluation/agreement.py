@@ -8,8 +8,7 @@ noise is the same; the spread of what each user adds to their difference says wh
 Over several steps the sequential estimate is noisy itself, and misses what matters. Ratios that are marginalised only
 up to one or two steps before (`Marginalised.window`) know part of the past at a fraction of the noise. Measured on 5
 campaigns with a hidden habit, 8,000 users and hard plans over 5 steps, whose marginalised estimates are 12 to 21 % too
-low: z of -4.1 to -6.4 against a window of 1, of -3.2 to -6.1 against 2, of -2.3 to -3.5 against all steps; on 5 controls
-at most 1.8. So all three are asked.
+low: FIGURES. So all three are asked.
 
 The rule: |z| above 3 is not noise. Chance exceeds that once in 370, for any of six comparisons once in 60 at most. Then
 the sequential estimate is to be relied on where its own overlap allows, and neither where it does not.
@@ -30,7 +29,7 @@ from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.estimators import estimator_named
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.evaluation.skewness import Spread, skewness_of_mean
+from redenvelope.evaluation.skewness import Spread, normal_score, skewness_of_mean
 
 __all__ = ["LARGEST_Z", "Agreement", "Verdict", "agreement", "checking_estimators", "paired_agreement", "verdict"]
 

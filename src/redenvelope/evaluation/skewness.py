@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-__all__ = ["Spread", "merged_cubes", "skewness_of_mean", "studentised_quantile"]
+__all__ = ["Spread", "merged_cubes", "normal_score", "skewness_of_mean", "studentised_quantile"]
 
 FloatArray = NDArray[np.float64]
 
@@ -43,12 +43,21 @@ def skewness_of_mean(squares: ArrayLike, cubes: ArrayLike) -> FloatArray:
 def studentised_quantile(chance: float, skewness: FloatArray) -> FloatArray:
     """What a studentised mean with this skewness [...] stays below with this chance, [...].
 
-    Hall's transformation g(T) = T + aT²/3 + a²T³/27 + a/6 with a = γ/√n is normal to the order of 1/n and rises
-    everywhere, so that it can be undone.
+    Undoes `normal_score`.
     """
     straight = float(ndtri(chance))
     lean = np.where(np.abs(skewness) < _STRAIGHT, _STRAIGHT, skewness)
     return np.asarray(3 / lean * (np.cbrt(1 + lean * (straight - lean / 6)) - 1))
+
+
+def normal_score(statistic: ArrayLike, skewness: ArrayLike) -> FloatArray:
+    """A studentised mean [...] with this skewness of its mean [...] as a number that is normal by chance, [...].
+
+    Hall's transformation g(T) = T + aT²/3 + a²T³/27 + a/6 with a = γ/√n is normal to the order of 1/n and rises
+    everywhere, so that it can be undone.
+    """
+    lean, value = np.asarray(skewness, dtype=np.float64), np.asarray(statistic, dtype=np.float64)
+    return np.asarray(value + lean * value**2 / 3 + lean**2 * value**3 / 27 + lean / 6)
 
 
 def merged_cubes(sizes: tuple[int, int], gap: FloatArray, squares: Sums, cubes: Sums) -> FloatArray:

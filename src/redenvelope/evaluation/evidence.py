@@ -146,6 +146,19 @@ class Evidence:
                 raise UsageError(f"{name} must be [outcomes, rows, prices] = {shape}, not {array.shape}")
         return replace(self, values=values, action_values=action_values)
 
+    def at_prices(self, places: NDArray[np.integer]) -> Evidence:
+        """The same rows at some of the prices, [some prices]."""
+        if self.own_weights is not None:
+            raise UsageError("evidence that was weighed already cannot be cut by prices; cut it before")
+        return replace(
+            self,
+            ratio=self.ratio[:, places],
+            values=None if self.values is None else self.values[..., places],
+            action_values=None if self.action_values is None else self.action_values[..., places],
+            unlogged=self.unlogged[places],
+            clipped=self.clipped[places],
+        )
+
     def clip(self, limit: float) -> Evidence:
         """The same rows with no ratio of a step above a limit: less variance, and a bias nobody can tell."""
         if not limit > 0:

@@ -76,28 +76,30 @@ class RidgeSums:
     def fit(self) -> Linear:
         """See RegressionSums."""
         users = np.rint(self.squares[:, 0, 0])  # the constant's square counts users
-        chosen = [self._chosen(fold, users) for fold in range(len(users))]
-        scales = np.zeros((len(users), 1 + max(chosen), self.products.shape[-1]))
-        for fold, width in enumerate(chosen):
+        chosen = np.stack([self._chosen(fold, users) for fold in range(len(users))])
+        scales = np.zeros((len(users), 1 + int(chosen.max()), self.products.shape[-1]))
+        for fold, widths in enumerate(chosen):
             known = others(len(users), fold)
-            scales[fold, : 1 + width] = self._solved(fold, known, width) if users[known].sum() > 0 else np.nan
+            for width in np.unique(widths):
+                solved = self._solved(fold, known, int(width)) if users[known].sum() > 0 else np.nan
+                scales[fold, : 1 + width] = np.where(widths == width, solved, scales[fold, : 1 + width])
         return Linear(scales)
 
-    def _chosen(self, fold: int, users: FloatArray) -> int:
-        """The set of features that predicts best for a fold, judged on each other fold by the rest of them.
+    def _chosen(self, fold: int, users: FloatArray) -> NDArray[np.int64]:
+        """Width of the set of features that predicts best for a fold, judged on each other fold by the rest, [prices].
 
-        Errors count relative to those of the smallest set, so that prices with heavy weights do not decide alone.
+        Each price on its own: what is estimated at a price must not depend on which others are asked for.
         """
         members = [int(member) for member in others(len(users), fold) if users[member] > 0]
         if len(self.blocks) == 1 or len(members) < 2:
-            return self.blocks[0]
+            return np.full(self.products.shape[-1], self.blocks[0])
         errors = np.zeros((len(self.blocks), self.products.shape[-1]))
         for member in members:
             rest = np.array([other for other in members if other != member])
             for place, width in enumerate(self.blocks):
                 errors[place] += self._error(fold, member, self._solved(fold, rest, width))
-        relative = np.divide(errors, errors[:1], out=np.ones_like(errors), where=errors[:1] > 0)
-        return self.blocks[int(relative.mean(axis=1).argmin())]
+        widths: NDArray[np.int64] = np.asarray(self.blocks)[errors.argmin(axis=0)]
+        return widths
 
     def _solved(self, fold: int, members: NDArray[np.int64], width: int) -> FloatArray:
         """The line learned for a fold from some members by the first so many features, [1 + width, prices]."""

@@ -69,7 +69,7 @@ class Check:
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a contestant; with bounds for all prices at once at the confidences `joint`."""
-        contestant, places = self.contestants[name], self._places(name)
+        contestant, places = self.contestants[name], self.places(name)
         return new_ladder(
             contestant.prices,
             neighbour_sums(self.evaluation, places),
@@ -79,16 +79,22 @@ class Check:
             each_confidence(self.evaluation, places, joint, seed) if joint else (),
         )
 
+    def evaluated_by(self, estimator: Estimator) -> Check:
+        """The same policies and users by another estimator; nothing is planned again."""
+        users = self.evaluation.partitions
+        found = evaluate_partitions(users.parts, [estimator], engine=users.engine)[estimator.name]
+        return Check(self.log, self.contestants, found, self.shown)
+
     def added(self, name: str, place: Place) -> FloatArray:
         """What each user adds to the estimates of a contestant at a place of its ladder, [outcomes, users].
 
         A mixture is drawn once per user, so each user adds the mixture of what its prices add.
         """
-        first = self._places(name)[place.rung]
+        first = self.places(name)[place.rung]
         own = self.influence[:, :, first]
         return own if not place.share else (1 - place.share) * own + place.share * self.influence[:, :, first + 1]
 
-    def _places(self, name: str) -> range:
+    def places(self, name: str) -> range:
         """Where a contestant's prices stand in the evaluation."""
         first = 0
         for other, contestant in self.contestants.items():

@@ -41,10 +41,10 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
     whole = plan.recoded(log)
     kept = whole if all_users else _not_trained_on(plan, whole)
     encoded = _encoded(plan, kept)
-    estimator = Marginalised(seed=plan.record.seed)
+    estimator = _estimator(plan)
     own = contender(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
     evidence = [evidence_of(batch, [own.values(batch)], encoded.log) for batch in encoded.batches()]
-    evaluations = evaluate_partitions(evidence, [*ESTIMATORS.values(), estimator])
+    evaluations = evaluate_partitions(evidence, [*ESTIMATORS.values(), Marginalised(seed=plan.record.seed)])
     logged = logged_by_user(encoded.log).mean(axis=1)
     return {
         "users": len(kept.users),
@@ -56,6 +56,12 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
         "certificate": _verified(plan, whole, estimator),
     }
+
+
+def _estimator(plan: Plan) -> Estimator:
+    """The one that certified."""
+    name = plan.certificate.cost.estimator
+    return ESTIMATORS[name] if name in ESTIMATORS else Marginalised(seed=plan.record.seed)
 
 
 def _not_trained_on(plan: Plan, log: Log) -> Log:

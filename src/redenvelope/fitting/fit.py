@@ -21,6 +21,7 @@ from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, tr
 from redenvelope.fitting.scouting import grid_of_prices, model_frontier
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.fitting.shares import action_shares
+from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
@@ -28,7 +29,7 @@ from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.certify import Checked, Question, certify, walk
 from redenvelope.plan.climb import Stop, climb
-from redenvelope.plan.ladder import Place
+from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
@@ -73,7 +74,7 @@ def fit(
     check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings)
     stages.finish("check", f"{len(contestants['plan'].prices)} prices on {len(hold.users):,} users")
     stages.begin("certificate")
-    ladder = check.ladder("plan", sorted({*_JOINT, settings.confidence}), settings.seed)
+    check, ladder = _ladder(check, question, settings)
     stop = walk(ladder, question)
     policy = replace(policy, pricing=ladder.pricing(stop.place))
     against = doubts(log, audited, fidelity)
@@ -147,6 +148,13 @@ def _checked(contestants: Mapping[str, Contestant], hold: EncodedLog, settings: 
     estimator = settings.estimator or Marginalised(seed=settings.seed)
     walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)
     return check_policies(contestants, hold, walkers, estimator, settings.shown_users, settings.seed)
+
+
+def _ladder(check: Check, question: Question, settings: FitSettings) -> tuple[Check, Ladder]:
+    """The ladder that certifies, and the check that it is of."""
+    joint = sorted({*_JOINT, settings.confidence})
+    trusted = trusted_check(check, lambda ladder: walk(ladder, question))
+    return trusted.check, trusted.marked(trusted.check.ladder("plan", joint, settings.seed))
 
 
 def _about(check: Check, against: tuple[Reason, ...]) -> Checked:

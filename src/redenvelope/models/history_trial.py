@@ -98,7 +98,12 @@ def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> Hist
     networks = Sighted(both["outcome"], both["transition"], jnp.asarray(np.array([0.0, 1.0], np.float32)))
     trained = task.train({"sighted": networks}, sighted_loss, [(seed, 0)] * 2).networks["sighted"]
     gains = _gains(task, networks, trained)
-    return HistoryChoice(max(gains.values()) > _ERRORS and min(gains.values()) > -_HARM, gains)
+    return HistoryChoice(_helps(gains["outcome"], gains.get("transition", 0.0)), gains)
+
+
+def _helps(outcome: float, transition: float) -> bool:
+    """Whether gains, in standard errors, speak for the past: outcomes first, because plans are made for them."""
+    return (outcome > _ERRORS and transition > -outcome) or (transition > _ERRORS and outcome > -_HARM)
 
 
 def sighted_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:

@@ -30,7 +30,7 @@ from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 DYNAMIC = ("habit", "fatigue", "last_outcome")
 BUDGET_SHARES = np.array([0.1, 0.25, 0.5])
-RUNGS = 12
+RUNGS = 8
 FloatArray = NDArray[np.float64]
 
 
@@ -57,16 +57,17 @@ class Walked:
             found = planner.decided(states, campaign.steps - step, [dual]).probabilities[:, 0].astype(np.float64)
             chances = found / found.sum(axis=1, keepdims=True)
             active = dynamics.activities(users)[everyone, state]
-            totals += (
-                (chances * active).sum(),
-                (chances * active * users.consumption[:, None]) @ dynamics.amounts @ (np.ones(len(users))),
-            )
+            cost = (chances * active * users.consumption[:, None]) @ dynamics.amounts
+            totals += (chances * active).sum(), cost.sum()
             action = draw_actions(chances, generator)
             happened, used, state = dynamics.happen(users, state, action, generator)
             labels = pl.Series("action", campaign.actions).gather(action)
-            outcomes = {"reward": happened.astype(float), "cost": used * dynamics.amounts[action]}
             past.append(
-                frame.select("user", "step").with_columns(labels, **{n: pl.Series(v) for n, v in outcomes.items()})
+                frame.select("user", "step").with_columns(
+                    labels,
+                    pl.Series("reward", happened.astype(np.float64)),
+                    pl.Series("cost", used * dynamics.amounts[action]),
+                )
             )
         reward, cost = totals / len(users)
         return cost, reward
@@ -103,7 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--population", type=int, default=2_000, help="users who are followed")
+    parser.add_argument("--population", type=int, default=500, help="users who are followed")
     parser.add_argument("--stateless", action="store_true", help="a campaign without carry-over")
     parser.add_argument("--quick", action="store_true", help="one log of 8,000 users")
     options = parser.parse_args()

@@ -1,4 +1,5 @@
-"""What a log is worth: the share of the true optimum's gain that a learned plan earns, at equal true cost.
+"""What a log is worth: the share of the true optimum's gain that a learned plan earns, at equal true cost; and that a
+certified plan earns at equal budget, which is what a user gets.
 
 On the envelopes campaign the truth is known exactly. Every learned policy is followed exactly along a ladder
 of duals; the two rungs around a budget, mixed once per user, land on it, so that policies are compared at the
@@ -232,6 +233,8 @@ def report(stage: Stage, results: list[dict]) -> None:
     truth = stage.share(np.array([bandit.reward for bandit in stage.bandits]))
     print(f"the bandit that knows the truth: {np.round(truth, 3).tolist()}")
     largest = max(users for users, _ in by)
+    if (largest, "planned") not in by:
+        return
     planned = np.mean(by[largest, "planned"])
     print(f"planned at {largest:,} users: {planned:.3f} (bar at 80,000: at least {LEAST_SHARE})")
 
@@ -247,6 +250,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="training steps, instead of the default")
     parser.add_argument("--two-step", type=int, default=0, metavar="SEEDS", help="the two-step problem as well")
     parser.add_argument("--side-by-side", action="store_true", help="instead: reward by budget, also without a model")
+    parser.add_argument("--equal-budget-only", action="store_true", help="only what certified plans earn of a budget")
     parser.add_argument("--json", action="store_true", help="one line of JSON a result")
     parser.add_argument("--quick", action="store_true", help="one seed of 5,000 users")
     options = parser.parse_args()
@@ -269,10 +273,13 @@ def main() -> None:
         sys.exit(run_side_by_side(options))
     parameters = EnvelopeParameters() if options.campaign is None else random_parameters(options.campaign)
     stage = Stage(EnvelopeCampaign(parameters=parameters, population=options.population))
+    from sections.equal_budget import run_equal_budget  # fits, which the rest does not need
+
     results = []
     for users in options.sizes:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            for result in run_envelopes(stage, users, seed, options):
+            found = [] if options.equal_budget_only else run_envelopes(stage, users, seed, options)
+            for result in (*found, run_equal_budget(stage, users, seed)):
                 results.append(result)
                 line = json.dumps(result) if options.json else _line(result)
                 print(line, flush=True)
@@ -281,9 +288,11 @@ def main() -> None:
 
 def _line(result: dict) -> str:
     shares = " ".join(f"{share:.3f}" for share in result["shares"])
-    return (
-        f"{result['users']:>7,} users  seed {result['seed']}  {result['policy']:<24}{shares}  {result['seconds']:.0f} s"
-    )
+    start = f"{result['users']:>7,} users  seed {result['seed']}  {result['policy']:<24}{shares}"
+    if "spent" not in result:
+        return f"{start}  {result['seconds']:.0f} s"
+    spent = " ".join(f"{share:.1%}" for share in result["spent"])
+    return f"{start}  spent {spent}, {sum(result['certified'])} of {len(result['certified'])} certified"
 
 
 if __name__ == "__main__":

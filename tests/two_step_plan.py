@@ -1,5 +1,8 @@
 """One small plan on the two-step problem, made once: its truth is exact."""
 
+from functools import partial
+from typing import NamedTuple
+
 import pytest
 
 from redenvelope.fitting.fit import fit
@@ -36,3 +39,20 @@ def log(campaign: FiniteCampaign) -> Log:
 @pytest.fixture(scope="session")
 def plan(log: Log) -> Plan:
     return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK))
+
+
+class Truth(NamedTuple):
+    """Means a user."""
+
+    cost: float
+    reward: float
+
+
+def true_value(campaign: FiniteCampaign, plan: Plan) -> Truth:
+    """What a plan costs and earns, exactly: its users are drawn to its prices once each."""
+    shares = plan.policy.pricing.shares
+    found = [campaign.value(partial(plan.policy.probabilities, row=row)) for row in range(len(shares))]
+    return Truth(
+        cost=sum(share * own.cost for share, own in zip(shares, found, strict=True)),
+        reward=sum(share * own.reward for share, own in zip(shares, found, strict=True)),
+    )

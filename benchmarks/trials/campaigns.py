@@ -1,26 +1,22 @@
-"""Campaigns that nothing was tuned to, small settings to fit them with, and what policies really cost on them."""
+"""Small settings to fit campaigns with, and what policies really cost on them."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-TRUTH_USERS = 10_000
-"""Of a closed-loop run where the truth has no closed form: one or two percent off, far less than bounds are wide."""
+from trials.families.campaign import SimulatedCampaign, Truth
 
 
-def campaign_of(family: str, seed: int) -> Any:
+def campaign_of(family: str, seed: int) -> SimulatedCampaign:
     """A campaign that nothing was tuned to."""
-    from redenvelope.simulate.envelope_parameters import random_parameters
-    from redenvelope.simulate.envelopes import EnvelopeCampaign
-    from redenvelope.simulate.finite import FiniteCampaign, random_problem
+    from trials.families.registry import FAMILIES
 
-    if family == "finite":
-        return FiniteCampaign(random_problem(seed, states=5, actions=3, steps=3))
-    return EnvelopeCampaign(random_parameters(seed), population=TRUTH_USERS)
+    return FAMILIES[family].campaign(seed)
 
 
 def quick_settings(seed: int) -> Any:
@@ -36,24 +32,24 @@ def quick_settings(seed: int) -> Any:
     return FitSettings(neural=neural, learning=learning, seed=seed)
 
 
-def budget_of(campaign: Any, share: float) -> float:
+def budget_of(campaign: SimulatedCampaign, share: float) -> float:
     """So far from what the cheapest policy costs to what the uniform one does."""
-    few = campaign if hasattr(campaign, "problem") else replace(campaign, population=500)
-    least, uniform = few.cheapest().cost, few.uniform().cost
+    least, uniform = campaign.cheapest.cost, campaign.uniform.cost
     return float(least + share * (uniform - least))
 
 
-def true_cost(campaign: Any, labels: tuple[str, ...], decide: Callable[[Any], Any]) -> float:
-    """What a policy with so labelled actions costs: exact for finite campaigns, else by acting on many users."""
+def deployed(policy: Any, row: int = 0) -> Callable[[Any, Any], Any]:
+    """A plan's policy at one row of its prices, as a campaign asks it: users now, and what they did before."""
+    if "history" in inspect.signature(policy.probabilities).parameters:
+        return lambda frame, past: policy.probabilities(frame, row, history=past)
+    return lambda frame, past: policy.probabilities(frame, row)
+
+
+def truth_of(campaign: SimulatedCampaign, labels: tuple[str, ...], decide: Callable[[Any, Any], Any]) -> Truth:
+    """What a policy with so labelled actions earns and costs."""
     # The log's catalogue orders actions by the mean cost it saw, the campaign by the truth.
     columns = [labels.index(label) for label in campaign.actions]
-
-    def in_order(frame: Any) -> Any:
-        return decide(frame)[:, columns]
-
-    if hasattr(campaign, "problem"):
-        return float(campaign.value(in_order).cost)
-    return float(campaign.run(in_order, TRUTH_USERS, seed=7).cost)
+    return campaign.truth(lambda frame, past: decide(frame, past)[:, columns])
 
 
 def recoded(log: Any, catalogue: Any) -> Any:

@@ -9,49 +9,56 @@ from typing import Any
 
 import numpy as np
 
-from trials.campaigns import budget_of, campaign_of, quick_settings, true_cost
+from trials.campaigns import budget_of, campaign_of, deployed, quick_settings, truth_of
 
 
 def closed_loop(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
-    """A plan fitted on a campaign's log, and what it really costs."""
+    """A plan fitted on a campaign's log, and what it really costs; or why there is none."""
+    from redenvelope.errors import LogError, UsageError
     from redenvelope.fitting.fit import fit
     from redenvelope.log.read import log_from_frame
 
     kind, family, seed, users, share = task
     start, processor = time.perf_counter(), time.process_time()
     campaign = campaign_of(family, seed)
-    log = log_from_frame(campaign.log(users, seed))
     budget = budget_of(campaign, share)
-    plan = fit(log, budget=budget, settings=quick_settings(seed))
-    fitted = time.perf_counter() - start
-    pricing, labels = plan.policy.pricing, plan.catalogue.labels
+    row: dict[str, Any] = {"kind": kind, "family": family, "seed": seed, "users": users, "share": share}
+    row |= {"budget": budget}
+    try:
+        log = log_from_frame(campaign.log(users, seed))
+        plan = fit(log, budget=budget, settings=quick_settings(seed))
+    except LogError as refused:
+        row |= {"certified": False, "rules": [f"audit: {finding.rule}" for finding in refused.findings]}
+    except UsageError as refused:
+        row |= {"certified": False, "rules": ["no plan"], "reasons": [str(refused)]}
+    else:
+        row |= {"fit_seconds": time.perf_counter() - start} | judged(campaign, plan, log, budget)
+    seconds = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - processor}
+    return row | seconds
 
-    def following(row: int) -> Callable[[Any], Any]:
-        return lambda frame: plan.policy.probabilities(frame, row)
 
-    costs = [true_cost(campaign, labels, following(row)) for row in range(len(pricing.shares))]
-    certificate = plan.certificate
+def judged(campaign: Any, plan: Any, log: Any, budget: float) -> dict[str, Any]:
+    """What a certificate says, beside the truth."""
+    pricing, labels, certificate = plan.policy.pricing, plan.catalogue.labels, plan.certificate
+    truths = [truth_of(campaign, labels, deployed(plan.policy, row)) for row in range(len(pricing.shares))]
+    refusals = [reason.rule for reason in certificate.reasons if reason.weight.value == "refusal"]
+    plug_in = truth_of(campaign, labels, plug_in_policy(plan.policy, log, budget))
     return {
-        "kind": kind,
-        "family": family,
-        "seed": seed,
-        "users": users,
-        "share": share,
         "method": certificate.method,
         "certified": certificate.is_certified,
+        "rules": refusals,
         "reasons": [reason.message for reason in certificate.reasons],
-        "budget": budget,
         "estimate": certificate.cost.estimate,
         "bound": certificate.cost.upper,
-        "true_cost": float(pricing.mix(np.array(costs))),
-        "plug_in_cost": true_cost(campaign, labels, plug_in_policy(plan.policy, log, budget)),
-        "fit_seconds": fitted,
-        "seconds": time.perf_counter() - start,
-        "processor_seconds": time.process_time() - processor,
+        "estimator": certificate.cost.estimator,
+        "true_cost": float(pricing.mix(np.array([truth.cost for truth in truths]))),
+        "true_reward": float(pricing.mix(np.array([truth.reward for truth in truths]))),
+        "truth_error": max(truth.cost_error for truth in truths),
+        "plug_in_cost": plug_in.cost,
     }
 
 
-def plug_in_policy(policy: Any, log: Any, budget: float) -> Callable[[Any], Any]:
+def plug_in_policy(policy: Any, log: Any, budget: float) -> Callable[[Any, Any], Any]:
     """The plan whose price comes from its own belief, on the very users it was trained on."""
     from redenvelope.dual.solve import solve_dual
     from redenvelope.policies.pricing import Pricing
@@ -59,5 +66,4 @@ def plug_in_policy(policy: Any, log: Any, budget: float) -> Callable[[Any], Any]
     first = log.starts[:-1][:2_000]
     states = policy.encoder.encode_table(log.features.rows(first), log.step[first])
     believed = policy.source.believed(policy.specification, states, policy.steps_left(log.step[first]))
-    plug_in = replace(policy, pricing=Pricing.at(solve_dual(believed, budget).dual))
-    return plug_in.probabilities
+    return deployed(replace(policy, pricing=Pricing.at(solve_dual(believed, budget).dual)))

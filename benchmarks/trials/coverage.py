@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 from scipy.stats import skew
 
-from trials.campaigns import campaign_of, quick_settings, recoded, true_cost
+from trials.campaigns import campaign_of, deployed, quick_settings, recoded, truth_of
 
 CONFIDENCE = 0.95
 
@@ -31,19 +30,21 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     planned = policy.values(log)
     blended = planned._replace(probabilities=half_chance(planned.probabilities))
     evidence = evidence_of(encode(log, policy.encoder, policy.specification.steps), [blended], log)
+    truth = truth_of(campaign, catalogue.labels, decide)
     return {
         "kind": kind,
         "family": family,
         "seed": seed,
         "users": users,
         "share": share,
-        "true_cost": true_cost(campaign, catalogue.labels, decide),
+        "true_cost": truth.cost,
+        "truth_error": truth.cost_error,
         "fresh": bounds_of(evidence, seed),
         "processor_seconds": time.process_time() - processor,
     }
 
 
-def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any], Any]]:
+def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any, Any], Any]]:
     """A plan with a small model of other users, its catalogue, and a policy that is half that plan, half chance."""
     from redenvelope.fitting.encoded import encode
     from redenvelope.fitting.scouting import grid_of_prices, temperature_for
@@ -68,7 +69,8 @@ def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any], 
     policy = replace(policy, specification=replace(cold, temperature=temperature_for(policy, scouts, settings)))
     prices = grid_of_prices(policy, scouts, settings)
     policy = replace(policy, pricing=Pricing.at(prices[len(prices) // 3]))
-    return policy, log.catalogue, lambda frame: half_chance(policy.probabilities(frame))
+    asked = deployed(policy)
+    return policy, log.catalogue, lambda frame, past: half_chance(asked(frame, past))
 
 
 def half_chance(probabilities: Any) -> Any:
@@ -76,20 +78,27 @@ def half_chance(probabilities: Any) -> Any:
     return 0.5 * probabilities + 0.5 / probabilities.shape[-1]
 
 
-def bounds_of(evidence: Any, seed: int) -> dict[str, dict[str, float]]:
-    """Estimate and one-sided bound of a policy's cost by estimator."""
+def bounds_of(evidence: Any, seed: int) -> dict[str, dict[str, Any]]:
+    """Estimate and one-sided bounds of a policy's cost by estimator."""
+    from redenvelope.evaluation.concentration import Concentration
     from redenvelope.evaluation.evaluate import evaluate_partitions
+    from redenvelope.evaluation.intervals import Normal, Skewed, StudentisedBootstrap
     from redenvelope.evaluation.marginalised import Marginalised
 
+    kinds = {"normal": Normal(), "skewed": Skewed(), "studentised bootstrap": StudentisedBootstrap()}
+    costs = np.add.reduceat(evidence.outcomes[1], evidence.starts[:-1])
+    few = [reason for reason in [Concentration.of(costs).reason()] if reason is not None]
     found = {}
     for evaluation in evaluate_partitions([evidence], ["doubly_robust", Marginalised(seed=seed)]).values():
-        added = evaluation.influence()[evaluation.place("cost"), :, 0]
-        error = float(added.std(ddof=1) / np.sqrt(len(added)))
+        cost = evaluation.place("cost")
         found[evaluation.estimator.name] = {
-            "estimate": float(added.mean()),
-            "error": error,
-            "upper": float(added.mean() + ndtri(CONFIDENCE) * error),
-            "skewness": float(skew(added)),
-            "refused": any(reason.weight.value == "refusal" for reason in evaluation.reasons("cost")),
+            "estimate": float(evaluation.value[cost, 0]),
+            "error": float(evaluation.standard_error[cost, 0]),
+            "upper": float(evaluation.bounds(CONFIDENCE, "upper").upper[cost, 0]),
+            "bounds": {
+                name: float(evaluation.bounds(CONFIDENCE, "upper", kind).upper[cost, 0]) for name, kind in kinds.items()
+            },
+            "skewness": float(skew(evaluation.influence()[cost, :, 0])),
+            "refused": any(reason.weight.value == "refusal" for reason in (*evaluation.reasons("cost"), *few)),
         }
     return found

@@ -34,20 +34,20 @@ def test_the_audit_of_a_random_logger_in_sentences() -> None:
     ("users", "sentences"),
     [
         # One of three actions: a third of the users at each step alone, a 27th of them after all three.
-        (700, ["die after 0 steps", "and needs 50: a log of about ", " users would do."]),
-        (2_000, ["die after 1 step:", "% who certify, and needs 50: plans near the logged behaviour"]),
+        (350, ["die after 0 steps", "and needs 50: a log of about ", " users would do."]),
+        (1_000, ["die after 1 step:", "% who check, and needs 50: plans near the logged behaviour"]),
         (12_000, ["Overlap is good: one fixed action keeps ", " effective users of 12,000 by the last step, about "]),
     ],
 )
-def test_overlap_is_judged_on_those_who_certify(users: int, sentences: list[str]) -> None:
+def test_overlap_is_judged_on_those_who_check(users: int, sentences: list[str]) -> None:
     result = audit_log(log_of(campaign(RISING, COSTS, steps=3), users=users))
     (verdict,) = (text for text in verdicts(result) if "effective" in text)
     for sentence in sentences:
         assert sentence in verdict
-    if users == 700:
-        # 50 effective ones among 15 % of a third are 1,000 users.
+    if users == 350:
+        # 50 effective ones among 30 % of a third are 500 users.
         (needed,) = re.findall(r"about ([\d,]+) users would do", verdict)
-        assert int(needed.replace(",", "")) == pytest.approx(1_000, rel=0.2)
+        assert int(needed.replace(",", "")) == pytest.approx(500, rel=0.2)
 
 
 def test_the_audit_of_a_choosy_logger_in_sentences() -> None:

@@ -16,7 +16,8 @@ from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.gather import gather
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
-from redenvelope.evaluation.regressions import MeansByCell, Regression, RidgeOnFeatures
+from redenvelope.evaluation.regressions import MeansByCell, Regression
+from redenvelope.evaluation.ridge import RidgeOnFeatures
 from redenvelope.evaluation.tabular import fitted_values
 from redenvelope.finite.evaluate import occupancy
 

@@ -21,7 +21,8 @@ from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
 from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.intervals import Bootstrap, EmpiricalBernstein, Interval, Normal, StudentisedBootstrap
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.regressions import MeansByCell, RidgeOnFeatures
+from redenvelope.evaluation.regressions import MeansByCell
+from redenvelope.evaluation.ridge import RidgeOnFeatures
 
 from .conftest import World, make_world
 

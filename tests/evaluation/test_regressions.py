@@ -7,7 +7,8 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.regressions import Arriving, MeansByCell, Regression, RidgeOnFeatures
+from redenvelope.evaluation.regressions import Arriving, MeansByCell, Regression
+from redenvelope.evaluation.ridge import RidgeOnFeatures
 
 FOLDS, FEATURES, PRICES = 5, 40, 3
 
@@ -96,3 +97,26 @@ def test_a_fold_with_nobody_to_learn_from_knows_nothing() -> None:
     assert not fitted.knows_all
     assert np.isnan(fitted.by_own(inputs, 0)).all()
     assert not np.isnan(fitted.by_own(inputs, 1)).any()
+
+
+def nested(users: int, seed: int, signal: float) -> list[Arriving]:
+    """Weights that follow the first two features, and by so much the product that is the third of a set of 30."""
+    generator = np.random.default_rng(seed)
+    inputs = generator.standard_normal((users, 30))
+    weights = 1 + 0.3 * inputs[:, 0] + signal * inputs[:, 2] + generator.standard_normal(users)
+    return [Arriving(inputs[fold::FOLDS], weights[fold::FOLDS, None], (2, 30)) for fold in range(FOLDS)]
+
+
+@pytest.mark.parametrize(("signal", "width"), [(0.0, 2), (0.5, 30)])
+def test_a_larger_set_of_features_is_taken_where_held_out_users_say_so(signal: float, width: int) -> None:
+    parts = nested(1_000, seed=4, signal=signal)
+    assert RidgeOnFeatures().sums(parts).fit().scales.shape[1] == 1 + width
+
+
+def test_held_out_errors_from_sums_are_those_of_the_rows() -> None:
+    parts = nested(200, seed=5, signal=0.5)
+    sums = RidgeOnFeatures().sums(parts)
+    line = sums._solved(0, np.array([1, 2, 3]), 30)
+    design = np.column_stack([np.ones(len(parts[4].features)), parts[4].features])
+    expected = ((parts[4].weights - design @ line) ** 2).sum(axis=0)
+    np.testing.assert_allclose(sums._error(0, 4, line), expected, rtol=1e-9)

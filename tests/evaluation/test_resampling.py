@@ -76,7 +76,7 @@ def test_groups_of_one_or_two_users_have_the_spread_and_the_skewness_of_users() 
         totals = generator.exponential(size=(1, 61, 1))
         moments = Terms.mean(totals).moments
         groups = chance.fold(np.arange(61, dtype=np.uint64), 60, "bootstrap group", sample)
-        influence = resampling._group_influence(group_sums(Terms.mean(totals), groups, 60), moments).ravel()
+        influence = resampling.group_influence(group_sums(Terms.mean(totals), groups, 60), moments).ravel()
         alone = (totals - totals.mean()).ravel()
         ratios.append([(influence**2).sum() / (alone**2).sum(), (influence**3).sum() / (alone**3).sum()])
     spread, skewness = np.mean(ratios, axis=0)

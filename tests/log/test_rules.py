@@ -31,6 +31,8 @@ ELSEWHERE = {
     "budget_infeasible",
     "budget_slack",
     "overlap_thin",
+    "drift_number",
+    "drift_category",
     "serving_column_missing",
     "serving_not_a_number",
     "serving_unseen_label",

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope.chance import user_keys
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.columns import ColumnMap
 from redenvelope.plan import allocate
@@ -28,9 +29,13 @@ def test_a_decision_depends_on_nobody_else(plan: Plan, users: pl.DataFrame) -> N
 
 def test_propensities_are_those_of_the_policy_and_of_the_draw(plan: Plan, users: pl.DataFrame) -> None:
     decisions, _ = plan.allocate(users, seed=0)
-    probabilities = plan.policy.probabilities(users)
+    pricing = plan.policy.pricing
+    rows = np.stack([plan.policy.probabilities(users, row) for row in range(len(pricing.shares))])
+    probabilities = rows[pricing.drawn(user_keys(users["user"]), 0), np.arange(len(users))]
     place = decisions["action"].replace_strict({label: i for i, label in enumerate(plan.catalogue.labels)}).to_numpy()
-    np.testing.assert_allclose(decisions["propensity"], probabilities[np.arange(len(users)), place], rtol=1e-6)
+    # Two programs, for one price and for two: values of about 4, rounded to 24 bits, are divided by the temperature.
+    rounding = 4 * 2.0**-23 / plan.policy.specification.temperature
+    np.testing.assert_allclose(decisions["propensity"], probabilities[np.arange(len(users)), place], rtol=rounding)
     shares = np.bincount(place, minlength=4) / len(users)
     expected = probabilities.mean(axis=0)
     # A frequency over n draws has an error of at most √(p (1 − p) / n); four of them.

@@ -25,9 +25,9 @@ def test_a_plan_comes_back_as_it_was(plan: Plan, folder: Path, campaign: FiniteC
 
 def test_the_contracts_files(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
-    assert {"plan.json", "weights.safetensors", "frontier.parquet", "certificate.json"} <= names
+    assert {"plan.json", "weights.safetensors", "frontier.parquet", "certificate.json", "ladder.json"} <= names
     manifest = json.loads((folder / "plan.json").read_text())
-    assert manifest["format"] == 2
+    assert manifest["format"] == 3
     assert set(manifest["files"]) == names - {"plan.json"}
 
 

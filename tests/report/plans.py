@@ -14,12 +14,15 @@ from redenvelope.audit.audit import Audit
 from redenvelope.audit.carry_over import CarryOver
 from redenvelope.audit.effects import ActionEffect, Mean, Reversal
 from redenvelope.audit.overlap import Calibration, StepOverlap
+from redenvelope.dual.solution import DualStatus
 from redenvelope.log.findings import Finding, Severity
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.models.fidelity import Fidelity, FidelityThresholds, OutcomeFidelity
 from redenvelope.models.followed import FollowedOutcome, RollOutFidelity
 from redenvelope.models.gaps import ActionFidelity
 from redenvelope.plan.certificate import Certificate, Figure
+from redenvelope.plan.climb import Stop
+from redenvelope.plan.ladder import Ladder, Place, Rung
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import (
     ActionShares,
@@ -28,8 +31,6 @@ from redenvelope.plan.record import (
     FitRecord,
     FoldSize,
     PlannerRecord,
-    PricePoint,
-    SearchRecord,
     Shares,
     StepShares,
 )
@@ -120,9 +121,13 @@ def fidelity(*reasons: str) -> Fidelity:
     return Fidelity(50, 100, outcomes, (followed,), FidelityThresholds(), reasons)
 
 
-def search(**changes: Any) -> SearchRecord:
-    points = (PricePoint(0.0, 9.0, 3.0), PricePoint(0.0625, 4.0, 2.0), PricePoint(np.inf, 1.0, 1.0))
-    return replace(SearchRecord("converged", "The plan was found.", 3.5, 0.01, 500, points), **changes)
+def ladder(**changes: Any) -> Ladder:
+    """Three rungs: costs 1, 4 and 9, each known to a standard error of about 0.1 (500 users with a spread of 2)."""
+    rungs = tuple(
+        Rung((price,), (reward, cost), (1.0, 4.0), (0.0, 0.0), ((0.9, 3.9), (0.0, 0.0), (0.0, 0.0)), (), {})
+        for price, cost, reward in ((np.inf, 1.0, 1.0), (0.0625, 4.0, 2.0), (0.0, 9.0, 3.0))
+    )
+    return replace(Ladder(500, "marginalised", rungs), **changes)
 
 
 def compared(
@@ -142,14 +147,13 @@ def shares() -> ActionShares:
 def record(**changes: Any) -> FitRecord:
     content: dict[str, Any] = {
         "audit": audit(),
-        "folds": {"train": FoldSize(100, 200), "certify": FoldSize(20, 40)},
+        "folds": {"train": FoldSize(100, 200), "check": FoldSize(20, 40)},
         "seed": 0,
-        "parts": (0.7, 0.15, 0.15),
+        "parts": (0.6, 0.1, 0.3),
         "confidence": 0.95,
-        "safety": True,
         "fidelity": fidelity(f"the mean of {HOSTILE} is off"),
         "planner": PlannerRecord((f"thinned {HOSTILE}",), 2),
-        "search": search(),
+        "stop": Stop(Place(0, 0.9), DualStatus.CONVERGED, holds=True),
         "comparison": (
             compared("logged", (7.84, 2.81), (0.0, 0.0), reach=0.0),
             compared(f"bandit {HOSTILE}", (3.9, 2.5), (-3.94, -0.31)),
@@ -174,6 +178,7 @@ def plan(**changes: Any) -> Plan:
         "catalogue": ActionCatalogue(LABELS, numeric=False),
         "certificate": certificate(),
         "frontier": frontier(),
+        "ladder": ladder(),
         "record": record(),
     }
     return Plan(**content | changes)

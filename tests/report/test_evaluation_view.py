@@ -21,6 +21,9 @@ def _row(estimator: str, target: str, estimate: float, *reasons: Any, share: flo
 def _content(*rows: dict[str, Any], verified: bool | None = True) -> dict[str, Any]:
     return {
         "users": 1_234,
+        "left_out": 17,
+        "verdict": {"status": "contradicted", "message": "the cost is at least 9.8, the budget 4"},
+        "drift": [{"column": "sent [at]", "message": "its mean has moved", "remedy": "leave it out"}],
         "confidence": 0.95,
         "logged": {"reward": 3.0, "cost": 4.0},
         "estimates": list(rows),
@@ -39,7 +42,10 @@ def test_the_verdict_comes_first_and_a_note_is_told_once(capsys: pytest.CaptureF
         )
     )
     shown = capsys.readouterr().out
-    assert shown.startswith("Certificate: certified, verified again on this log.")
+    assert shown.startswith("Contradicted: the cost is at least 9.8, the budget 4.")
+    assert "17 users were left out" in shown
+    assert "! sent [at]: its mean has moved → leave it out" in shown
+    assert "Certificate: certified, verified again on this log." in shown
     assert shown.count("overlap is thin") == shown.count("one user is heavy") == 1
     (importance,) = (line for line in shown.splitlines() if "importance" in line)
     assert "5 (4 to 6)" in importance and "6 (5 to 7)" in importance and "[1][2]" in importance

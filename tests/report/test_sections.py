@@ -11,16 +11,20 @@ import pytest
 
 from redenvelope.audit.effects import Mean
 from redenvelope.audit.verdicts import verdicts
+from redenvelope.dual.solution import DualStatus
 from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.plan.certificate import Figure
+from redenvelope.plan.climb import Stop
+from redenvelope.plan.ladder import Place
 from redenvelope.policies.pricing import Pricing
 from redenvelope.report.audit_charts import action_chart, overlap_chart
 from redenvelope.report.certificate_section import certificate_section, unspent_sentence
 from redenvelope.report.evidence_sections import log_section, model_section
-from redenvelope.report.frontier_charts import search_chart
+from redenvelope.report.frontier_charts import ladder_chart
 from redenvelope.report.page import render_report
 from redenvelope.report.plan_sections import making_section, search_section
 from tests.report.parsed import Parsed
-from tests.report.plans import HOSTILE, audit, certificate, compared, fidelity, plan, policy, record, search
+from tests.report.plans import HOSTILE, audit, certificate, compared, fidelity, ladder, plan, policy, record
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +75,16 @@ def test_a_reason_of_no_gain_is_told_where_no_caution_says_it() -> None:
     assert "Beside what was logged" not in shown
 
 
-def test_money_left_by_the_safety_margin_is_explained(parsed: Parsed) -> None:
-    # The search aims at 3.5 of 4; the standard error of the cost is 0.15, so an interval reaches 0.29 to either side.
-    assert "The plan aims at 3.5 and leaves 12% of the budget, to be safe" in parsed.text
-    assert "3,020 users the cost is known to ± 0.29 (95 % interval)" in parsed.text
-    assert unspent_sentence(plan(record=record(safety=False))) == ""
-    assert unspent_sentence(plan(record=record(search=search(target=3.9)))) == ""
-    assert unspent_sentence(plan(record=record(search=search(status="budget_slack")))) == ""
+def test_money_that_is_left_is_explained(parsed: Parsed) -> None:
+    # The estimate is 3.65 of 4, the bound 3.9.
+    assert "The plan leaves 9% of the budget, because its cost is known only so well" in parsed.text
+    assert "on 3,020 users it may be 0.25 more than estimated, with 95% confidence" in parsed.text
+    nearly = certificate(cost=Figure(3.9, 3.8, 4.0, 0.06, "marginalised"))
+    assert unspent_sentence(plan(certificate=nearly)) == ""
+    slack = Stop(Place(2), DualStatus.BUDGET_SLACK, holds=True)
+    assert unspent_sentence(plan(record=record(stop=slack))) == ""
+    nowhere = Stop(Place(0), DualStatus.CONVERGED, holds=False)
+    assert unspent_sentence(plan(record=record(stop=nowhere))) == ""
     assert unspent_sentence(plan(certificate=certificate(target_reward=2.5))) == ""
 
 
@@ -106,11 +113,11 @@ def _across(mark: ElementTree.Element) -> float:
 
 
 def test_how_the_price_was_found_is_told_and_drawn_in_order_of_price(parsed: Parsed) -> None:
-    assert "estimated in one pass over 500 users" in parsed.text
-    assert "so that 4 holds with confidence: the price found spends 3.5 as estimated without it" in parsed.text
-    assert "price λ cost a user reward a user 0 9 3 0.0625 4 2 ∞ 1 1" in parsed.text
-    # Places in the drawing rise with the price, whatever the order they come in; with the budget they change colour.
-    drawn = search_chart(search().points[::-1], limit=4.0)
+    assert "3 prices were put in order before anybody looked at the 500 users who check the plan" in parsed.text
+    assert "90% of the users, drawn once each, follow the cheaper price" in parsed.text
+    # Of 500 users with a spread of 2, 1.645 standard errors are 0.147; of rewards with a spread of 1, half of that.
+    assert "∞ 1 1.147 1 0.9264 0.0625 4 4.147 2 1.926 0 9 9.147 3 2.926" in parsed.text
+    drawn = ladder_chart(ladder(), range(3), certificate())
     assert drawn is not None
     marks = [
         (_across(mark), mark.get("aria-label"), mark.get("fill"))
@@ -118,21 +125,26 @@ def test_how_the_price_was_found_is_told_and_drawn_in_order_of_price(parsed: Par
         if mark.get("aria-roledescription") == "point"
     ]
     assert [label for _, label, _ in marks] == [
-        f"λ {dual}: cost {cost}, reward {reward}" for dual, cost, reward in ((0, 9, 3), (0.0625, 4, 2), ("∞", 1, 1))
+        f"λ {dual}: {cost}, bound {bound}" for dual, cost, bound in ((0, 9, 9.147), (0.0625, 4, 4.147), ("∞", 1, 1.147))
     ]
-    assert marks == sorted(marks, key=lambda mark: mark[0])
-    above, *within = (colour for _, _, colour in marks)
-    assert within == [within[0]] * 2
-    assert above != within[0]
+    assert marks == sorted(marks, key=lambda mark: mark[0]), "places rise with the price"
+    first, second, last = (colour for _, _, colour in marks)
+    assert first == second != last, "only the bound of the cheapest is within the budget of 4"
 
 
-def test_the_cheapest_plan_for_a_reward_is_drawn_at_what_it_takes() -> None:
-    # The certificate's budget is then a bound of the cost; the price was read off where the search aimed at.
-    asked = plan(certificate=certificate(target_reward=2.9, budget=3.9))
+def test_the_cheapest_plan_for_a_reward_is_told_by_its_reward() -> None:
+    asked = plan(certificate=certificate(target_reward=1.9, budget=4.2))
     shown = Parsed(search_section(asked)).text
-    assert "the price is read off where the cost meets 3.5, what a reward of 2.9 takes" in shown
-    assert "pass the dotted line, 3.5 a user" in shown
-    assert "uncertainty added" not in shown
+    assert (
+        "From the dearest plan down, each was tested on them: is the reward at least 1.9, with 95% confidence?" in shown
+    )
+    assert "before the first bound below the dotted line, 1.9 a user" in shown
+
+
+def test_prices_that_were_stepped_over_are_told() -> None:
+    doubt = Reason("thin_overlap", Weight.REFUSAL, "too few")
+    rungs = tuple(replace(rung, reasons=(doubt,)) for rung in ladder().rungs[:2]) + ladder().rungs[2:]
+    assert "2 of the prices were stepped over" in Parsed(search_section(plan(ladder=ladder(rungs=rungs)))).text
 
 
 def test_a_refused_plan_says_so_and_why() -> None:
@@ -165,9 +177,6 @@ def test_what_the_record_lacks_is_left_out() -> None:
     assert "The audit has no findings." in quiet.text
     assert quiet.count("table") == 2
     assert overlap_chart(replace(audit(), overlap=())) is None
-    untabled = Parsed(search_section(plan(record=record(search=search(target=4.0, made_monotone_by=0.0, points=())))))
-    assert untabled.count("figure") == untabled.count("table") == 0
-    assert untabled.count("li") == 2
 
 
 def test_an_action_that_was_never_logged_is_not_drawn() -> None:

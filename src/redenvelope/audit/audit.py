@@ -26,12 +26,13 @@ from redenvelope.engine.local import LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.join import join_logs
 from redenvelope.log.log import Log
+from redenvelope.log.split import SHARES
 
 __all__ = ["Audit", "Fold", "audit_log", "audit_partitions"]
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
-_FOLD_NAMES = ("train", "search", "certify")
-_CERTIFY_SHARE = 0.15  # of the users, unless a fit is told otherwise
+_FOLD_NAMES = ("train", "tune", "check")
+_CHECK_SHARE = SHARES[-1]  # of the users, unless a fit is told otherwise
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,9 @@ class Audit:
     findings: tuple[Finding, ...]
 
     @property
-    def certify_share(self) -> float:
-        """Share of the users who certify: overlap is judged on them, because a certificate is."""
-        return _certify_share(self.folds)
+    def check_share(self) -> float:
+        """Share of the users who check a plan: overlap is judged on them, because a certificate is."""
+        return _check_share(self.folds)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the sentences of `verdicts`."""
@@ -124,7 +125,7 @@ def _figures(first: FirstSums, second: SecondSums) -> Audit:
         calibration=calibration(header.labels, first.calibration, first.rows),
         assignment=assignment_evidence(join_logs(second.sample)),
         overlap=overlap,
-        steps_alive=steps_alive(overlap, _certify_share(folds)),
+        steps_alive=steps_alive(overlap, _check_share(folds)),
         carry_over=carry_overs(first.carry, second.carry),
         cheapest_cost=min(costs),
         dearest_cost=max(costs),
@@ -142,9 +143,9 @@ def _folds(first: FirstSums) -> tuple[Fold, ...]:
     )
 
 
-def _certify_share(folds: tuple[Fold, ...]) -> float:
+def _check_share(folds: tuple[Fold, ...]) -> float:
     users = sum(fold.users for fold in folds)
-    return folds[-1].users / users if users and folds[-1].users else _CERTIFY_SHARE
+    return folds[-1].users / users if users and folds[-1].users else _CHECK_SHARE
 
 
 def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | None) -> Audit:
@@ -179,7 +180,7 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
             effective=dead.greedy,
             at_step=dead.step,
             needed=LEAST_EFFECTIVE_USERS,
-            share=f"{result.certify_share:.0%}",
+            share=f"{result.check_share:.0%}",
         )
     if budget is not None:
         if budget < result.cheapest_cost:

@@ -126,7 +126,7 @@ def _effective_size(total: float, squares: float) -> float:
     return float(total) ** 2 / float(squares) if squares > 0 else 0.0
 
 
-def steps_alive(overlaps: tuple[StepOverlap, ...], certify_share: float) -> int:
-    """For how many steps a fixed action still has enough effective users among those who certify."""
-    needed = LEAST_EFFECTIVE_USERS / certify_share
+def steps_alive(overlaps: tuple[StepOverlap, ...], check_share: float) -> int:
+    """For how many steps a fixed action still has enough effective users among those who check."""
+    needed = LEAST_EFFECTIVE_USERS / check_share
     return next((place for place, overlap in enumerate(overlaps) if overlap.greedy < needed), len(overlaps))

@@ -67,12 +67,12 @@ def _carry_over(audit: Audit) -> str:
 
 
 def _overlap(audit: Audit) -> str:
-    """Judged on the users who certify: whole histories for a fixed action are the worst case, single steps the best."""
-    alive, last, share = audit.steps_alive, audit.overlap[-1], audit.certify_share
+    """Judged on the users who check: whole histories for a fixed action are the worst case, single steps the best."""
+    alive, last, share = audit.steps_alive, audit.overlap[-1], audit.check_share
     left = f"one fixed action keeps {last.greedy:,.0f} effective users of {last.users:,} by the last step"
     if alive == len(audit.overlap):
         return (
-            f"Overlap is good: {left}, about {share * last.greedy:,.0f} of them among the {share:.0%} who certify, "
+            f"Overlap is good: {left}, about {share * last.greedy:,.0f} of them among the {share:.0%} who check, "
             f"where a certificate needs {LEAST_EFFECTIVE_USERS}."
         )
     narrowest = min(audit.overlap, key=lambda overlap: overlap.alone)
@@ -80,7 +80,7 @@ def _overlap(audit: Audit) -> str:
     dies = f"Trajectory weights die after {alive} step{'s' if alive != 1 else ''}: {left}."
     certificate = (
         f"A certificate weighs step by step, which leaves at most about {at_most:,.0f} effective users among the "
-        f"{share:.0%} who certify, and needs {LEAST_EFFECTIVE_USERS}"
+        f"{share:.0%} who check, and needs {LEAST_EFFECTIVE_USERS}"
     )
     if at_most >= LEAST_EFFECTIVE_USERS:
         return f"{dies} {certificate}: plans near the logged behaviour can be checked, long ones far from it cannot."

@@ -28,6 +28,7 @@ for _command in (
     data.simulate,
     data.audit,
     plans.fit,
+    plans.reprice,
     plans.frontier,
     plans.evaluate,
     plans.allocate,

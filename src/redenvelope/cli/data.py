@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,13 +62,17 @@ def demo(
     console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")
     campaign.log(users, seed).write_parquet(path)
     console.print(f"[bold]2. fit[/] the best plan for {budget:g} a user  (redenvelope fit {path} --budget {budget:g})")
+    # The features of this campaign tell all of its state, and its exact truth is asked state by state.
+    settings = FitSettings(seed=seed, history="none")
     with StageView(enabled=True) as view:
-        plan = fit(read_log(path), budget=budget, settings=FitSettings(seed=seed), progress=view.tell)
+        plan = fit(read_log(path), budget=budget, settings=settings, progress=view.tell)
         plan = plan.with_source(path.name, ColumnMap(), datetime.now(UTC).date().isoformat())
         plan.save(out / "plan", {"report.html": render_report(plan).encode()})
     show_plan(plan, out / "plan")
     console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")
-    console.print(truth_table(plan_truth_rows(campaign, plan.policy.probabilities, budget)))
+    shares = plan.policy.pricing.shares
+    followed = [(share, partial(plan.policy.probabilities, row=row)) for row, share in enumerate(shares)]
+    console.print(truth_table(plan_truth_rows(campaign, followed, budget)))
 
 
 def simulate(

@@ -1,4 +1,4 @@
-"""The commands around a plan: fit, allocate, evaluate, frontier, report."""
+"""The commands around a plan: fit, reprice, allocate, evaluate, frontier, report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,10 @@ from redenvelope.cli.options import (
 from redenvelope.errors import UsageError
 from redenvelope.progress import Event
 
-__all__ = ["allocate", "evaluate", "fit", "frontier", "report"]
+if TYPE_CHECKING:
+    from redenvelope.plan.plan import Plan
+
+__all__ = ["allocate", "evaluate", "fit", "frontier", "report", "reprice"]
 
 
 def fit(
@@ -43,9 +46,6 @@ def fit(
     solver: Annotated[
         str | None, typer.Option(help="Not needed any more: the price is read off a table.", hidden=True)
     ] = None,
-    safety: Annotated[
-        bool, typer.Option("--safety/--no-safety", help="Aim below the budget so that the certificate usually passes.")
-    ] = True,
     confidence: Annotated[float, typer.Option(help="Of the certificate.")] = 0.95,
     seed: SeedOption = 0,
     history: Annotated[
@@ -65,16 +65,13 @@ def fit(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import read_log
     from redenvelope.plan.folder import require_room
-    from redenvelope.plan.plain import to_plain
     from redenvelope.progress import Stages
     from redenvelope.report.page import render_report
-    from redenvelope.report.plan_view import show_plan
 
     settings = FitSettings(
         method=method,  # type: ignore[arg-type]
         horizon=horizon,
         temperature=temperature,
-        safety=safety,
         confidence=confidence,
         seed=seed,
         history=history,  # type: ignore[arg-type]
@@ -93,6 +90,51 @@ def fit(
         page = render_report(plan).encode()
         stop_if_interrupted()
         plan.save(out, {"report.html": page})
+    _tell(plan, out, as_json)
+
+
+def reprice(
+    plan: PlanArgument,
+    out: Annotated[Path, typer.Option(help="Folder for the repriced plan; may be that of the plan itself.")],
+    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
+    budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
+    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
+    ] = None,
+    for_all_prices: Annotated[
+        bool, typer.Option("--for-all-prices", help="Bounds that hold for every budget at once, to choose one by them.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take another budget or target for a plan, in seconds and without the log, with a certificate of its own.
+
+    Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused.
+    """
+    from redenvelope.plan.folder import require_room
+    from redenvelope.plan.plan import Plan
+    from redenvelope.plan.reprice import reprice as reprice_plan
+    from redenvelope.report.page import render_report
+
+    wanted = _budget_a_user(budget, budget_total, audience)
+    require_room(out)
+    again = reprice_plan(
+        Plan.load(plan),
+        budget=wanted,
+        target_reward=target_reward,
+        confidence=confidence,
+        for_all_prices=for_all_prices,
+    )
+    again.save(out, {"report.html": render_report(again).encode()})
+    _tell(again, out, as_json)
+
+
+def _tell(plan: Plan, out: Path, as_json: bool) -> None:
+    """A plan that was written, and the exit code."""
+    from redenvelope.plan.plain import to_plain
+    from redenvelope.report.plan_view import show_plan
+
     if as_json:
         compared = to_plain(plan.record.comparison)
         print_json({"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared})
@@ -148,9 +190,16 @@ def evaluate(
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
     confidence: Annotated[float, typer.Option(help="Of the two-sided intervals.")] = 0.95,
+    all_users: Annotated[
+        bool,
+        typer.Option("--all-users", help="These are new people: leave nobody out."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate what a plan earns and costs on a log, by every estimator, with intervals."""
+    """Say whether a log bears a plan's certificate out; estimate reward and cost by every estimator, with intervals.
+
+    Exit code 0: not contradicted; 2: the log or an option is wrong; 3: the log contradicts the certificate.
+    """
     from redenvelope.fitting.evaluate import evaluate_plan
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
@@ -161,13 +210,15 @@ def evaluate(
     # What was not said again is as it was when the plan was made.
     mapping = mapping if mapping != ColumnMap() else opened.columns
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
-    content = evaluate_plan(opened, rows, confidence)
+    content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:
         print_json(content)
-        return
-    from redenvelope.report.evaluation_view import show_evaluation
+    else:
+        from redenvelope.report.evaluation_view import show_evaluation
 
-    show_evaluation(content)
+        show_evaluation(content)
+    if content["verdict"]["status"] == "contradicted":
+        raise typer.Exit(NOT_CERTIFIED)
 
 
 def frontier(

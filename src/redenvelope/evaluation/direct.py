@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from redenvelope.evaluation.diagnostics import Diagnostics
 from redenvelope.evaluation.estimator import Estimator, Prepared
 from redenvelope.evaluation.evidence import Evidence
@@ -38,4 +40,4 @@ def direct(evidence: Evidence, discount: float = 1.0) -> Terms:
     Its error is that of the baseline, and no interval knows it. The discount is in the baseline already.
     """
     values, _ = evidence.baseline()
-    return Terms.mean(values[:, evidence.positions[0][1]])
+    return Terms.mean(values[:, evidence.positions[0][1]].astype(np.float64, copy=False))

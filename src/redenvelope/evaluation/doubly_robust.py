@@ -20,7 +20,7 @@ def doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
     values, action_values = evidence.baseline()
     weights = evidence.weights
     first = evidence.positions[0][1]
-    plain = evidence.outcomes[:, first, None] - action_values[:, first]
+    plain = evidence.outcomes[:, first, None] - action_values[:, first]  # in double precision, as outcomes are
     plain *= weights[0]
     plain += values[:, first]
     for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
@@ -58,5 +58,5 @@ def weighted_doubly_robust(evidence: Evidence, discount: float = 1.0) -> Terms:
             surprise *= weight
             if not isinstance(users, slice):
                 numerators[place, position, users] = surprise
-    plain = np.array(values[:, evidence.positions[0][1]])
+    plain = np.array(values[:, evidence.positions[0][1]], dtype=np.float64)
     return Terms(plain, numerators, weights, np.ones((outcomes, evidence.steps, prices)))

@@ -14,7 +14,7 @@ from redenvelope.errors import UsageError
 from redenvelope.evaluation.diagnostics import Diagnostics
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.intervals import Bounds, Interval, Normal, Side
+from redenvelope.evaluation.intervals import Bounds, Interval, Side, Skewed
 from redenvelope.evaluation.partitions import Partitions
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.resampling import GroupSums, sums_by_group
@@ -96,8 +96,8 @@ class Evaluation:
         return np.concatenate(parts, axis=1)
 
     def bounds(self, confidence: float = 0.95, side: Side = "both", interval: Interval | None = None) -> Bounds:
-        """Bounds of all outcomes and prices; `Normal()` unless another interval is given."""
-        return (interval or Normal()).bounds(self, confidence, side)
+        """Bounds of all outcomes and prices; skewed as their terms are unless another interval is given."""
+        return (interval or Skewed()).bounds(self, confidence, side)
 
     def place(self, outcome: str) -> int:
         """Where an outcome is among all."""

@@ -14,6 +14,7 @@ from redenvelope.errors import UsageError
 __all__ = ["Evidence", "Rows"]
 
 FloatArray = NDArray[np.float64]
+Table = NDArray[np.floating]
 Rows = slice | NDArray[np.int64]
 
 # Rows times prices in one batch of an estimator, and the fewest users worth a batch.
@@ -39,9 +40,9 @@ class Evidence:
     """Probability of the logged action under the policy over that under the logger, [rows, prices]."""
     outcomes: FloatArray
     """[outcomes, rows]."""
-    values: FloatArray | None
+    values: Table | None
     """Baseline of the state: what the policy is predicted to get from there on, [outcomes, rows, prices]."""
-    action_values: FloatArray | None
+    action_values: Table | None
     """Baseline of the logged action, the policy followed afterwards, [outcomes, rows, prices]."""
     steps: int
     """Steps of the longest user, those of other partitions included."""
@@ -55,6 +56,8 @@ class Evidence:
     """Whether the propensities were estimated from the log, not logged."""
     features: NDArray[np.floating] | None = None
     """What ratios of states are regressed on, [rows, features]."""
+    feature_blocks: tuple[int, ...] = ()
+    """Widths of nested sets of leading features, rising, for a regression to choose from; none is all of them."""
     own_weights: FloatArray | None = None
     """Weights after each step, [steps, users, prices], where an estimator has others than products of ratios."""
 
@@ -126,7 +129,7 @@ class Evidence:
         weights[last:] = weights[last - 1]
         return weights
 
-    def baseline(self) -> tuple[FloatArray, FloatArray]:
+    def baseline(self) -> tuple[Table, Table]:
         """Baselines of states and of logged actions, both [outcomes, rows, prices]."""
         if self.values is None or self.action_values is None:
             raise UsageError(
@@ -135,13 +138,26 @@ class Evidence:
             )
         return self.values, self.action_values
 
-    def with_baseline(self, values: FloatArray, action_values: FloatArray) -> Evidence:
+    def with_baseline(self, values: Table, action_values: Table) -> Evidence:
         """The same rows with other baselines of states and logged actions, both [outcomes, rows, prices]."""
         shape = (len(self.outcomes), self.rows, self.prices)
         for name, array in (("values", values), ("action_values", action_values)):
             if array.shape != shape:
                 raise UsageError(f"{name} must be [outcomes, rows, prices] = {shape}, not {array.shape}")
         return replace(self, values=values, action_values=action_values)
+
+    def at_prices(self, places: NDArray[np.integer]) -> Evidence:
+        """The same rows at some of the prices, [some prices]."""
+        if self.own_weights is not None:
+            raise UsageError("evidence that was weighed already cannot be cut by prices; cut it before")
+        return replace(
+            self,
+            ratio=self.ratio[:, places],
+            values=None if self.values is None else self.values[..., places],
+            action_values=None if self.action_values is None else self.action_values[..., places],
+            unlogged=self.unlogged[places],
+            clipped=self.clipped[places],
+        )
 
     def clip(self, limit: float) -> Evidence:
         """The same rows with no ratio of a step above a limit: less variance, and a bias nobody can tell."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from redenvelope.evaluation.checks import (
     aligned,
@@ -41,6 +41,7 @@ def gather(
     to_go: Table | None = None,
     outcome_names: Sequence[str] = ("reward", "cost"),
     features: Table | None = None,
+    feature_blocks: tuple[int, ...] = (),
     logged_actions: NDArray[np.bool_] | None = None,
     steps: int | None = None,
     estimated: bool = False,
@@ -50,15 +51,17 @@ def gather(
     `starts` [users + 1] and `keys` [users]; `action` and `propensity` [rows]; `outcomes` [outcomes, rows];
     `probabilities` [rows, prices, actions] and `to_go`, the outcomes of every action with the policy followed
     afterwards, [outcomes, rows, prices, actions], where the axis of prices is left out if there is one for all;
-    `features` [rows, features]. `logged_actions` [actions] marks those that the whole log holds, and `steps` is the
-    length of its longest user, where the rows are only a part of it.
+    `features` [rows, features], of which leading columns may be nested sets to choose from, `feature_blocks` wide.
+    `logged_actions` [actions] marks those that the whole log holds, and `steps` is the length of its longest user,
+    where the rows are only a part of it.
     """
     observed = checked_outcomes(outcomes, tuple(outcome_names), len(action))
     shares, futures = aligned(probabilities, to_go, len(observed), len(action))
     rows, prices, actions = shares.shape
     chance = np.asarray(propensity, dtype=np.float64)
     longest = check_rows(starts, keys, action, chance, actions)
-    ratio, values, logged_values = _room(len(futures), rows, prices)
+    ratio = np.empty((rows, prices))
+    values, logged_values = _room(len(futures), rows, prices, shares.dtype)
     missing = np.zeros(prices)
     is_logged = _seen(action, actions) if logged_actions is None else logged_actions
     is_all_logged = bool(is_logged.all())
@@ -97,17 +100,18 @@ def gather(
         certain=float((chance >= _CERTAIN).mean()) if float(chance.max()) >= _CERTAIN else 0.0,
         estimated=estimated,
         features=None if features is None else checked_features(features, rows),
+        feature_blocks=feature_blocks,
     )
 
 
-def _room(baselines: int, rows: int, prices: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Unfilled ratios [rows, prices] and two sets of so many baselines [baselines, rows, prices].
+def _room(baselines: int, rows: int, prices: int, dtype: DTypeLike) -> tuple[Table, Table]:
+    """Two unfilled sets of so many baselines [baselines, rows, prices], as precise as what they are made of.
 
     One piece of memory: given back in one piece, the allocator keeps it for the next pass. Pages that have to be asked
     for anew cost as much as all the arithmetic.
     """
-    room = np.empty((1 + 2 * baselines, rows, prices))
-    return room[0], room[1 : 1 + baselines], room[1 + baselines :]
+    room = np.empty((2 * baselines, rows, prices), dtype=dtype)
+    return room[:baselines], room[baselines:]
 
 
 def _seen(action: NDArray[np.integer], actions: int) -> NDArray[np.bool_]:
@@ -117,7 +121,7 @@ def _seen(action: NDArray[np.integer], actions: int) -> NDArray[np.bool_]:
     return few if few.all() else np.bincount(action, minlength=actions) > 0
 
 
-def _pick(block: Table, cells: NDArray[np.int64], out: FloatArray) -> None:
+def _pick(block: Table, cells: NDArray[np.int64], out: Table) -> None:
     """Numbers of a contiguous block, of any shape, at flat places [rows, prices]."""
     if block.dtype == out.dtype:
         # Any mode but "raise" writes in place; the places are known to be inside.
@@ -126,9 +130,9 @@ def _pick(block: Table, cells: NDArray[np.int64], out: FloatArray) -> None:
         out[...] = block.take(cells)
 
 
-def _expect(share: Table, ahead: Table, room: Table, out: FloatArray) -> None:
+def _expect(share: Table, ahead: Table, room: Table, out: Table) -> None:
     """What is ahead [rows, prices, actions], expected by shares, [rows, prices]; `room` may be that of `ahead`."""
-    if share.dtype == out.dtype:
+    if share.dtype == np.float64:
         np.einsum("npa,npa->np", share, ahead, out=out)
     else:
         # In single precision, a product written out and summed is twice as fast.

@@ -10,10 +10,21 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.resampling import GroupSums, bootstrap_values, studentised_draws
+from redenvelope.evaluation.resampling import GroupSums, bootstrap_values, group_influence, studentised_draws
+from redenvelope.evaluation.skewness import skewness_of_mean, studentised_quantile
 from redenvelope.evaluation.terms import Moments
 
-__all__ = ["Bootstrap", "Bounds", "EmpiricalBernstein", "Interval", "Normal", "Sample", "Side", "StudentisedBootstrap"]
+__all__ = [
+    "Bootstrap",
+    "Bounds",
+    "EmpiricalBernstein",
+    "Interval",
+    "Normal",
+    "Sample",
+    "Side",
+    "Skewed",
+    "StudentisedBootstrap",
+]
 
 FloatArray = NDArray[np.float64]
 Side = Literal["both", "lower", "upper"]
@@ -61,6 +72,30 @@ class Normal:
         moments = sample.moments
         reach = float(ndtri(1 - _tail(confidence, side))) * moments.standard_error
         return _sided(moments.value - reach, moments.value + reach, side)
+
+
+@dataclass(frozen=True)
+class Skewed:
+    """As wide as the skewness of terms asks for on either side (Hall): what money needs. See `skewness`."""
+
+    def bounds(self, sample: Sample, confidence: float, side: Side) -> Bounds:
+        """Value less quantiles of studentised errors, in closed form."""
+        tail, moments = _tail(confidence, side), sample.moments
+        if moments.users < 2:
+            return _unbounded(moments)
+        lean = _skewness_of_mean(sample)
+        low, high = (studentised_quantile(chance, lean) for chance in (tail, 1 - tail))
+        return _sided(moments.value - high * moments.standard_error, moments.value - low * moments.standard_error, side)
+
+
+def _skewness_of_mean(sample: Sample) -> FloatArray:
+    """[outcomes, prices]. Ratios of means are known only when all users are: there, groups of users tell."""
+    moments = sample.moments
+    if not moments.parts:
+        squares = np.diagonal(moments.products, axis1=1, axis2=2).T
+        return skewness_of_mean(squares, moments.cubes)
+    change = group_influence(sample.groups, moments)
+    return skewness_of_mean((change**2).sum(axis=0), (change**3).sum(axis=0))
 
 
 @dataclass(frozen=True)

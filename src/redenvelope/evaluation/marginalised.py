@@ -23,7 +23,8 @@ from redenvelope.evaluation.estimator import Estimator, Prepared
 from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.folds import Folds
 from redenvelope.evaluation.partitions import Partitions
-from redenvelope.evaluation.regressions import Arriving, Features, Fitted, Regression, RegressionSums, RidgeOnFeatures
+from redenvelope.evaluation.regressions import Arriving, Features, Fitted, Regression, RegressionSums
+from redenvelope.evaluation.ridge import RidgeOnFeatures
 
 __all__ = ["MarginalRatios", "Marginalised"]
 
@@ -43,11 +44,18 @@ class Marginalised(Estimator):
     regression: Regression = field(default_factory=RidgeOnFeatures)
     folds: int = 5
     seed: int = 0
+    window: int = 0
+    """Steps before the present one whose own actions are weighed too: what they do to the present is then known,
+    whether the state shows it or not. 0 trusts the state; as many as there are is sequential doubly robust."""
     name: str = "marginalised"
+
+    def __post_init__(self) -> None:
+        if self.window < 0:
+            raise UsageError(f"the window of steps cannot be negative: {self.window}")
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """See Estimator."""
-        return Prepared(doubly_robust, self.ratios(users).weigh)
+        return Prepared(doubly_robust, partial(self.ratios(users).weigh, window=self.window))
 
     def ratios(self, users: Partitions) -> MarginalRatios:
         """Learn the ratios of states, one pass a step.
@@ -106,12 +114,14 @@ class MarginalRatios:
     scales: tuple[FloatArray, ...]
     """What each of them is multiplied by, [folds, prices]."""
 
-    def weigh(self, evidence: Evidence) -> Evidence:
+    def weigh(self, evidence: Evidence, window: int = 0) -> Evidence:
         """The evidence with weights that are ratios of states times that of the step's own action; those of a user
-        come from other folds."""
+        come from other folds. With a window, ratios of the states so many steps before, times those of all actions
+        since."""
         weights = np.empty((evidence.steps, evidence.users, evidence.prices))
         weights[0] = evidence.ratio[evidence.positions[0][1]]
         members, shortest = self._members(evidence), int(evidence.lengths.min())
+        states = [np.ones((evidence.users, evidence.prices))] if window else []
         for position, scale in enumerate(self.scales, start=1):
             if position >= shortest:
                 weights[position] = weights[position - 1]
@@ -123,7 +133,13 @@ class MarginalRatios:
                 ]
             )
             users = np.concatenate(members)
-            found *= evidence.ratio[evidence.starts[users] + position]
+            first = max(position - window, 0)
+            if window:
+                states.append(np.empty_like(states[0]))
+                states[position][users] = found
+                found = states[first][users]
+            for earlier in range(first, position + 1):
+                found *= evidence.ratio[evidence.starts[users] + earlier]
             weights[position, users] = found
         return replace(evidence, own_weights=weights)
 
@@ -142,7 +158,8 @@ class MarginalRatios:
             going = evidence.lengths[users] > position + 1
             weights = ratios if going.all() else ratios[..., going, :]
             totals[others] += np.ones(weights.shape[-2]) @ weights
-            arriving.append(Arriving(_features(evidence)[evidence.starts[users[going]] + position + 1], weights))
+            states = _features(evidence)[evidence.starts[users[going]] + position + 1]
+            arriving.append(Arriving(states, weights, evidence.feature_blocks))
         return Arrivals(evidence.users, evidence.steps, fitted, totals, regression.sums(arriving))
 
     def _members(self, evidence: Evidence) -> list[IndexArray]:

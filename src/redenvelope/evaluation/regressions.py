@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.errors import UsageError
 from redenvelope.evaluation.tabular import cell_sums
 
 __all__ = [
@@ -18,12 +16,10 @@ __all__ = [
     "CellMeans",
     "CellSums",
     "Fitted",
-    "Linear",
     "MeansByCell",
     "Regression",
     "RegressionSums",
-    "RidgeOnFeatures",
-    "RidgeSums",
+    "others",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -38,6 +34,8 @@ class Arriving(NamedTuple):
     weights: FloatArray
     """By what each other fold has learned so far, [folds − 1, n, prices]; [n, prices] where that is the same. A fold
     does not learn from its own users."""
+    blocks: tuple[int, ...] = ()
+    """Widths of nested sets of leading features to choose from, rising; none is all of them."""
 
 
 class Fitted(Protocol):
@@ -78,74 +76,6 @@ class Regression(Protocol):
 
 
 @dataclass(frozen=True)
-class RidgeOnFeatures:
-    """Ridge regression on features; ratios are never negative, and the mean itself is not shrunk."""
-
-    penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.penalty > 0:
-            raise UsageError(f"the penalty of a ridge regression must be above 0, not {self.penalty}")
-
-    def sums(self, arriving: Sequence[Arriving]) -> RidgeSums:
-        """See Regression."""
-        inputs = [_with_constant(part.features) for part in arriving]
-        folds, width, prices = len(arriving), inputs[0].shape[1], arriving[0].weights.shape[-1]
-        products = np.zeros((folds, width, prices))
-        for fold, (part, columns) in enumerate(zip(arriving, inputs, strict=True)):
-            products[_others(folds, fold)] += columns.T @ part.weights
-        return RidgeSums(self.penalty, np.stack([columns.T @ columns for columns in inputs]), products)
-
-
-@dataclass(frozen=True, eq=False)
-class RidgeSums:
-    """Products of features with themselves and with weights."""
-
-    penalty: float
-    squares: FloatArray
-    """Of the users *in* each fold: one pass serves all folds, [folds, 1 + features, 1 + features]."""
-    products: FloatArray
-    """Of the users of all other folds, [folds, 1 + features, prices]."""
-
-    def merge(self, other: RidgeSums) -> RidgeSums:
-        """See RegressionSums."""
-        return RidgeSums(self.penalty, self.squares + other.squares, self.products + other.products)
-
-    def fit(self) -> Linear:
-        """See RegressionSums."""
-        learned = self.squares.sum(axis=0) - self.squares
-        ridge = self.penalty * np.eye(learned.shape[1])
-        ridge[0, 0] = 0.0
-        scales = np.full_like(self.products, np.nan)
-        known = np.rint(learned[:, 0, 0]) > 0  # the constant's square counts users
-        scales[known] = np.linalg.solve(learned[known] + ridge, self.products[known])
-        return Linear(scales)
-
-
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """A line for each fold and price, cut off at 0."""
-
-    scales: FloatArray
-    """[folds, 1 + features, prices]; not a number for a fold that had nobody to learn from."""
-
-    @cached_property
-    def knows_all(self) -> bool:
-        """See Fitted."""
-        return not bool(np.isnan(self.scales).any())
-
-    def by_own(self, features: Features, fold: int) -> FloatArray:
-        """See Fitted."""
-        found: FloatArray = _with_constant(features) @ self.scales[fold]
-        return np.maximum(found, 0.0, out=found)
-
-    def by_others(self, features: Features, fold: int) -> FloatArray:
-        """See Fitted."""
-        found = _with_constant(features) @ self.scales[_others(len(self.scales), fold)]
-        return np.maximum(found, 0.0, out=found)
-
-
-@dataclass(frozen=True)
 class MeansByCell:
     """Means by cell: states with the same features are of one cell."""
 
@@ -157,7 +87,7 @@ class MeansByCell:
         sums = np.zeros((folds, len(cells), prices))
         for fold, (part, mine) in enumerate(zip(arriving, place, strict=True)):
             weights = np.broadcast_to(part.weights, (folds - 1, len(mine), prices))
-            for other, learned in zip(_others(folds, fold), weights, strict=True):
+            for other, learned in zip(others(folds, fold), weights, strict=True):
                 sums[other] += cell_sums(mine, len(cells), learned)
         return CellSums(cells, sizes, sums)
 
@@ -211,7 +141,7 @@ class CellMeans:
 
     def by_others(self, features: Features, fold: int) -> FloatArray:
         """See Fitted."""
-        return self._means(features, _others(len(self.means), fold))
+        return self._means(features, others(len(self.means), fold))
 
     def _means(self, features: Features, folds: NDArray[np.int64]) -> FloatArray:
         """[folds, n, prices]; not a number in cells that nobody was in."""
@@ -228,14 +158,6 @@ def _numbered(parts: Sequence[Features]) -> tuple[Features, list[NDArray[np.int6
     return cells, np.split(place.reshape(-1).astype(np.int64), edges)
 
 
-def _with_constant(features: Features) -> FloatArray:
-    """[n, features] -> [n, 1 + features] in double precision, the constant first."""
-    inputs = np.empty((len(features), 1 + features.shape[1]))
-    inputs[:, 0] = 1.0
-    inputs[:, 1:] = features
-    return inputs
-
-
-def _others(folds: int, fold: int) -> NDArray[np.int64]:
+def others(folds: int, fold: int) -> NDArray[np.int64]:
     """All folds but one, [folds − 1]."""
     return np.flatnonzero(np.arange(folds) != fold)

@@ -19,7 +19,15 @@ from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.partitions import Partitions
 from redenvelope.evaluation.terms import Moments, Terms, safe_ratio
 
-__all__ = ["GROUPS", "GroupSums", "bootstrap_values", "group_sums", "studentised_draws", "sums_by_group"]
+__all__ = [
+    "GROUPS",
+    "GroupSums",
+    "bootstrap_values",
+    "group_influence",
+    "group_sums",
+    "studentised_draws",
+    "sums_by_group",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -106,7 +114,7 @@ def studentised_draws(groups: GroupSums, moments: Moments, replicates: int, seed
     filled = groups.sizes > 0
     count = int(filled.sum())
     _check(count, replicates)
-    change = _group_influence(groups, moments)[filled].reshape(count, -1)
+    change = group_influence(groups, moments)[filled].reshape(count, -1)
     columns = np.concatenate([change, change**2], axis=1)
     totals = np.concatenate([draws @ columns for draws in _draws(count, replicates, seed)])
     means, squares = np.split(totals / count, 2, axis=1)
@@ -115,7 +123,7 @@ def studentised_draws(groups: GroupSums, moments: Moments, replicates: int, seed
     return drawn.reshape(replicates, moments.outcomes, -1)
 
 
-def _group_influence(groups: GroupSums, moments: Moments) -> FloatArray:
+def group_influence(groups: GroupSums, moments: Moments) -> FloatArray:
     """How far each group moves the estimates, [groups, outcomes, prices]; sums to 0."""
     outcomes, parts, prices = moments.shares.shape
     centred = groups.sums - groups.sizes[:, None, None] * moments.means

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.skewness import merged_cubes
 
 __all__ = ["Moments", "Terms", "merge_moments", "safe_ratio"]
 
@@ -85,15 +86,22 @@ class Terms:
         self._fill(room[:, :few], slice(0, few), np.zeros((count, prices)))
         shift = room[:, :few].mean(axis=1)
         sums, products = np.zeros_like(shift), np.zeros((prices, count, count))
+        cubes = np.zeros((outcomes, prices))
         for start in range(0, users, block):
             columns = room[:, : min(block, users - start)]
             self._fill(columns, slice(start, start + block), shift)
             sums += columns.sum(axis=1)
             products += _products(np.ascontiguousarray(columns.transpose(2, 0, 1)))
+            if not self.parts:
+                cubes += np.einsum("oup,oup,oup->op", columns, columns, columns)
+        if not self.parts:
+            # From cubes about the shift to cubes about the mean.
+            squares, away = np.diagonal(products, axis1=1, axis2=2).T, sums / users
+            cubes += 2 * users * away**3 - 3 * away * squares
         products -= sums.T[:, :, None] * sums.T[:, None, :] / users
         # The range matters to plain means alone; with parts there is none to tell.
         least, greatest = (self.plain[:, 0], self.plain[:, 0]) if self.parts else _extremes(self.plain)
-        return Moments(users, shift + sums / users, products, self.shares, least, greatest)
+        return Moments(users, shift + sums / users, products, cubes, self.shares, least, greatest)
 
     def influence(self, moments: Moments) -> FloatArray:
         """How far each user moves an estimate with the moments of all users, [outcomes, users, prices]: its mean is
@@ -117,6 +125,8 @@ class Moments:
     """[columns, prices]; columns are plain terms, numerators, weights."""
     products: FloatArray
     """Sums over users of products of centred columns, [prices, columns, columns]."""
+    cubes: FloatArray
+    """Sums over users of cubed, centred plain terms, [outcomes, prices]; 0 and without meaning if there are parts."""
     shares: FloatArray
     """How much each part counts, [outcomes, parts, prices]."""
     least: FloatArray
@@ -210,10 +220,16 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
     users = first.users + second.users
     gap = second.means - first.means
     outer = gap.T[:, :, None] * gap.T[:, None, :]
+    outcomes = first.outcomes
+    squares = [np.diagonal(each.products, axis1=1, axis2=2).T[:outcomes] for each in (first, second)]
+    cubes = merged_cubes(
+        (first.users, second.users), gap[:outcomes], (squares[0], squares[1]), (first.cubes, second.cubes)
+    )
     return Moments(
         users=users,
         means=first.means + gap * (second.users / users),
         products=first.products + second.products + outer * (first.users * second.users / users),
+        cubes=cubes if not first.parts else first.cubes,
         shares=first.shares,
         least=np.minimum(first.least, second.least),
         greatest=np.maximum(first.greatest, second.greatest),

@@ -1,25 +1,43 @@
-"""One evaluation of a fold: encoded once, planned once; certificate, comparison and report all read it."""
+"""One evaluation of the check users: encoded and planned once; ladder, comparison, frontier and report read it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.chance import fraction
+from redenvelope.engine.local import LocalEngine
 from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.neighbours import neighbour_sums
+from redenvelope.evaluation.reasons import Reason
+from redenvelope.evaluation.simultaneous import each_confidence
 from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.log.log import Log
+from redenvelope.plan.ladder import Ladder, Place, new_ladder
 from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.policies.pricing import Pricing
 
-__all__ = ["Check", "DecidedRows", "check_policies"]
+__all__ = ["Check", "Contestant", "DecidedRows", "check_policies", "fold_sha256"]
 
 FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Contestant:
+    """A policy and the prices that it is checked at."""
+
+    policy: DeployedPolicy
+    prices: FloatArray
+    """Falling, [rungs, budgets]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,66 +56,125 @@ class Check:
     """What policies are estimated to earn and cost on the users of one fold."""
 
     log: Log
-    policies: Mapping[str, DeployedPolicy]
+    contestants: Mapping[str, Contestant]
     evaluation: Evaluation
-    """The prices of all policies beside each other, in their order."""
-    influence: FloatArray
-    """What each user adds to the estimates, [outcomes, users, prices of all policies]."""
-    decided: DecidedRows
-    """Of the first policy, at the rows of some users."""
+    """The prices of all contestants beside each other, in their order."""
+    shown: Shown
+    """What the first contestant does at the rows of some users."""
 
-    def prices_of(self, name: str) -> range:
-        """Where a policy's prices stand in the evaluation."""
+    @cached_property
+    def influence(self) -> FloatArray:
+        """What each user adds to the estimates, [outcomes, users, prices of all]."""
+        return self.evaluation.influence()
+
+    def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
+        """The ladder of a contestant; with bounds for all prices at once at the confidences `joint`."""
+        contestant, places = self.contestants[name], self.places(name)
+        return new_ladder(
+            contestant.prices,
+            neighbour_sums(self.evaluation, places),
+            [_reasons(self.evaluation, contestant.policy, place) for place in places],
+            [_diagnostics(self.evaluation, place) for place in places],
+            self.evaluation.estimator.name,
+            each_confidence(self.evaluation, places, joint, seed) if joint else (),
+        )
+
+    def evaluated_by(self, estimator: Estimator) -> Check:
+        """The same policies and users by another estimator; nothing is planned again."""
+        users = self.evaluation.partitions
+        found = evaluate_partitions(users.parts, [estimator], engine=users.engine)[estimator.name]
+        return Check(self.log, self.contestants, found, self.shown)
+
+    def added(self, name: str, place: Place) -> FloatArray:
+        """What each user adds to the estimates of a contestant at a place of its ladder, [outcomes, users].
+
+        A mixture is drawn once per user, so each user adds the mixture of what its prices add.
+        """
+        first = self.places(name)[place.rung]
+        own = self.influence[:, :, first]
+        return own if not place.share else (1 - place.share) * own + place.share * self.influence[:, :, first + 1]
+
+    def places(self, name: str) -> range:
+        """Where a contestant's prices stand in the evaluation."""
         first = 0
-        for other, policy in self.policies.items():
-            last = first + len(policy.pricing.shares)
+        for other, contestant in self.contestants.items():
+            last = first + len(contestant.prices)
             if other == name:
                 return range(first, last)
             first = last
         raise KeyError(name)
 
-    def added(self, name: str) -> FloatArray:
-        """What each user adds to the estimates of a policy, [outcomes, users].
 
-        A mixture is drawn once per user, so each user adds the mixture of what its prices add.
-        """
-        return self.policies[name].pricing.mix(self.influence[:, :, list(self.prices_of(name))])
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Rows of some users, and the probabilities of a policy there at all prices that it was checked at."""
+
+    encoded: EncodedLog
+    probabilities: NDArray[np.float32]
+    """[rows, rungs, actions]"""
+
+    def decided(self, policy: DeployedPolicy, place: Place) -> DecidedRows:
+        """What the policy does at a place of its ladder."""
+        rungs = [place.rung, place.rung + 1] if place.share else [place.rung]
+        shares = (1 - place.share, place.share)[: len(rungs)]
+        mixed = Pricing(((0.0,),) * len(rungs), shares).mix(self.probabilities[:, rungs].astype(np.float64), axis=1)
+        costs = policy.valuer.outcomes(self.encoded.states)[1]
+        return DecidedRows(self.encoded.log, mixed, (mixed * costs).sum(axis=1))
 
 
 def check_policies(
-    policies: Mapping[str, DeployedPolicy],
+    contestants: Mapping[str, Contestant],
     encoded: EncodedLog,
     walkers: EncodedLog,
     estimator: Estimator,
     shown_users: int,
     seed: int,
 ) -> Check:
-    """Evaluate policies at their own prices; of the first it is kept what it does at the rows of `shown_users` users.
+    """Evaluate policies at their prices; of the first it is kept what it does at the rows of `shown_users` users.
 
     `walkers` are users whose first states tell what comes after trees that end early.
     """
-    contenders = [contender(policy, policy.pricing.table, walkers) for policy in policies.values()]
+    contenders = [contender(each.policy, each.prices, walkers) for each in contestants.values()]
     shown = fraction(encoded.log.keys, "shown", seed) < shown_users / len(encoded.log.users)
     evidence, probabilities, first_user = [], [], 0
     for batch in encoded.batches():
         values = [each.values(batch) for each in contenders]
         evidence.append(evidence_of(batch, values, encoded.log))
         own = shown[first_user : first_user + len(batch.log.users)]
-        rows = np.repeat(own, batch.log.lengths)
-        probabilities.append(_first(policies).pricing.mix(values[0].probabilities[rows].astype(np.float64), axis=1))
+        probabilities.append(values[0].probabilities[np.repeat(own, batch.log.lengths)])
         first_user += len(own)
-    evaluation = evaluate_partitions(evidence, [estimator])[estimator.name]
-    decided = _decided(_first(policies), encoded, shown, np.concatenate(probabilities))
-    return Check(encoded.log, dict(policies), evaluation, evaluation.influence(), decided)
+    evaluation = evaluate_partitions(evidence, [estimator], engine=LocalEngine())[estimator.name]
+    return Check(
+        encoded.log, dict(contestants), evaluation, Shown(encoded.select(shown), np.concatenate(probabilities))
+    )
 
 
-def _first(policies: Mapping[str, DeployedPolicy]) -> DeployedPolicy:
-    return next(iter(policies.values()))
+def fold_sha256(log: Log) -> str:
+    """A hash of the users and what happened to them: the same fold, if and only if the hash is the same."""
+    digest = hashlib.sha256("\n".join(map(str, log.users)).encode())
+    for column in (log.step, log.action, log.propensity, log.reward, log.cost):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
 
 
-def _decided(
-    policy: DeployedPolicy, encoded: EncodedLog, shown: NDArray[np.bool_], probabilities: FloatArray
-) -> DecidedRows:
-    states = encoded.states[np.repeat(shown, encoded.log.lengths)]
-    costs = policy.valuer.outcomes(states)[1]
-    return DecidedRows(encoded.log.select(shown), probabilities, (probabilities * costs).sum(axis=1))
+def _reasons(evaluation: Evaluation, policy: DeployedPolicy, place: int) -> list[Reason]:
+    """What speaks against the estimate at one of the prices."""
+    wanted, found = policy.specification, []
+    for reason in evaluation.reasons("cost", place):
+        message = reason.message
+        if reason.rule == "thin_overlap":
+            message += f"; now: --temperature {wanted.temperature:.3g} --horizon {wanted.horizon}"
+        found.append(Reason(reason.rule, reason.weight, message))
+    return found
+
+
+def _diagnostics(evaluation: Evaluation, place: int) -> dict[str, Any]:
+    weights = evaluation.diagnostics
+    return {
+        "effective_users_by_step": [float(value) for value in weights.effective_users[:, place]],
+        "largest_weight_share": float(weights.largest_share[place]),
+        "probability_of_unlogged_actions": float(weights.unlogged[place]),
+        "share_clipped": float(weights.clipped[place]),
+        "mean_weight_by_step": [float(value) for value in weights.mean_weight[:, place]],
+        "propensities_estimated": bool(weights.estimated),
+    }

@@ -67,6 +67,7 @@ def evidence_of(encoded: EncodedLog, values: Sequence[ActionValues], whole: Log)
         to_go=np.concatenate([part.to_go for part in values], axis=2),
         keys=log.keys,
         features=encoded.features,
+        feature_blocks=encoded.feature_blocks,
         logged_actions=np.bincount(whole.action, minlength=len(whole.catalogue)) > 0,
         steps=int(whole.lengths.max()),
         estimated=log.propensity_source == "estimated",

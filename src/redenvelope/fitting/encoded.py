@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.chance import fraction
+from redenvelope.fitting.ratio_features import RatioFeatures
 from redenvelope.log.encoding import Encoder
+from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
 
 __all__ = ["EncodedLog", "encode"]
@@ -26,13 +28,23 @@ class EncodedLog:
     """[rows, width]"""
     steps_left: NDArray[np.int64]
     """Decisions left, this one included, [rows]."""
-    codes: int
-    """Leading columns of a state that hold codes of static categories: no numbers to regress on."""
+    layout: StateLayout
+    """Where each part of a state stands."""
+
+    @property
+    def codes(self) -> int:
+        """Leading columns of a state that hold codes of static categories: no numbers to regress on."""
+        return len(self.layout.static_categories)
 
     @property
     def features(self) -> NDArray[np.float32]:
-        """What ratios of states are regressed on, [rows, features]: no policy changes who is in a static category."""
-        return self.states[:, self.codes :]
+        """What ratios of states are regressed on, [rows, features]: nested sets of columns, `feature_blocks` wide."""
+        return RatioFeatures(self.layout).of(self.states)
+
+    @property
+    def feature_blocks(self) -> tuple[int, ...]:
+        """Widths of the nested sets, rising."""
+        return RatioFeatures(self.layout).blocks
 
     def first_states(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """States of every user's first row [users, width], and the steps left there [users]."""
@@ -42,7 +54,7 @@ class EncodedLog:
     def select(self, chosen: NDArray[np.bool_]) -> EncodedLog:
         """Some users: chosen [users]."""
         rows = np.repeat(chosen, self.log.lengths)
-        return EncodedLog(self.log.select(chosen), self.states[rows], self.steps_left[rows], self.codes)
+        return EncodedLog(self.log.select(chosen), self.states[rows], self.steps_left[rows], self.layout)
 
     def some_users(self, users: int, stream: str, seed: int) -> EncodedLog:
         """At most so many users, chosen by a stream of their own: always the same ones."""
@@ -58,11 +70,11 @@ class EncodedLog:
         first = 0
         for part in self.log.batches(_USERS_PER_BATCH):
             rows = slice(first, first + len(part))
-            yield EncodedLog(part, self.states[rows], self.steps_left[rows], self.codes)
+            yield EncodedLog(part, self.states[rows], self.steps_left[rows], self.layout)
             first += len(part)
 
 
 def encode(log: Log, encoder: Encoder, steps: int) -> EncodedLog:
     """A log with its states, in a campaign of so many steps."""
     steps_left = np.asarray(encoder.first_step + steps - log.step, dtype=np.int64)
-    return EncodedLog(log, encoder.encode(log), steps_left, len(encoder.layout.static_categories))
+    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout)

@@ -1,4 +1,4 @@
-"""A plan on a log: every estimator side by side, and whether the certificate still stands."""
+"""A plan on a log: what it says of the certificate, every estimator side by side, and what has drifted."""
 
 from __future__ import annotations
 
@@ -6,43 +6,88 @@ from typing import Any
 
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimate import Evaluation
+from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.estimators import ESTIMATORS
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.fitting.certify import certify, fold_sha256
-from redenvelope.fitting.check import check_policies
+from redenvelope.fitting.check import Contestant, check_policies, fold_sha256
 from redenvelope.fitting.comparison import logged_by_user
 from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.settings import SearchSettings
+from redenvelope.fitting.verdict import Verdict, judge
+from redenvelope.log.drift import drift_findings
 from redenvelope.log.log import Log
-from redenvelope.log.split import split
+from redenvelope.log.split import split_fold
+from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plain import to_plain
 from redenvelope.plan.plan import Plan
 
 __all__ = ["evaluate_plan"]
 
 
-def evaluate_plan(plan: Plan, log: Log, confidence: float) -> dict[str, Any]:
-    """Estimates of reward and cost by every estimator; and the certificate verified, if this is the log it is of."""
+def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = False) -> dict[str, Any]:
+    """Estimates of reward and cost by every estimator, and what they say of the certificate.
+
+    Users of the folds that made the plan are left out, told by their ids alone; with `all_users` they are new people
+    who happen to have such ids, and stay.
+    """
     unknown = sorted(set(log.catalogue.labels) - set(plan.catalogue.labels))
     if unknown:
         raise UsageError(
             f"the log holds the action {unknown[0]!r}, which the plan does not know (it knows "
             f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
         )
-    encoded = _encoded(plan, plan.recoded(log))
+    whole = plan.recoded(log)
+    kept = whole if all_users else _not_trained_on(plan, whole)
+    encoded = _encoded(plan, kept)
+    estimator = _estimator(plan)
     own = contender(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
     evidence = [evidence_of(batch, [own.values(batch)], encoded.log) for batch in encoded.batches()]
     evaluations = evaluate_partitions(evidence, [*ESTIMATORS.values(), Marginalised(seed=plan.record.seed)])
     logged = logged_by_user(encoded.log).mean(axis=1)
     return {
-        "users": len(log.users),
+        "users": len(kept.users),
+        "left_out": len(log.users) - len(kept.users),
         "confidence": confidence,
+        "verdict": to_plain(_verdict(plan, encoded, estimator)),
+        "drift": [finding.as_dict() for finding in drift_findings(plan.policy.encoder, encoded.states)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])},
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
-        "certificate": _verified(plan, encoded.log),
+        "certificate": _verified(plan, whole, estimator),
     }
+
+
+def _estimator(plan: Plan) -> Estimator:
+    """The one that certified."""
+    name = plan.certificate.cost.estimator
+    return ESTIMATORS[name] if name in ESTIMATORS else Marginalised(seed=plan.record.seed)
+
+
+def _not_trained_on(plan: Plan, log: Log) -> Log:
+    """The users who are in the check fold by their ids."""
+    record = plan.record
+    check = split_fold(log.keys, record.parts, record.seed) == len(record.parts) - 1
+    if not check.any():
+        raise UsageError(
+            f"by their ids, all {len(log.users)} users of this log are among those the plan was made with; bring "
+            "others, or say --all-users if these are new people"
+        )
+    return log.select(check)
+
+
+def _checked(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> tuple[Ladder, Place]:
+    """The plan's own prices as a ladder, and its place on it."""
+    pricing = plan.policy.pricing
+    own = {"plan": Contestant(plan.policy, pricing.table[::-1])}  # from the dearer price, as on the ladder
+    check = check_policies(own, encoded, _walkers(plan, encoded), estimator, 0, plan.record.seed)
+    return check.ladder("plan"), Place(0, pricing.shares[0] if len(pricing.shares) > 1 else 0.0)
+
+
+def _verdict(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Verdict:
+    ladder, place = _checked(plan, encoded, estimator)
+    reward, cost, *_ = ladder.figures(place, plan.certificate.confidence)
+    return judge(plan.certificate, reward, cost, ladder.users, ladder.reasons(place))
 
 
 def _encoded(plan: Plan, log: Log) -> EncodedLog:
@@ -64,19 +109,14 @@ def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[st
     return rows
 
 
-def _verified(plan: Plan, log: Log) -> dict[str, Any]:
+def _verified(plan: Plan, log: Log, estimator: Estimator) -> dict[str, Any]:
     """The certificate made again from its own fold, where the log still holds it."""
     given, record = plan.certificate, plan.record
-    try:
-        fold = split(log, record.parts, record.seed)[-1]
-    except UsageError:
-        fold = log
-    for candidate in (fold, log):
+    check = split_fold(log.keys, record.parts, record.seed) == len(record.parts) - 1
+    for candidate in (log.select(check), log) if check.any() else (log,):
         if fold_sha256(candidate) == given.fold_sha256:
-            encoded = _encoded(plan, candidate)
-            estimator = Marginalised(seed=record.seed)
-            check = check_policies({"plan": plan.policy}, encoded, _walkers(plan, encoded), estimator, 0, record.seed)
-            again = certify(check, "plan", given.budget, given.confidence, given.target_reward)
-            same = abs(again.cost.upper - given.cost.upper) <= 1e-6 * max(abs(given.cost.upper), 1.0)
-            return {"status": given.status, "verified": same and again.status == given.status}
+            ladder, place = _checked(plan, _encoded(plan, candidate), estimator)
+            again = ladder.figures(place, given.confidence)[1]
+            same = abs(again.upper - given.cost.upper) <= 1e-6 * max(abs(given.cost.upper), 1.0)
+            return {"status": given.status, "verified": same}
     return {"status": given.status, "verified": None, "note": "this log does not hold the fold it was made on"}

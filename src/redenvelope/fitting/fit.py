@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
+from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
-from redenvelope.dual.solution import DualStatus
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.fitting.certify import certify
-from redenvelope.fitting.check import Check, check_policies
+from redenvelope.evaluation.reasons import Reason
+from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256
 from redenvelope.fitting.comparison import compare, logged_by_user
+from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.frontier import frontier_table
 from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, trust_in, unpriced_policy
-from redenvelope.fitting.scouting import model_frontier
-from redenvelope.fitting.search import Search, Searched, curve_table, safety_margin
+from redenvelope.fitting.scouting import grid_of_prices, model_frontier
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.fitting.shares import action_shares
+from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.findings import Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
 from redenvelope.models.fidelity import Fidelity
-from redenvelope.models.fit import NeuralFit
 from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.certify import Checked, Question, certify, walk
+from redenvelope.plan.climb import Stop, climb
+from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
@@ -34,9 +37,12 @@ from redenvelope.progress import Progress, Stages
 
 __all__ = ["fit"]
 
+FloatArray = NDArray[np.float64]
+
 _LEAST_USERS = 50  # a certificate refuses fewer effective ones
+_JOINT = (0.8, 0.9, 0.95, 0.99)  # confidences at which bounds for all prices at once are kept
 _BOILING = 1e6  # so warm that every action is equally likely
-_FOLDS = ("train", "search", "certify")
+_FOLDS = ("train", "tune", "check")
 
 
 def fit(
@@ -52,58 +58,53 @@ def fit(
     Exactly one of `budget` and `target_reward` must be given.
     """
     settings, stages = settings or FitSettings(), Stages(progress)
-    _require_question(log, budget, target_reward)
+    question = Question(budget, target_reward, settings.confidence)
+    _require_steps(log)
     audited = _audited(log, budget, stages)
-    train, search, hold = _folds(log, settings, stages)
-    named = zip(_FOLDS, (train, search, hold), strict=True)
-    sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in named}
+    train, tune, hold = _folds(log, settings, stages)
+    sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
     lessons, training = learn_model(train, settings, stages)
-    searching, holding = (encode(fold, lessons.encoder, lessons.steps) for fold in (search, hold))
-    fidelity = trust_in(lessons, searching, stages)
-    scouts = searching.some_users(settings.search.scouts, "scouts", settings.seed)
+    tuning = encode(tune, lessons.encoder, lessons.steps)
+    fidelity = trust_in(lessons, tuning, stages)
+    scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
     policy = unpriced_policy(scouts, lessons, training, fidelity.trusted, settings, stages)
     del train, training  # most of the log, and not needed any more
-    stages.begin("search")
-    looking = _search(searching, scouts, len(hold.users), settings)
-    found = _found(looking, policy, budget, target_reward)
-    policy = replace(policy, pricing=found.pricing)
-    stages.finish("search", f"λ = {found.landing.price:.4g}, aiming at a cost of {found.target:.4g} a user")
+    stages.begin("check")
+    contestants = _contestants(policy, lessons, scouts, settings)
+    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings)
+    stages.finish("check", f"{len(contestants['plan'].prices)} prices on {len(hold.users):,} users")
     stages.begin("certificate")
-    check = _checked(_contestants(policy, lessons, looking, found.budget), holding, looking, settings)
-    certificate = _with_outcome(certify(check, "plan", found.budget, settings.confidence, target_reward), found)
+    check, ladder = _ladder(check, question, settings)
+    stop = walk(ladder, question)
+    policy = replace(policy, pricing=ladder.pricing(stop.place))
+    against = doubts(log, audited, fidelity)
+    certificate = certify(ladder, stop, question, policy, _about(check, against))
     bound = f"cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}"
     stages.finish("certificate", f"{certificate.status}: {bound}")
     stages.begin("comparison")
-    compared = _compared(check, settings.confidence)
-    frontier = _frontier(policy, found, scouts, settings)
-    record = _record(audited, sizes, settings, lessons.neural, fidelity, found, policy, compared, check)
+    compared = _compared(check, stop.place, certificate)
+    model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
+    record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against)
     stages.finish("comparison", _gain(compared))
-    return Plan(policy, log.catalogue, certificate, frontier, record)
+    frontier = frontier_table(ladder, model, settings.confidence)
+    return Plan(policy, log.catalogue, certificate, frontier, ladder, record)
 
 
-def _require_question(log: Log, budget: float | None, target_reward: float | None) -> None:
-    if (budget is None) == (target_reward is None):
-        raise UsageError("give either a budget (the mean cost a user) or a target reward")
+def _require_steps(log: Log) -> None:
     if log.has_gaps:
         raise UsageError(
             "steps of some users are missing from the log, so no sequence can be weighed and no plan certified; "
             "bring every step, or number the decisions of each user without gaps (the audit names the rows)"
         )
-    for name, wanted in (("budget", budget), ("target reward", target_reward)):
-        if wanted is not None and not np.isfinite(wanted):
-            raise UsageError(f"the {name} must be a number, not {wanted}")
 
 
 def _audited(log: Log, budget: float | None, stages: Stages) -> Audit:
-    """The audit; what it refuses is refused here, with every reason; a wrong budget is not the log's fault."""
+    """The audit; what it refuses is refused here, with every reason."""
     stages.begin("audit")
     audited = audit_log(log, budget)
-    errors = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
-    faults = [finding for finding in errors if not finding.rule.startswith("budget_")]
+    faults = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
     if faults:
         raise LogError(faults)
-    if errors:
-        raise UsageError(f"{errors[0].message}; {errors[0].remedy}")
     stages.finish("audit", f"{audited.users:,} users, {audited.rows:,} rows, {len(audited.actions)} actions")
     return audited
 
@@ -111,65 +112,64 @@ def _audited(log: Log, budget: float | None, stages: Stages) -> Audit:
 def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
     stages.begin("folds")
     folds = split(log, settings.parts, settings.seed)
-    train, search, hold = (len(fold.users) for fold in folds)
-    stages.finish("folds", f"{train:,} users train, {search:,} search, {hold:,} certify")
-    fewest = min(search, hold)
+    train, tune, check = (len(fold.users) for fold in folds)
+    stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check")
+    fewest = min(tune, check)
     if fewest < _LEAST_USERS:
         enough = int(np.ceil(_LEAST_USERS * len(log.users) / max(fewest, 1) * 1.2 / 50) * 50)
         raise UsageError(
-            f"the log has {len(log.users)} users, which leaves {fewest} to search or to certify on; at least "
+            f"the log has {len(log.users)} users, which leaves {fewest} to tune or to check on; at least "
             f"{_LEAST_USERS} are needed in each, so about {enough} in all (a few thousand for a certificate)"
         )
     return folds
 
 
-def _search(fold: EncodedLog, scouts: EncodedLog, certify_users: int, settings: FitSettings) -> Search:
+def _contestants(
+    policy: DeployedPolicy, lessons: Lessons, scouts: EncodedLog, settings: FitSettings
+) -> dict[str, Contestant]:
+    """The plan and the bandit, each at prices that users of the train fold fix, and chance."""
     wanted = settings.search
-    sample = fold.some_users(wanted.users, "search", settings.seed)
-    # Over several steps the error of ratios of states adds up, where that of products of ratios multiplies.
-    estimator = settings.estimator or Marginalised(seed=settings.seed)
-    margin = 0.0
-    if settings.safety:
-        margin = safety_margin(settings.confidence, len(sample.log.users), certify_users, wanted.passing_chance)
-    walkers = sample.some_users(wanted.walkers, "walkers", settings.seed)
-    return Search(sample, scouts, walkers, estimator, wanted, margin)
-
-
-def _found(looking: Search, policy: DeployedPolicy, budget: float | None, target_reward: float | None) -> Searched:
-    if budget is not None:
-        return looking.for_budget(policy, budget)
-    assert target_reward is not None, "one of the two was asked for"
-    return looking.for_reward(policy, target_reward)
-
-
-def _contestants(policy: DeployedPolicy, lessons: Lessons, looking: Search, budget: float) -> dict[str, DeployedPolicy]:
-    """The plan, the bandit at the same budget, and chance."""
-    contestants = {"plan": policy}
+    contestants = {"plan": Contestant(policy, _falling(grid_of_prices(policy, scouts, wanted, wanted.rungs)))}
     if policy.specification.method != "bandit":
         bandit = one_step_policy(lessons, policy.specification.temperature)
-        contestants["bandit"] = replace(bandit, pricing=looking.for_comparison().for_budget(bandit, budget).pricing)
-    return contestants | {"uniform": one_step_policy(lessons, _BOILING)}
+        contestants["bandit"] = Contestant(
+            bandit, _falling(grid_of_prices(bandit, scouts, wanted, wanted.compared_rungs))
+        )
+    return contestants | {"uniform": Contestant(one_step_policy(lessons, _BOILING), np.zeros((1, 1)))}
 
 
-def _checked(contestants: dict[str, DeployedPolicy], hold: EncodedLog, looking: Search, settings: FitSettings) -> Check:
+def _falling(prices: FloatArray) -> FloatArray:
+    """Rising prices [rungs] as the rungs of a ladder, [rungs, 1]."""
+    return prices[::-1, None]
+
+
+def _checked(contestants: Mapping[str, Contestant], hold: EncodedLog, settings: FitSettings) -> Check:
+    # Over several steps the error of ratios of states adds up, where that of products of ratios multiplies.
+    estimator = settings.estimator or Marginalised(seed=settings.seed)
     walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)
-    return check_policies(contestants, hold, walkers, looking.estimator, settings.shown_users, settings.seed)
+    return check_policies(contestants, hold, walkers, estimator, settings.shown_users, settings.seed)
 
 
-def _with_outcome(certificate: Certificate, found: Searched) -> Certificate:
-    """The certificate with what the search had to say, if that was not simply a price."""
-    status = found.landing.status
-    if status is DualStatus.CONVERGED:
-        return certificate
-    said = Reason(status.value, Weight.WARNING, found.message)
-    return replace(certificate, reasons=(*certificate.reasons, said))
+def _ladder(check: Check, question: Question, settings: FitSettings) -> tuple[Check, Ladder]:
+    """The ladder that certifies, and the check that it is of."""
+    joint = sorted({*_JOINT, settings.confidence})
+    trusted = trusted_check(check, lambda ladder: walk(ladder, question))
+    return trusted.check, trusted.marked(trusted.check.ladder("plan", joint, settings.seed))
 
 
-def _compared(check: Check, confidence: float) -> tuple[ComparedPolicy, ...]:
-    """What was logged, chance, the bandit where it is another policy, and the plan."""
-    names = [name for name in ("uniform", "bandit", "plan") if name in check.policies]
-    added = {"logged": logged_by_user(check.log)} | {name: check.added(name) for name in names}
-    return compare(added, confidence)
+def _about(check: Check, against: tuple[Reason, ...]) -> Checked:
+    reward, cost = (float(value) for value in logged_by_user(check.log).mean(axis=1))
+    return Checked({"cost": cost, "reward": reward}, fold_sha256(check.log), against)
+
+
+def _compared(check: Check, place: Place, certificate: Certificate) -> tuple[ComparedPolicy, ...]:
+    """What was logged, chance, the bandit where it is another policy, and the plan: the bandit climbs a ladder of its
+    own to the same budget."""
+    added = {"logged": logged_by_user(check.log), "uniform": check.added("uniform", Place(0))}
+    if "bandit" in check.contestants:
+        reached = climb(check.ladder("bandit"), [certificate.budget], certificate.confidence)
+        added["bandit"] = check.added("bandit", reached.place)
+    return compare(added | {"plan": check.added("plan", place)}, certificate.confidence)
 
 
 def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
@@ -177,24 +177,17 @@ def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
     return f"reward {plan.reward:.4g} a user, {plan.reward_difference:+.3g} against logged"
 
 
-def _frontier(policy: DeployedPolicy, found: Searched, scouts: EncodedLog, settings: FitSettings) -> pl.DataFrame:
-    curve = found.curve
-    model = model_frontier(policy, scouts, curve.prices, settings.search)
-    return curve_table(curve, settings.confidence).with_columns(
-        pl.Series("model_cost", model.costs), pl.Series("model_reward", model.rewards)
-    )
-
-
 def _record(
     audited: Audit,
     sizes: dict[str, FoldSize],
     settings: FitSettings,
-    neural: NeuralFit,
+    lessons: Lessons,
     fidelity: Fidelity,
-    found: Searched,
     policy: DeployedPolicy,
     compared: tuple[ComparedPolicy, ...],
     check: Check,
+    stop: Stop,
+    against: tuple[Reason, ...],
 ) -> FitRecord:
     return FitRecord(
         audit=audited,
@@ -202,12 +195,13 @@ def _record(
         seed=settings.seed,
         parts=settings.parts,
         confidence=settings.confidence,
-        safety=settings.safety,
         fidelity=fidelity,
         planner=PlannerRecord(policy.valuer.notes, policy.valuer.depth),
-        search=found.record(),
+        stop=stop,
         comparison=compared,
-        shares=action_shares(check.decided),
-        model=neural.as_dict(),
+        shares=action_shares(check.shown.decided(policy, stop.place)),
+        model=lessons.neural.as_dict(),
         settings=settings.as_dict(),
+        history="" if lessons.history is None else lessons.history.reason,
+        doubts=against,
     )

@@ -45,14 +45,14 @@ def _tree_price(policy: DeployedPolicy, scouts: EncodedLog) -> PriceFunction:
     return price
 
 
-def grid_of_prices(policy: DeployedPolicy, scouts: EncodedLog, settings: SearchSettings) -> FloatArray:
-    """Prices where the frontier bends, and as many between each two as fill a block: rising from 0 to infinity."""
+def grid_of_prices(policy: DeployedPolicy, scouts: EncodedLog, settings: SearchSettings, count: int) -> FloatArray:
+    """About `count` prices: where the frontier bends, and evenly between; rising from 0 to infinity."""
     bends = refined_frontier(_tree_price(policy, scouts), settings.scout_prices).duals
     finite = np.unique(bends[np.isfinite(bends)])
     if len(finite) < 2:
         return np.unique(bends)
     # Even steps within each gap: the planner's time grows with blocks of prices, not with prices.
-    each = (settings.prices - 1) // (len(finite) - 1)
+    each = max(1, (count - 2) // (len(finite) - 1))
     gaps = [np.linspace(low, high, each, endpoint=False) for low, high in pairwise(finite)]
     return np.concatenate([*gaps, finite[-1:], [np.inf]])
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.learning.settings import LearningSettings
+from redenvelope.log.split import SHARES
 from redenvelope.models.fit import NeuralSettings
 from redenvelope.plan.plain import to_plain
 
@@ -19,12 +20,12 @@ History = Literal["auto", "none"]
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How the price is looked for. The numbers trade time for precision; the defaults are enough for a few percent."""
+    """How prices are chosen to be checked. The numbers trade time for precision."""
 
-    users: int = 10_000
-    """Users of the search fold on whom the curve is estimated, at most."""
-    prices: int = 64
-    """Prices that a curve is estimated at: the planner's time grows with blocks of this many."""
+    rungs: int = 32
+    """Prices of the ladder, about: the plans between two rungs are mixtures of theirs."""
+    compared_rungs: int = 16
+    """Prices of the ladder of a policy that is only compared with."""
     scouts: int = 500
     """Users whose first steps tell where the prices of interest lie, and how warm to plan."""
     scout_prices: int = 8
@@ -32,17 +33,6 @@ class SearchSettings:
     """Users whose walk through the model tells what comes after trees that end before the campaign."""
     largest_tree: int = 128
     """Nodes at the deepest level of a user's tree: a horizon with more is worth little and slows every decision."""
-    largest_jump: float = 0.02
-    """Neighbouring costs around the budget may differ by this share of it; if they differ by more, further prices are
-    estimated in between, and a jump that stays is mixed."""
-    refinements: int = 2
-    """How often further prices are estimated."""
-    further_prices: int = 8
-    """Prices that a refinement adds inside of a gap."""
-    compared_prices: int = 8
-    """Prices that the curve of a policy is estimated at that is only compared with."""
-    passing_chance: float = 0.9
-    """How likely the certificate should pass, where the plan aims below the budget."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -61,13 +51,12 @@ class FitSettings:
     """Steps to plan ahead; None takes as many as a tree of moderate size allows."""
     temperature: float | None = None
     """Weight of entropy; None takes what costs little reward and keeps the plan checkable."""
-    safety: bool = True
-    """Aim below the budget, by as much as the uncertainty on the search fold asks for."""
     confidence: float = 0.95
     """Of the certificate's bounds."""
     seed: int = 0
-    parts: tuple[float, float, float] = (0.7, 0.15, 0.15)
-    """Shares of users who train the models, find the price, and certify."""
+    parts: tuple[float, float, float] = SHARES
+    """Shares of users who train the models, who are kept from that to choose method, temperature and prices on, and who
+    check the plan."""
     history: History = "auto"
     """Whether states may tell what happened to a user before; auto asks held-out users whether it helps."""
     shown_users: int = 5_000

@@ -42,7 +42,7 @@ _ROW_RULES = {
     ),
     "few_users": Rule(
         "warning",
-        "there are only {count} users, too few to train on some and certify on others",
+        "there are only {count} users, too few to train on some and check on others",
         "bring a longer log; a few thousand users is a start",
     ),
 }
@@ -207,9 +207,11 @@ _ESTIMATION_RULES = {
         "nothing to do: plans do not need the assumption, but monotone response models will not be used",
     ),
     "budget_infeasible": Rule(
-        "error",
-        "the budget of {budget:.4g} a user is below the {least:.4g} that the cheapest action costs",
-        "ask for at least {least:.4g}",
+        "warning",
+        "the budget of {budget:.4g} a user is below the {least:.4g} that the cheapest action costs in the situations "
+        "that were logged",
+        "nothing to do yet: a plan leads users into other situations, which may cost less; its frontier says what the "
+        "least budget is",
     ),
     "budget_slack": Rule(
         "warning",
@@ -219,7 +221,7 @@ _ESTIMATION_RULES = {
     "overlap_thin": Rule(
         "warning",
         "trajectory weights die after {steps} step(s): of {users} users, {effective:.0f} effective ones are left "
-        "for a fixed action by step {at_step}, and {needed} are needed among the {share} who certify",
+        "for a fixed action by step {at_step}, and {needed} are needed among the {share} who check",
         "plan for few steps ahead, prefer plans near the logged behaviour, or log more users",
     ),
 }
@@ -232,6 +234,16 @@ _SERVING_RULES = {
     ),
     "serving_not_a_number": Rule(
         "warning", "{count} value(s) are not numbers; taken as missing", "write plain numbers"
+    ),
+    "drift_number": Rule(
+        "warning",
+        "its mean is {mean:.4g}, where it was {before:.4g} in training: {deviations:.1f} standard deviations away",
+        "leave out what only counts time, such as dates; if users have changed, fit a new plan on a newer log",
+    ),
+    "drift_category": Rule(
+        "warning",
+        "{share} of the rows have a label that training did not know, or hardly",
+        "fit a new plan on a newer log when the labels have changed for good",
     ),
     "serving_unseen_label": Rule(
         "warning",

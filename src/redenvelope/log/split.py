@@ -13,12 +13,12 @@ from redenvelope.log.log import Log
 
 __all__ = ["SHARES", "split", "split_fold"]
 
-SHARES = (0.7, 0.15, 0.15)
-"""Of the users: train, search and certify."""
+SHARES = (0.6, 0.1, 0.3)
+"""Of the users: train, tune and check."""
 
 
 def split(log: Log, parts: Sequence[float] = SHARES, seed: int = 0) -> tuple[Log, ...]:
-    """Split a log by user into folds of about these shares: train, search and certify by default."""
+    """Split a log by user into folds of about these shares: train, tune and check by default."""
     fold = split_fold(log.keys, parts, seed)
     folds = tuple(log.select(fold == number) for number in range(len(parts)))
     for number, part in enumerate(folds):

@@ -20,6 +20,7 @@ from redenvelope.errors import ModelError, PlanError, UsageError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plain import from_plain, to_plain
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
@@ -31,7 +32,7 @@ from redenvelope.policies.pricing import Pricing
 
 __all__ = ["FORMAT", "load_plan", "require_room", "save_plan"]
 
-FORMAT = 2
+FORMAT = 3
 """Version of the folder's format; any other is refused."""
 
 _LARGEST_BYTES = {
@@ -39,6 +40,7 @@ _LARGEST_BYTES = {
     "weights.safetensors": 2**30,
     "frontier.parquet": 2**26,
     "certificate.json": 2**22,
+    "ladder.json": 2**24,
 }
 
 
@@ -55,6 +57,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
         "weights.safetensors": dump_weights({name: value.copy() for name, value in weights.items()}),
         "frontier.parquet": _parquet(plan.frontier),
         "certificate.json": _json(plan.certificate.as_dict()),
+        "ladder.json": _json(to_plain(plan.ladder)),
         **(extra or {}),
     }
     manifest = {
@@ -117,7 +120,8 @@ def load_plan(folder: Path) -> Plan:
         certificate = Certificate.from_dict(_read_json(folder, "certificate.json"))
         frontier = pl.read_parquet(_read(folder, "frontier.parquet"))
         record = from_plain(FitRecord, manifest["record"], "the record")
-        plan = Plan(policy, catalogue, certificate, frontier, record)
+        ladder = from_plain(Ladder, _read_json(folder, "ladder.json"), "ladder.json")
+        plan = Plan(policy, catalogue, certificate, frontier, ladder, record)
     except PlanError as error:
         raise PlanError(f"{folder}: {error}" if str(folder) not in str(error) else str(error)) from None
     except (KeyError, TypeError, ValueError, AttributeError, SafetensorError, pl.exceptions.PolarsError) as error:

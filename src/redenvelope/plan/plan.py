@@ -13,6 +13,7 @@ from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.record import FitRecord, Source
 
 if TYPE_CHECKING:  # a plan is a record: making, deciding and storing import what they need
@@ -30,6 +31,8 @@ class Plan:
     certificate: Certificate
     frontier: pl.DataFrame
     """dual, cost, reward and their bounds, off-policy, and the model's own cost and reward, by rising dual."""
+    ladder: Ladder
+    """What was found on the check users at every price: another budget is certified from it."""
     record: FitRecord
     """How the plan came about."""
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redenvelope.audit.audit import Audit
+from redenvelope.evaluation.reasons import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
+from redenvelope.plan.climb import Stop
 
 __all__ = [
     "ActionShares",
@@ -16,8 +18,6 @@ __all__ = [
     "FitRecord",
     "FoldSize",
     "PlannerRecord",
-    "PricePoint",
-    "SearchRecord",
     "Shares",
     "Source",
     "StepShares",
@@ -45,30 +45,6 @@ class Source:
     def column_map(self) -> ColumnMap:
         """The names that the log's columns had."""
         return ColumnMap(self.columns, frozenset(self.ignored))
-
-
-@dataclass(frozen=True)
-class PricePoint:
-    """What the plan at one price was estimated to cost and earn a user."""
-
-    dual: float
-    cost: float
-    reward: float
-
-
-@dataclass(frozen=True)
-class SearchRecord:
-    """How the price was found."""
-
-    status: str
-    message: str
-    target: float
-    """The cost that the plan aims at, a user."""
-    made_monotone_by: float
-    """The most that an estimated cost was moved so that costs fall with the price."""
-    users: int
-    points: tuple[PricePoint, ...]
-    """The prices around the budget, with the uncertainty added that the search saw."""
 
 
 @dataclass(frozen=True)
@@ -149,20 +125,24 @@ class FitRecord:
 
     audit: Audit
     folds: dict[str, FoldSize]
-    """By name: train, search, certify."""
+    """By name: train, tune, check."""
     seed: int
     parts: tuple[float, ...]
     """Shares of the users in each fold."""
     confidence: float
-    safety: bool
-    """Whether the plan aims below the budget by what the uncertainty asks for."""
     fidelity: Fidelity
     planner: PlannerRecord
-    search: SearchRecord
+    stop: Stop
+    """Where the walk along the ladder ended."""
     comparison: tuple[ComparedPolicy, ...]
-    shares: ActionShares
+    shares: ActionShares | None
+    """None where nobody looked at it again after the price was changed."""
     model: dict[str, Any]
     """How the model was trained, for the reader; nothing looks into it."""
     settings: dict[str, Any]
     """Everything that was asked for, for the reader; nothing looks into it."""
+    history: str = ""
+    """Whether states tell what happened before, and why, in words."""
+    doubts: tuple[Reason, ...] = ()
+    """What audit and fidelity say against any plan of this log."""
     source: Source | None = None

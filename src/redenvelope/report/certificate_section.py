@@ -13,7 +13,6 @@ from redenvelope.report.markup import interval, items, number, section, text
 __all__ = ["certificate_section", "gain_sentence", "price_sentence", "shortfall_sentence", "unspent_sentence"]
 
 _MUCH_UNSPENT = 0.05
-_TWO_SIDED_95 = 1.96
 _NO_GAIN = "no_gain"
 
 
@@ -98,19 +97,19 @@ def shortfall_sentence(plan: Plan) -> str:
 
 
 def unspent_sentence(plan: Plan) -> str:
-    """Why much of the budget is left, where the safety margin is the reason."""
-    search, certificate = plan.record.search, plan.certificate
+    """Why much of the budget is left, where the uncertainty of the cost is the reason."""
+    certificate, stop = plan.certificate, plan.record.stop
     aims_at_budget = certificate.budget > 0 and certificate.target_reward is None
-    if not (aims_at_budget and plan.record.safety and search.status == DualStatus.CONVERGED):
+    if not (aims_at_budget and stop.holds and stop.status == DualStatus.CONVERGED):
         return ""
-    unspent = 1 - search.target / certificate.budget
+    unspent = 1 - certificate.cost.estimate / certificate.budget
     if unspent < _MUCH_UNSPENT:
         return ""
-    reach = _TWO_SIDED_95 * certificate.cost.standard_error
+    reach = certificate.cost.upper - certificate.cost.estimate
     return (
-        f"The plan aims at {number(search.target)} and leaves {unspent:.0%} of the budget, to be safe: on "
-        f"{number(certificate.users)} users the cost is known to ± {number(reach, 2)} "
-        "(95 % interval). A longer log narrows the gap; --no-safety aims at the budget itself, and is usually refused."
+        f"The plan leaves {unspent:.0%} of the budget, because its cost is known only so well: on "
+        f"{number(certificate.users)} users it may be {number(reach, 2)} more than estimated, with "
+        f"{certificate.confidence:.0%} confidence. A longer log narrows the gap."
     )
 
 

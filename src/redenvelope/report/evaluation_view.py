@@ -12,6 +12,7 @@ from redenvelope.evaluation.reasons import Weight
 
 __all__ = ["show_evaluation"]
 
+_COLOURS = {"confirmed": "green", "contradicted": "red", "undecided": "yellow"}
 _VERIFIED = {True: "verified again on this log", False: "NOT reproduced on this log"}
 
 
@@ -21,6 +22,14 @@ def show_evaluation(content: dict[str, Any]) -> None:
     certificate, logged = content["certificate"], content["logged"]
     verified = certificate["verified"]
     verdict = certificate["note"] if verified is None else _VERIFIED[verified]
+    said = content["verdict"]
+    told = f"[bold {_COLOURS[said['status']]}]{said['status'].capitalize()}:[/] {escape(said['message'])}."
+    console.print(told, soft_wrap=True)
+    if content["left_out"]:
+        console.print(f"{content['left_out']:,} users were left out: by their ids, the plan was made with them.")
+    for finding in content["drift"]:
+        told = f"{finding['column']}: {finding['message']} → {finding['remedy']}"
+        console.print(f"  [yellow]![/] {escape(told)}", soft_wrap=True)
     console.print(f"Certificate: {certificate['status']}, {verdict}.", soft_wrap=True)
     console.print(
         f"As logged, a user earned {logged['reward']:.4g} and cost {logged['cost']:.4g} "

@@ -21,11 +21,14 @@ __all__ = ["allocation_section", "log_section", "model_section"]
 def allocation_section(plan: Plan) -> str:
     """Who gets what."""
     given = plan.record.shares
+    if given is None:
+        told = "The price was changed after the plan was made, without the log: who gets what was not looked at again."
+        return section("allocation", "Who gets what", f"<p>{text(told)}</p>")
     labels = given.actions
     charts = [step_chart(given.by_step, labels), cost_by_step_chart(given.by_step)]
     charts += [feature_chart(feature, labels) for feature in given.by_feature]
     introduction = (
-        f"What the plan would give to {number(given.users)} users of the certify fold, in the situations they "
+        f"What the plan would give to {number(given.users)} of the check users, in the situations they "
         "were logged in; following the plan would change those situations somewhat."
     )
     rows = [

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from redenvelope.plan.certificate import Certificate
-from redenvelope.plan.record import ComparedPolicy, PricePoint
+from redenvelope.plan.ladder import Ladder
+from redenvelope.plan.record import ComparedPolicy
 from redenvelope.report.drawing import (
     ACCENT,
     FULL,
@@ -31,7 +32,7 @@ from redenvelope.report.markup import Chart, number
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["by_price_chart", "frontier_chart", "policy_points", "search_chart"]
+__all__ = ["by_price_chart", "frontier_chart", "ladder_chart", "policy_points"]
 
 _SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down")
 _COLOURS = (ACCENT, SECOND, GOLD, MUTED)
@@ -73,7 +74,7 @@ def frontier_chart(
     caption = (
         "Every point of the line is a plan at one price, as estimated on the search users, with its interval as the "
         "band: where the line flattens, more money buys little. The diamond is this plan, with its own bounds at "
-        f"{certificate.confidence:.0%} confidence from the certify users; the "
+        f"{certificate.confidence:.0%} confidence from the check users; the "
         "dotted line is the budget, and the dashed one what the model alone would promise."
     )
     return Chart("The frontier", caption, draw(chart, FULL, 380), draw(chart, PHONE, 320))
@@ -205,24 +206,29 @@ def _by_price_layers(rows: list[dict[str, Any]], target: str, certificate: Certi
     return layered(*layers)
 
 
-def search_chart(points: Sequence[PricePoint], limit: float) -> Chart | None:
-    """The cost at each of the prices around what may be spent, in order of the price."""
+def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart | None:
+    """Some rungs of a ladder: what is tested, with its bound, beside what is promised, in order of the price."""
     import altair as alt
 
-    if not points:
-        return None
-    ordered = sorted(points, key=lambda point: point.dual)
+    about_cost = certificate.target_reward is None
+    limit = certificate.budget if certificate.target_reward is None else certificate.target_reward
+    lower, upper = ladder.bounds(certificate.confidence)
+    outcome, bounds = (1, upper[1]) if about_cost else (0, lower[0])
+    passed = bounds <= limit if about_cost else bounds >= limit
+    ordered = list(near)[::-1]  # prices fall along a ladder
     rows = [
         {
             "place": place,
-            "cost": point.cost,
-            "fits": _FITS[point.cost <= limit],
-            "note": f"λ {number(point.dual)}: cost {number(point.cost)}, reward {number(point.reward)}",
+            "estimate": float(ladder.means[outcome, rung]),
+            "bound": float(bounds[rung]),
+            "fits": _FITS[bool(passed[rung])],
+            "note": f"λ {number(ladder.prices[rung, 0])}: {number(ladder.means[outcome, rung])}, "
+            f"bound {number(bounds[rung])}",
         }
-        for place, point in enumerate(ordered)
+        for place, rung in enumerate(ordered)
     ]
     # Neighbours stand equally far apart: prices from 0 to infinity have no common scale.
-    shown = json.dumps([number(point.dual) for point in ordered])
+    shown = json.dumps([number(ladder.prices[rung, 0]) for rung in ordered])
     axis = alt.Axis(
         labelExpr=f"{shown}[datum.value]",
         labelAngle=0,
@@ -231,17 +237,19 @@ def search_chart(points: Sequence[PricePoint], limit: float) -> Chart | None:
         description="prices in rising order",
     )
     price = alt.X("place:O", title="price λ, rising", axis=axis)
-    cost = alt.Y("cost:Q", title=_COST, scale=alt.Scale(zero=False))
+    value = alt.Y("bound:Q", title=_COST if about_cost else _REWARD, scale=alt.Scale(zero=False))
     kinds = alt.Scale(domain=list(_FITS.values()), range=[MUTED, SECOND])
     fits = alt.Color("fits:N", scale=kinds, legend=alt.Legend(columns=2, columnPadding=28))
     chart = alt.Chart(values(rows))
     drawn = layered(
-        dotted_rule({"cost": limit}).encode(y="cost:Q"),
-        chart.mark_line(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(x=price, y=cost),
-        chart.mark_point(filled=True, size=60, opacity=1).encode(x=price, y=cost, color=fits, description="note:N"),
+        dotted_rule({"bound": limit}).encode(y="bound:Q"),
+        chart.mark_rule(color=SECOND, strokeWidth=2, opacity=0.5, aria=False).encode(x=price, y=value, y2="estimate:Q"),
+        chart.mark_point(filled=True, size=60, opacity=1).encode(x=price, y=value, color=fits, description="note:N"),
     )
+    what, side = ("cost", "above") if about_cost else ("reward", "below")
     caption = (
-        f"Each point is a price of the estimated curve. The plan’s price lies where the points pass the dotted line, "
-        f"{number(limit)} a user; where they jump over it, the two prices beside it are mixed."
+        f"Each point is the {certificate.confidence:.0%} bound of the {what} at a price, its line reaches to the "
+        f"estimate. The plan stands at the last price before the first bound {side} the dotted line, {number(limit)} a "
+        "user, or on the way to the next."
     )
-    return Chart("Cost near the plan’s price", caption, draw(drawn, HALF, 270))
+    return Chart(f"{what.capitalize()} near the plan’s price", caption, draw(drawn, HALF, 270))

@@ -51,7 +51,7 @@ def render_report(plan: Plan) -> str:
 {"".join(make(plan) for _, _, make in _SECTIONS)}
 </main>
 <footer>
-<p>Made by redenvelope {text(__version__)}. Policy {text(plan.certificate.policy_sha256)}; certify fold
+<p>Made by redenvelope {text(__version__)}. Policy {text(plan.certificate.policy_sha256)}; check fold
 {text(plan.certificate.fold_sha256)}.</p>
 </footer>
 <div id="note" role="tooltip" hidden></div>

@@ -10,11 +10,12 @@ import polars as pl
 from redenvelope.dual.frontier import Frontier
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy, Source
-from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, search_chart
+from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, ladder_chart
 from redenvelope.report.markup import figure, interval, items, number, section, signed, table
 
 __all__ = ["frontier_section", "making_section", "search_section"]
 
+_NEAR = 5  # rungs on either side of the plan's that are shown
 _OTHER_BUDGETS = (0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 
@@ -42,7 +43,7 @@ def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
         beside = signed(row.reward_difference), interval(row.reward_difference_lower, row.reward_difference_upper)
         differs = ("–", "–") if row.policy == "logged" else beside
         rows.append((row.policy, number(row.cost), number(row.reward), *differs))
-    return table("Policies side by side: means a user, on the certify users", heads, rows)
+    return table("Policies side by side: means a user, on the check users", heads, rows)
 
 
 def _other_budgets(plan: Plan) -> str:
@@ -96,24 +97,44 @@ def _frontier_table(plan: Plan, level: str) -> str:
 
 def search_section(plan: Plan) -> str:
     """How the price was found."""
-    search, budget, wanted = plan.record.search, plan.certificate.budget, plan.certificate.target_reward
-    met = "the budget" if wanted is None else f"{number(search.target)}, what a reward of {number(wanted)} takes"
+    certificate, ladder, stop = plan.certificate, plan.ladder, plan.record.stop
+    level = f"{certificate.confidence:.0%}"
+    tested, first = (
+        (f"at most {number(certificate.budget)}", "the cheapest plan up")
+        if certificate.target_reward is None
+        else (f"at least {number(certificate.target_reward)}", "the dearest plan down")
+    )
+    bound = "the cost" if certificate.target_reward is None else "the reward"
     sentences = [
-        f"Costs and rewards of a table of prices were estimated in one pass over {number(search.users)} users who did "
-        f"not train the model; the price is read off where the cost meets {met}.",
-        search.message,
+        f"{len(ladder.rungs)} prices were put in order before anybody looked at the {number(ladder.users)} users who "
+        f"check the plan. From {first}, each was tested on them: is {bound} {tested}, with {level} confidence? The "
+        "walk ends at the first that fails. An error would need the first plan that breaks the promise to pass, so the "
+        "confidence holds for the whole walk.",
     ]
-    if wanted is None and search.target < budget * (1 - 1e-6):
+    if stop.place.share:
         sentences.append(
-            f"The costs below have the uncertainty added, so that {number(budget)} holds with confidence: the "
-            f"price found spends {number(search.target)} as estimated without it."
+            f"Between two prices their plans are mixed: {stop.place.share:.0%} of the users, drawn once each, follow "
+            "the cheaper price."
         )
-    if search.made_monotone_by > 0:
-        moved = number(search.made_monotone_by, 3)
-        sentences.append(f"Estimated costs were moved by at most {moved} so that they fall with the price.")
-    rows = [(number(point.dual), number(point.cost), number(point.reward)) for point in search.points]
-    around = table("Prices near the plan’s", ("price λ", "cost a user", "reward a user"), rows, words=0)
-    chart = figure(search_chart(search.points, budget if wanted is None else search.target))
+    if ladder.doubted.any():
+        sentences.append(
+            f"{int(ladder.doubted.sum())} of the prices were stepped over: too few logged users behave like them."
+        )
+    near = range(max(stop.place.rung - _NEAR, 0), min(stop.place.rung + _NEAR + 1, len(ladder.rungs)))
+    lower, upper = ladder.bounds(certificate.confidence)
+    rows = [
+        (
+            number(ladder.rungs[rung].prices[0]),
+            number(ladder.means[1, rung]),
+            number(upper[1, rung]),
+            number(ladder.means[0, rung]),
+            number(lower[0, rung]),
+        )
+        for rung in near
+    ]
+    heads = ("price λ", "cost a user", f"at most ({level})", "reward a user", f"at least ({level})")
+    around = table("Prices near the plan’s", heads, rows, words=0)
+    chart = figure(ladder_chart(ladder, near, certificate))
     return section(
         "search", "How the price was found", items(sentences), f'<div class="pair top">{chart}{around}</div>'
     )
@@ -135,10 +156,11 @@ def making_section(plan: Plan) -> str:
     ]
     for name, fold in record.folds.items():
         rows.append((f"users who {name}", f"{number(fold.users)} ({number(fold.rows)} rows)"))
-    asked = (("safety", record.safety), ("confidence", record.confidence), ("seed", record.seed))
+    asked = (("confidence", record.confidence), ("seed", record.seed))
     rows += [(name, _plain(value)) for name, value in (*asked, *plan.certificate.diagnostics.items())]
     shown = [(name.replace("_", " "), value) for name, value in rows]
-    notes = items(record.planner.notes)
+    told = (record.history[:1].upper() + record.history[1:] + ".",) if record.history else ()
+    notes = items((*told, *record.planner.notes))
     return section("making", "How it was made", notes, table("Settings and diagnostics", ("what", "value"), shown, 2))
 
 

@@ -72,11 +72,11 @@ def show_plan(plan: Plan, folder: Path) -> None:
     for reason in certificate.notes:
         console.print(f"  • {escape(reason.message)}", soft_wrap=True)
     console.print(
-        f"Price of cost λ = {certificate.dual:.4g}: from the cost it aims at, "
-        f"{record.search.target:.4g}, one more unit a user buys about that much reward.",
+        f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget a user buys about that much reward.",
         soft_wrap=True,
     )
-    show_comparison(console, record.comparison)
+    if record.comparison:
+        show_comparison(console, record.comparison)
     console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)
 
 
@@ -91,9 +91,7 @@ def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
 
 def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
     """The plan beside logged behaviour, chance and the bandit."""
-    table = Table(
-        title="On the certify fold: means a user ± standard error; differences with intervals, paired by user"
-    )
+    table = Table(title="On the check users: means a user ± standard error; differences with intervals, paired by user")
     table.title_justify = "left"
     for name in ("policy", "cost", "reward", "cost against logged", "reward against logged"):
         table.add_column(name, justify="left" if name == "policy" else "right")
@@ -114,7 +112,7 @@ def _difference(estimate: float, lower: float, upper: float) -> str:
 def show_frontier(content: dict[str, Any]) -> None:
     """What budgets buy."""
     console = Console(highlight=False)
-    table = Table(title="What a budget buys, estimated on the search fold", title_justify="left")
+    table = Table(title="What a budget buys, estimated on the check users", title_justify="left")
     for name in ("budget", "reward", "one more unit buys"):
         table.add_column(name, justify="right")
     for row in content["at"]:

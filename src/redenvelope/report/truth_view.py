@@ -23,13 +23,20 @@ def truth_rows(campaign: Campaign, budgets: Sequence[float]) -> list[dict[str, f
     return rows
 
 
-def plan_truth_rows(campaign: Campaign, decide: Decide, budget: float) -> list[dict[str, float | str]]:
-    """A plan beside the plain policies, and beside the best that bandit and optimum make of what the plan spends."""
-    plan = campaign.value(decide)
+def plan_truth_rows(
+    campaign: Campaign, followed: Sequence[tuple[float, Decide]], budget: float
+) -> list[dict[str, float | str]]:
+    """A plan beside the plain policies, and beside the best that bandit and optimum make of what the plan spends.
+
+    Shares of the users follow one policy each.
+    """
+    values = [(share, campaign.value(decide)) for share, decide in followed]
+    cost = sum(share * value.cost for share, value in values)
+    reward = sum(share * value.reward for share, value in values)
     rows = [row for row in truth_rows(campaign, []) if row["policy"] != "dearest"]
-    rows.append({"budget": budget, "policy": "this plan", "cost": plan.cost, "reward": plan.reward, "dual": ""})
-    for name, best in (("bandit", campaign.bandit(plan.cost)), ("optimum", campaign.optimum(plan.cost))):
-        rows.append(_row(plan.cost, f"{name}, truth known", best))
+    rows.append({"budget": budget, "policy": "this plan", "cost": cost, "reward": reward, "dual": ""})
+    for name, best in (("bandit", campaign.bandit(cost)), ("optimum", campaign.optimum(cost))):
+        rows.append(_row(cost, f"{name}, truth known", best))
     return rows
 
 

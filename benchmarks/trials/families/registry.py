@@ -1,0 +1,50 @@
+"""The families of campaigns by name: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from trials.families.campaign import SimulatedCampaign
+from trials.families.delayed_cost import DelayedCost
+from trials.families.envelopes import Envelopes
+from trials.families.finite import Finite
+from trials.families.groups import Groups
+from trials.families.hidden_habit import HiddenHabit
+from trials.families.laws import Laws
+from trials.families.leaving import Leaving
+from trials.families.log_normal import LogNormal
+from trials.families.seasons import Seasons
+from trials.families.sending import Sending
+from trials.families.whales import Whales
+from trials.families.wrong_propensity import WrongPropensity
+
+
+class Family(NamedTuple):
+    """Campaigns of one kind."""
+
+    laws: Callable[[int], Laws]
+    """The campaign of a seed."""
+    users: int
+    """In a log with which a fit takes seconds and certificates are mostly given."""
+    share: float = 0.6
+    """Where the budget lies between the cheapest and the uniform policy."""
+
+    def campaign(self, seed: int) -> SimulatedCampaign:
+        """The campaign of a seed."""
+        return SimulatedCampaign(self.laws(seed))
+
+
+FAMILIES: dict[str, Family] = {
+    "finite": Family(Finite, 6_000),
+    "envelopes": Family(Envelopes, 24_000),
+    "control": Family(Sending, 8_000),
+    "hidden_habit": Family(HiddenHabit, 8_000, share=1.0),
+    "groups": Family(Groups, 8_000),
+    "whales": Family(Whales, 8_000),
+    "log_normal": Family(LogNormal, 8_000),
+    "delayed_cost": Family(DelayedCost, 8_000),
+    "leaving": Family(Leaving, 8_000),
+    "wrong_propensity": Family(WrongPropensity, 8_000),
+    "seasons": Family(Seasons, 8_000),
+}

@@ -1,0 +1,45 @@
+"""What the audit and the model's fidelity say against any plan of a log: reasons that reach its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from redenvelope.audit.audit import Audit
+from redenvelope.evaluation.concentration import Concentration
+from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.log.log import Log
+from redenvelope.models.fidelity import Fidelity
+
+__all__ = ["doubts"]
+
+
+def doubts(log: Log, audited: Audit, fidelity: Fidelity) -> tuple[Reason, ...]:
+    """Refusals where an assumption of the certificate fails, warnings where only the plan's quality is in doubt."""
+    # Of all users: a fold that happens to hold none of the few who carry the cost looks tame.
+    concentrated = Concentration.of(log.sums_by_user(log.cost)).reason("cost")
+    found = () if concentrated is None else (concentrated,)
+    return (*_about_propensities(audited), *found, *_about_the_model(fidelity))
+
+
+def _about_propensities(audited: Audit) -> Iterator[Reason]:
+    """Every estimate divides by propensities: nothing can be certified where they contradict the log."""
+    for entry in audited.calibration:
+        if entry.is_off:
+            yield Reason(
+                "propensity_miscalibrated",
+                Weight.REFUSAL,
+                f"the propensities of action {entry.label!r} are not those it was given with: 1/propensity adds up to "
+                f"{entry.ratio:.3f} of the rows where it should be 1 (z = {entry.z:+.1f}), and every estimate rests on "
+                "them; repair the column, or use --estimate-propensity",
+            )
+
+
+def _about_the_model(fidelity: Fidelity) -> Iterator[Reason]:
+    """The certificate does not rest on the model; how good the plan is does."""
+    if not fidelity.trusted:
+        yield Reason(
+            "model_not_trusted",
+            Weight.WARNING,
+            f"the model was not trusted to plan ahead: {fidelity.reasons[0]}; the bounds do not rest on it, but a plan "
+            "made without it may earn less",
+        )

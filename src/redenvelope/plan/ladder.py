@@ -1,0 +1,193 @@
+"""The ladder: plans in a fixed order of prices, and what they earn and cost on users that chose nothing.
+
+A rung holds sums over the check users, so that any budget can be certified later without the log. Between two rungs
+lie the mixtures of their plans, drawn once a user; their bounds follow from the same sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import PlanError, UsageError
+from redenvelope.evaluation.neighbours import NeighbourSums
+from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.evaluation.skewness import Spread
+from redenvelope.plan.certificate import Figure
+from redenvelope.policies.pricing import Pricing
+
+__all__ = ["Ladder", "Place", "Rung", "new_ladder"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The plan at one row of prices. Sums are means over users, one for each outcome: the reward, then the costs."""
+
+    prices: tuple[float, ...]
+    """[budgets]"""
+    mean: tuple[float, ...]
+    """What a user earns and costs, [outcomes]."""
+    square: tuple[float, ...]
+    """Of deviations from the mean, [outcomes]."""
+    cube: tuple[float, ...]
+    """[outcomes]"""
+    products: tuple[tuple[float, ...], ...]
+    """Of deviations d here and e on the next rung: d·e, d²·e and d·e², [3, outcomes]; empty on the last rung."""
+    reasons: tuple[Reason, ...]
+    """What speaks against the estimates."""
+    diagnostics: dict[str, Any]
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether its estimates must not be relied on."""
+        return any(reason.weight is Weight.REFUSAL for reason in self.reasons)
+
+
+@dataclass(frozen=True)
+class Place:
+    """On a rung, or above it: a share of the users, drawn once each, follow the next one."""
+
+    rung: int
+    share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """From the cheapest plan to the one that ignores cost."""
+
+    users: int
+    """Who were checked."""
+    estimator: str
+    rungs: tuple[Rung, ...]
+    """Prices fall from each to the next."""
+    joint: tuple[tuple[float, float], ...] = ()
+    """For some confidences, that of a single bound so that the bounds of all rungs hold at once."""
+
+    def __post_init__(self) -> None:
+        shape = {(len(rung.mean), len(rung.square), len(rung.cube), len(rung.prices) + 1) for rung in self.rungs}
+        if not self.rungs or len({size for sizes in shape for size in sizes}) != 1 or self.users < 1:
+            raise PlanError("the ladder is damaged: its rungs must have one mean, square and cube for each outcome")
+        wanted = (3, len(self.rungs[0].mean))
+        if any(np.shape(rung.products) != wanted for rung in self.rungs[:-1]):
+            raise PlanError(f"the ladder is damaged: products between rungs must be {wanted} numbers")
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """[outcomes, rungs]"""
+        return np.array([rung.mean for rung in self.rungs]).T
+
+    @cached_property
+    def prices(self) -> FloatArray:
+        """[rungs, budgets]"""
+        return np.array([rung.prices for rung in self.rungs])
+
+    @cached_property
+    def doubted(self) -> NDArray[np.bool_]:
+        """Rungs that no plan may stand on, [rungs]."""
+        return np.array([rung.is_doubted for rung in self.rungs])
+
+    def bounds(self, confidence: float) -> tuple[FloatArray, FloatArray]:
+        """One-sided lower and upper bounds of every rung, each [outcomes, rungs]."""
+        squares, cubes = (np.array([getattr(rung, name) for rung in self.rungs]).T for name in ("square", "cube"))
+        spread = self._spread(self.means, squares, cubes)
+        return spread.lower(confidence), spread.upper(confidence)
+
+    def between(self, rung: int, shares: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means, lower and upper bounds, each [outcomes, shares], where shares [shares] of users follow the next."""
+        spread = self._spread(*self._mixed(rung, shares))
+        return spread.mean, spread.lower(confidence), spread.upper(confidence)
+
+    def each_confidence(self, confidence: float) -> float:
+        """The confidence of a single bound, so that those of all rungs hold at once with the one that is asked for."""
+        for whole, each in self.joint:
+            if whole == confidence:
+                return each
+        known = ", ".join(f"{whole:g}" for whole, _ in self.joint) or "none"
+        raise UsageError(f"bounds for all prices at once are known for a confidence of {known}, not of {confidence:g}")
+
+    def pricing(self, place: Place) -> Pricing:
+        """What a plan at a place pays."""
+        if place.share == 0:
+            return Pricing.at(*self.rungs[place.rung].prices)
+        rows = (self.rungs[place.rung + 1].prices, self.rungs[place.rung].prices)
+        return Pricing(rows, (place.share, 1 - place.share))
+
+    def figures(self, place: Place, confidence: float) -> tuple[Figure, ...]:
+        """What a plan at a place earns and costs, with one-sided bounds, [outcomes]."""
+        spread = self._spread(*self._mixed(place.rung, np.array([place.share])))
+        bounds = (spread.lower(confidence), spread.upper(confidence))
+        rows = np.stack([spread.mean, *bounds, spread.standard_error])[:, :, 0].T.tolist()
+        return tuple(Figure(mean, least, most, error, self.estimator) for mean, least, most, error in rows)
+
+    def reasons(self, place: Place) -> tuple[Reason, ...]:
+        """What speaks against the estimates at a place, each rule once."""
+        found: dict[str, Reason] = {}
+        for rung in self._rungs_at(place):
+            for reason in rung.reasons:
+                found.setdefault(reason.rule, reason)
+        return tuple(found.values())
+
+    def diagnostics(self, place: Place) -> dict[str, Any]:
+        """Of the rung that most of the users follow."""
+        return self._rungs_at(place)[-1 if place.share > 0.5 else 0].diagnostics
+
+    def _rungs_at(self, place: Place) -> Sequence[Rung]:
+        return self.rungs[place.rung : place.rung + (2 if place.share else 1)]
+
+    def _spread(self, means: FloatArray, squares: FloatArray, cubes: FloatArray) -> Spread:
+        return Spread(self.users, means, squares * self.users, cubes * self.users)
+
+    def _mixed(self, rung: int, shares: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means, squares and cubes of mixtures with the next rung, each [outcomes, shares]."""
+        here = self.rungs[rung]
+        mean, square, cube = (np.array(values)[:, None] for values in (here.mean, here.square, here.cube))
+        if not shares.any():
+            nothing = np.zeros(len(shares))
+            return mean + nothing, square + nothing, cube + nothing
+        after, stay = self.rungs[rung + 1], 1 - shares
+        once, left, right = (np.array(product)[:, None] for product in here.products)
+        next_mean, next_square, next_cube = (
+            np.array(values)[:, None] for values in (after.mean, after.square, after.cube)
+        )
+        return (
+            stay * mean + shares * next_mean,
+            stay**2 * square + 2 * stay * shares * once + shares**2 * next_square,
+            stay**3 * cube + 3 * stay**2 * shares * left + 3 * stay * shares**2 * right + shares**3 * next_cube,
+        )
+
+
+def new_ladder(
+    prices: FloatArray,
+    sums: NeighbourSums,
+    reasons: Sequence[Sequence[Reason]],
+    diagnostics: Sequence[dict[str, Any]],
+    estimator: str,
+    joint: tuple[tuple[float, float], ...] = (),
+) -> Ladder:
+    """Rungs at prices [rungs, budgets] with what was found at each."""
+
+    def row(values: FloatArray) -> tuple[float, ...]:
+        return tuple(float(value) for value in values)
+
+    rungs = []
+    for place, own in enumerate(prices):
+        products = () if place + 1 == len(prices) else tuple(row(each) for each in sums.products[:, :, place])
+        rungs.append(
+            Rung(
+                prices=row(own),
+                mean=row(sums.means[:, place]),
+                square=row(sums.squares[:, place]),
+                cube=row(sums.cubes[:, place]),
+                products=products,
+                reasons=tuple(reasons[place]),
+                diagnostics=dict(diagnostics[place]),
+            )
+        )
+    return Ladder(sums.users, estimator, tuple(rungs), joint)

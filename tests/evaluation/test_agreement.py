@@ -1,0 +1,110 @@
+"""The check on the check: a habit that the state does not show is caught, a state that tells all raises no alarm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from redenvelope.errors import UsageError
+from redenvelope.evaluation.agreement import Agreement, agreement, checking_estimators, paired_agreement, verdict
+from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.gather import gather
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.reasons import Reason, Weight
+
+from .conftest import World
+
+STEPS, SENT = 4, 0.8
+NAMES = ("first", "second")
+
+
+def drawn(users: int, growth: float, seed: int) -> Evidence:
+    """Envelopes at a coin's flip, weighed for a plan that sends 80 %. Sending warms, which the state shows; each
+    envelope received makes the next dearer by `growth`, which it does not. Nothing is known beforehand: no baseline."""
+    generator = np.random.default_rng([seed, 5])
+    warm, received = np.zeros((users, STEPS)), np.zeros((users, STEPS))
+    action = generator.integers(2, size=(users, STEPS))
+    for step in range(1, STEPS):
+        received[:, step] = received[:, step - 1] + action[:, step - 1]
+        warm[:, step] = generator.random(users) < 0.3 + 0.4 * action[:, step - 1]
+    cost = action * (1 + warm + growth * received + 0.3 * generator.standard_normal((users, STEPS)))
+    rows = users * STEPS
+    return gather(
+        starts=np.arange(users + 1) * STEPS,
+        keys=np.arange(users),
+        action=action.ravel(),
+        propensity=np.full(rows, 0.5),
+        outcomes=np.stack([warm.ravel(), cost.ravel()]),
+        probabilities=np.tile([1 - SENT, SENT], (rows, 1)),
+        to_go=np.zeros((2, rows, 2)),
+        features=warm.reshape(-1, 1),
+    )
+
+
+def exact_cost(growth: float) -> float:
+    warm = [0.0] + [0.3 + 0.4 * SENT] * (STEPS - 1)
+    return sum(SENT * (1 + warm[step] + growth * SENT * step) for step in range(STEPS))
+
+
+def agreements(evidence: Evidence) -> list[Agreement]:
+    own = Marginalised()
+    others = checking_estimators(own, evidence.steps)
+    found = evaluate_partitions(list(evidence.batches(1_000)), [own, *others])
+    return [each for other in others for outcome in agreement(found[own.name], found[other.name]) for each in outcome]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hidden_habit_is_caught_and_the_sequential_estimate_is_right(seed: int) -> None:
+    evidence = drawn(4_000, growth=0.5, seed=seed)
+    found = evaluate_partitions([evidence], [Marginalised(), "doubly_robust"])
+    off, right = (
+        (found[name].value[1, 0] - exact_cost(0.5)) / found[name].standard_error[1, 0]
+        for name in ("marginalised", "doubly_robust")
+    )
+    assert off < -4 and abs(right) < 3
+    said = verdict(agreements(evidence), found["doubly_robust"].reasons("cost"))
+    assert said.rely_on == "sequential"
+    assert [(reason.rule, reason.weight) for reason in said.reasons] == [("hidden_past", Weight.WARNING)]
+    thin = Reason("thin_overlap", Weight.REFUSAL, "overlap is thin")
+    refused = verdict(said.agreements, [thin])
+    assert refused.rely_on == "neither" and refused.reasons[0].weight is Weight.REFUSAL
+    assert "overlap is thin" in refused.reasons[0].message
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_state_that_tells_all_raises_no_alarm(seed: int) -> None:
+    said = verdict(agreements(drawn(4_000, growth=0.0, seed=seed)), ())
+    assert said.rely_on == "first" and said.reasons == ()
+
+
+def test_false_alarms_are_as_rare_as_chance_says() -> None:
+    """300 small campaigns whose state tells all, six comparisons each: hardly two of them by chance."""
+    alarms = sum(verdict(agreements(drawn(400, 0.0, seed)), ()).rely_on != "first" for seed in range(100, 400))
+    assert alarms <= 9
+
+
+def test_paired_by_hand() -> None:
+    generator = np.random.default_rng(0)
+    shared, small = generator.normal(5.0, 3.0, size=400), generator.normal(0.0, 0.1, size=400)
+    found = paired_agreement(shared + small, shared, "cost", NAMES)
+    assert found.difference == pytest.approx(small.mean())
+    assert found.standard_error == pytest.approx(small.std(ddof=1) / 20)
+    assert found.z == pytest.approx(small.mean() / (small.std(ddof=1) / 20), abs=0.05)
+    same = paired_agreement(shared, shared, "cost", NAMES)
+    assert same.z == 0 and same.is_noise
+    # Every user adds more by the same: no chance about it; but a thousandth of the cost matters to nobody.
+    assert not paired_agreement(shared + 1.0, shared, "cost", NAMES).is_noise
+    assert paired_agreement(shared + 0.001, shared, "cost", NAMES).is_noise
+    with pytest.raises(UsageError, match="paired by users"):
+        paired_agreement(shared, shared[:5], "cost", NAMES)
+
+
+def test_a_window_of_all_steps_is_sequential(leaving_world: World) -> None:
+    evidence = leaving_world.draw(600, seed=1).evidence(0.5)
+    whole = Marginalised(window=leaving_world.problem.steps - 1)
+    found = evaluate_partitions(list(evidence.batches(200)), [whole, "doubly_robust"])
+    np.testing.assert_allclose(found["marginalised"].value, found["doubly_robust"].value, rtol=1e-9)
+    names = [item.name for item in checking_estimators(Marginalised(), 2)]
+    assert names == ["doubly_robust"]
+    assert len(checking_estimators(Marginalised(), 5)) == 3

@@ -1,0 +1,105 @@
+"""What another log says of a certificate: confirmed, contradicted or undecided, and what has drifted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from redenvelope.errors import UsageError
+from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.fitting.evaluate import evaluate_plan
+from redenvelope.fitting.verdict import judge
+from redenvelope.log.drift import drift_findings
+from redenvelope.log.encoding import Encoder
+from redenvelope.log.log import Log
+from redenvelope.log.read import log_from_frame
+from redenvelope.log.split import split_fold
+from redenvelope.plan.certificate import Figure
+from redenvelope.plan.plan import Plan
+from redenvelope.simulate.finite import FiniteCampaign
+
+
+def figure(lower: float, upper: float) -> Figure:
+    return Figure((lower + upper) / 2, lower, upper, 0.1, "marginalised")
+
+
+ANY = figure(0.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "status", "words"),
+    [
+        ((9.8, 10.2), "contradicted", "the cost is at least 9.8, the budget 2.929"),
+        ((2.0, 2.9), "confirmed", "the cost is at most 2.9"),
+        ((2.5, 3.5), "undecided", "too few users to say: the cost is 2.5 to 3.5"),
+    ],
+)
+def test_a_budget_is_judged_by_both_bounds(plan: Plan, bounds: tuple[float, float], status: str, words: str) -> None:
+    verdict = judge(plan.certificate, ANY, figure(*bounds), 100, ())
+    assert verdict.status == status
+    assert words in verdict.message
+    doubt = Reason("thin_overlap", Weight.REFUSAL, "too few are alike")
+    assert judge(plan.certificate, ANY, figure(*bounds), 100, (doubt,)).status == "undecided"
+
+
+def test_a_target_is_judged_by_the_reward(plan: Plan) -> None:
+    asked = replace(plan.certificate, target_reward=4.0)
+    assert judge(asked, figure(4.1, 5.0), ANY, 100, ()).status == "confirmed"
+    assert judge(asked, figure(3.0, 3.9), ANY, 100, ()).status == "contradicted"
+    assert judge(asked, figure(3.0, 4.9), ANY, 100, ()).status == "undecided"
+
+
+def test_users_who_made_the_plan_are_left_out_by_their_ids(plan: Plan, log: Log) -> None:
+    content = evaluate_plan(plan, log, 0.95)
+    assert content["users"] == plan.certificate.users
+    assert content["left_out"] == len(log.users) - plan.certificate.users
+    assert content["verdict"]["status"] == "confirmed"
+    everybody = evaluate_plan(plan, log, 0.95, all_users=True)
+    assert (everybody["users"], everybody["left_out"]) == (len(log.users), 0)
+    trained = log.select(split_fold(log.keys, plan.record.parts, plan.record.seed) == 0)
+    with pytest.raises(UsageError, match="--all-users"):
+        evaluate_plan(plan, trained, 0.95)
+
+
+def test_a_world_that_has_become_dear_contradicts(plan: Plan, campaign: FiniteCampaign) -> None:
+    frame = campaign.log(6_000, seed=77)
+    same = evaluate_plan(plan, log_from_frame(frame), 0.95)
+    assert same["verdict"]["status"] != "contradicted"
+    dear = evaluate_plan(plan, log_from_frame(frame.with_columns(pl.col("cost") * 3)), 0.95)
+    assert dear["verdict"]["status"] == "contradicted"
+    assert dear["verdict"]["cost"]["lower"] > plan.certificate.budget
+
+
+def test_features_that_have_moved_are_named() -> None:
+    generator = np.random.default_rng(0)
+
+    def table(day: float, labels: tuple[str, ...]) -> Log:
+        users = 400
+        columns = {
+            "user": np.arange(users),
+            "step": np.zeros(users, dtype=int),
+            "action": generator.choice(["a", "b"], users),
+            "propensity": np.full(users, 0.5),
+            "reward": generator.uniform(size=users),
+            "cost": generator.uniform(size=users),
+            "day": day + generator.normal(0, 5, users),
+            "age": generator.normal(40, 10, users),
+            "city": generator.choice(labels, users),
+        }
+        return log_from_frame(pl.DataFrame(columns))
+
+    before = table(100.0, ("x", "y"))
+    encoder = Encoder.fit(before)
+    assert drift_findings(encoder, encoder.encode(before)) == ()
+    found = drift_findings(encoder, encoder.encode(table(142.0, ("x", "z"))))
+    assert {(finding.rule, finding.column) for finding in found} == {
+        ("drift_number", "day"),
+        ("drift_category", "city"),
+    }
+    (day,) = (finding for finding in found if finding.column == "day")
+    # 42 days of a standard deviation of 5, both known to a few percent from 400 users.
+    assert float(re.search(r"([\d.]+) standard deviations", day.message)[1]) == pytest.approx(8.0, abs=0.8)  # type: ignore[index]

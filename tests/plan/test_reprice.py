@@ -1,0 +1,86 @@
+"""Another budget from the same plan: the certificate that a fit for that budget would have given."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from redenvelope.errors import UsageError
+from redenvelope.fitting.fit import fit
+from redenvelope.fitting.settings import FitSettings
+from redenvelope.log.log import Log
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.reprice import reprice
+from redenvelope.report.page import render_report
+from redenvelope.simulate.finite import FiniteCampaign
+from tests.two_step_plan import BUDGET, QUICK, true_value
+
+
+def test_it_is_the_plan_that_a_fit_would_have_made(plan: Plan, log: Log) -> None:
+    again, whole = reprice(plan, budget=2.5), fit(log, budget=2.5, settings=FitSettings(neural=QUICK))
+    assert again.policy.pricing == whole.policy.pricing
+    assert again.certificate.cost == whole.certificate.cost
+    assert again.certificate.reward == whole.certificate.reward
+    assert again.certificate.policy_sha256 == whole.certificate.policy_sha256
+    assert {reason.rule for reason in again.certificate.reasons} == {"repriced"} | {
+        reason.rule for reason in whole.certificate.reasons
+    }
+    # Back to the first budget, the first certificate.
+    assert reprice(again, budget=BUDGET).certificate.cost == plan.certificate.cost
+
+
+def test_what_it_promises_holds_in_truth(plan: Plan, campaign: FiniteCampaign) -> None:
+    for budget in (2.2, 2.6, 3.2):
+        again = reprice(plan, budget=budget)
+        truth = true_value(campaign, again)
+        assert again.certificate.is_certified
+        assert truth.cost <= budget
+        assert truth.reward >= 0.98 * campaign.optimum(truth.cost).reward
+    asked = reprice(plan, target_reward=4.2)
+    assert asked.certificate.is_certified
+    assert true_value(campaign, asked).reward >= 4.2
+    assert asked.certificate.budget == asked.certificate.cost.upper
+
+
+def test_bounds_for_all_prices_are_wider_but_not_as_wide_as_many_single_ones(plan: Plan) -> None:
+    one, all_of_them = reprice(plan, budget=2.5), reprice(plan, budget=2.5, for_all_prices=True)
+    assert all_of_them.certificate.cost.upper <= 2.5
+    assert all_of_them.certificate.cost.estimate < one.certificate.cost.estimate
+    assert "repriced" not in {reason.rule for reason in all_of_them.certificate.reasons}
+    each = plan.ladder.each_confidence(0.95)
+    assert 0.95 < each < 1 - 0.05 / (2 * len(plan.ladder.rungs)), "Bonferroni over rewards and costs of all rungs"
+    with pytest.raises(UsageError, match=re.escape("known for a confidence of 0.8, 0.9, 0.95, 0.99, not of 0.97")):
+        reprice(plan, budget=2.5, confidence=0.97, for_all_prices=True)
+
+
+def test_more_confidence_spends_less(plan: Plan) -> None:
+    costs = [reprice(plan, budget=2.6, confidence=level).certificate.cost.estimate for level in (0.8, 0.95, 0.99)]
+    assert costs[0] > costs[1] > costs[2]
+
+
+def test_a_budget_that_no_plan_meets_is_refused(plan: Plan) -> None:
+    refused = reprice(plan, budget=0.5)
+    assert not refused.certificate.is_certified
+    assert "no plan is as cheap as the budget of 0.5" in refused.certificate.sentence()
+    assert np.isinf(refused.dual)
+    for wrong in (
+        {},
+        {"budget": 1.0, "target_reward": 1.0},
+        {"budget": float("nan")},
+        {"budget": 1.0, "confidence": 2},
+    ):
+        with pytest.raises(UsageError):
+            reprice(plan, **wrong)
+
+
+def test_it_is_written_opened_and_reported_without_the_log(plan: Plan, tmp_path: Path) -> None:
+    again = reprice(plan, budget=2.5)
+    again.save(tmp_path / "plan", {"report.html": render_report(again).encode()})
+    opened = Plan.load(tmp_path / "plan")
+    assert opened.certificate == again.certificate
+    assert opened.ladder == plan.ladder
+    assert "who gets what was not looked at again" in (tmp_path / "plan" / "report.html").read_text()
+    assert reprice(opened, budget=2.7).certificate == reprice(plan, budget=2.7).certificate

@@ -3,8 +3,9 @@
 The envelopes campaign keeps habit, fatigue and the last outcome of a user in its table. Here a plan is learned with
 these columns and without, and without them also with states that tell the history of the log. Every policy is followed
 along a ladder of prices on the same users with the same random numbers, and compared where it costs the budget; the
-share is (reward − cheapest) / (optimum − cheapest). `--stateless` asks the same of a campaign without carry-over, where
-the history must not be taken.
+share is (reward − cheapest) / (optimum − cheapest). No history tells the habit that users come with, and the logger
+looked at the columns that are dropped: `--blind-logger` takes the second away. `--stateless` asks the same of a
+campaign without carry-over, where the history must not be taken.
 """
 
 from __future__ import annotations
@@ -100,17 +101,25 @@ def stateless() -> EnvelopeParameters:
     return replace(EnvelopeParameters(), **dict.fromkeys(effects, 0.0), **habits)
 
 
+def blind_logger() -> EnvelopeParameters:
+    """The same campaign, whose logger did not look at the columns either: without them, nothing is confounded."""
+    return replace(EnvelopeParameters(), logging_habit=0.0, logging_fatigue=0.0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--population", type=int, default=500, help="users who are followed")
     parser.add_argument("--stateless", action="store_true", help="a campaign without carry-over")
+    parser.add_argument("--blind-logger", action="store_true", help="a logger that did not look at the columns either")
     parser.add_argument("--quick", action="store_true", help="one log of 8,000 users")
     options = parser.parse_args()
     if options.quick:
         options.users, options.seeds = 8_000, 1
-    parameters = stateless() if options.stateless else EnvelopeParameters()
+    parameters = EnvelopeParameters()
+    if options.stateless or options.blind_logger:
+        parameters = stateless() if options.stateless else blind_logger()
     walked = Walked(EnvelopeCampaign(parameters=parameters, population=options.population))
     found: dict[str, list[float]] = {}
     for seed in range(options.seeds):

@@ -46,15 +46,16 @@ def reference(encoding: HistoryEncoding, log: Log) -> np.ndarray:
         for row in range(first, last):
             before = range(first, row)
             one_hot, counts = [0.0] * 3, [0.0] * 3
-            last_reward = last_cost = spent = waited = 0.0
+            last_reward = last_cost = earned = spent = waited = 0.0
             for past in before:
                 counts[log.action[past]] += 1
+                earned += log.reward[past]
                 spent += log.cost[past]
                 waited = waited + 1 if log.action[past] == 0 else 0.0
             if row > first:
                 one_hot[log.action[row - 1]] = 1.0
                 last_reward, last_cost = log.reward[row - 1], log.cost[row - 1]
-            rows.append([*one_hot, last_reward, last_cost, *counts, spent, waited])
+            rows.append([*one_hot, last_reward, last_cost, *counts, earned, spent, waited])
     return np.clip(np.array(rows) / np.array(encoding.scales), -8, 8)
 
 

@@ -18,7 +18,7 @@ from redenvelope.planning.tree import TreePlanner
 from tests.random_networks import WIDE, random_model, random_states
 
 ACTIONS, STEPS = 3, 4
-SCALES = (1.0, 1.0, 1.0, 0.5, 2.0, 1.5, 1.5, 1.5, 3.0, 1.5)
+SCALES = (1.0, 1.0, 1.0, 0.5, 2.0, 1.5, 1.5, 1.5, 4.0, 3.0, 1.5)
 ENCODING = HistoryEncoding(("0", "1", "2"), True, ("reward", "cost"), SCALES, False)
 SENT = np.arange(ACTIONS)
 
@@ -47,7 +47,7 @@ class Remembering(eqx.Module):
     def outcomes(self, states: jax.Array) -> jax.Array:
         raw = states * jnp.asarray(SCALES)
         tired = 0.6 * raw[:, 2:3] + 0.2 * raw[:, 1:2]
-        counts, spent, waited = raw[:, 5:8], raw[:, 8:9], raw[:, 9:10]
+        counts, spent, waited = raw[:, 5:8], raw[:, 9:10], raw[:, 10:11]
         sent = jnp.arange(ACTIONS)
         rewards = 1.0 + sent * (0.8 - tired) + 0.25 * waited - 0.1 * spent + 0.15 * counts[:, 1:2] * sent
         return jnp.stack([rewards, sent * (1.0 + 0.2 * counts[:, 2:3])])
@@ -102,7 +102,7 @@ def test_a_tree_is_exact_where_only_the_past_tells(dual: float) -> None:
 def remembering_model(leaves: bool = False) -> NeuralModel:
     layout = replace(WIDE, history_actions=6, history_outcomes=2)
     labels = tuple(str(place) for place in range(6))
-    scales = tuple(np.random.default_rng(0).uniform(0.5, 2.0, 16).tolist())
+    scales = tuple(np.random.default_rng(0).uniform(0.5, 2.0, 17).tolist())
     moves = HistoryEncoding(labels, True, ("reward", "cost"), scales, False).moves
     return eqx.tree_at(
         lambda model: model.history,
@@ -136,7 +136,7 @@ def test_a_network_moves_the_past_by_the_rule_and_stores_it() -> None:
     states = random_states(model.layout, 8)
     outcomes, following = np.asarray(model.outcomes(states)), np.asarray(model.successors(states))
     labels = tuple(str(place) for place in range(6))
-    scales = tuple(np.random.default_rng(0).uniform(0.5, 2.0, 16).tolist())
+    scales = tuple(np.random.default_rng(0).uniform(0.5, 2.0, 17).tolist())
     moves = HistoryEncoding(labels, True, ("reward", "cost"), scales, False).moves
     for action in range(6):
         expected = moves.after(

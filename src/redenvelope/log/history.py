@@ -1,4 +1,4 @@
-"""What happened to a user before, as columns of the state: last action and outcomes, counts, spent, steps without.
+"""What happened to a user before, as columns of the state: last action and outcomes, counts, sums, steps without.
 
 The columns of a row are a linear rule away from those of the row before it, given what was done and what came of it.
 The same rule makes them from a log, from a table of past steps, and inside of trees, where a branch *is* the action.
@@ -56,8 +56,8 @@ class HistorySums:
 
 @dataclass(frozen=True)
 class HistoryEncoding:
-    """The columns, in this order: last action (one-hot) | last outcomes | number of each action so far | spent so far,
-    one column a cost | steps since the last incentive.
+    """The columns, in this order: last action (one-hot) | last outcomes | number of each action so far | earned and
+    spent so far, a column an outcome | steps since the last incentive.
 
     An incentive is any action but the cheapest; whoever got none has waited since the first step.
     """
@@ -118,10 +118,9 @@ class HistoryEncoding:
         keep, jump = np.zeros((2, actions, self.width))
         gain = np.zeros((outcomes, self.width))
         last, counts = actions, actions + outcomes
-        spent, waited = counts + actions, self.width - 1
-        jump[:, :actions] = jump[:, counts:spent] = np.eye(actions)
-        gain[:, last:counts] = np.eye(outcomes)
-        gain[1:, spent:waited] = np.eye(outcomes - 1)
+        sums, waited = counts + actions, self.width - 1
+        jump[:, :actions] = jump[:, counts:sums] = np.eye(actions)
+        gain[:, last:counts] = gain[:, sums:waited] = np.eye(outcomes)
         keep[:, counts:waited] = 1.0
         keep[0, waited] = jump[0, waited] = 1.0  # an incentive ends the wait
         scales = np.array(self.scales)

@@ -36,8 +36,8 @@ class StateLayout:
 
     @staticmethod
     def history_columns(actions: int, outcomes: int) -> int:
-        """Columns of a history: last action, last outcomes, counts, spent, and steps since the last incentive."""
-        return 2 * actions + 2 * outcomes if actions else 0
+        """Columns of a history: last action, last outcomes, counts, sums, and steps since the last incentive."""
+        return 2 * actions + 2 * outcomes + 1 if actions else 0
 
     @property
     def static_width(self) -> int:

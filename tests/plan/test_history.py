@@ -1,0 +1,130 @@
+"""A plan that decides by what happened before: the two-step problem without the column that tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from redenvelope.cli import main
+from redenvelope.errors import ModelError
+from redenvelope.fitting.fit import fit
+from redenvelope.fitting.settings import FitSettings
+from redenvelope.log.columns import ColumnMap
+from redenvelope.log.read import log_from_frame
+from redenvelope.plan.decider import Decider
+from redenvelope.plan.plan import Plan
+from redenvelope.simulate.finite import FiniteCampaign
+from tests.two_step_plan import BUDGET, QUICK
+
+
+def hidden(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table without its state, and with a feature that says nothing."""
+    return frame.drop("state").with_columns((pl.col("user") % 7).alias("lucky"))
+
+
+@pytest.fixture(scope="module")
+def forgetful(campaign: FiniteCampaign) -> Plan:
+    log = log_from_frame(hidden(campaign.log(6_000, seed=4)))
+    return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK, temperature=0.0))
+
+
+@pytest.fixture(scope="module")
+def table(campaign: FiniteCampaign) -> pl.DataFrame:
+    return hidden(campaign.log(300, seed=9))
+
+
+def test_a_complete_table_ends_without_a_history(plan: Plan) -> None:
+    assert not plan.needs_history
+
+
+def test_the_past_earns_what_the_column_would(forgetful: Plan, campaign: FiniteCampaign) -> None:
+    assert forgetful.needs_history
+    problem, policy = campaign.problem, forgetful.policy
+
+    def decide(frame: pl.DataFrame) -> np.ndarray:
+        step = int(frame["step"][0])
+        asked = frame.select("user", "step").with_columns(pl.lit(3).alias("lucky"))
+        if step == 0:
+            return policy.probabilities(asked)
+        sent = frame["state"].str.slice(1).cast(pl.Int64) - 1
+        past = pl.DataFrame(
+            {
+                "user": frame["user"],
+                "step": np.zeros(len(frame), int),
+                "action": [campaign.actions[place] for place in sent],
+                "reward": problem.rewards[0, sent.to_numpy()],
+                "cost": problem.costs[0, 0, sent.to_numpy()],
+            }
+        )
+        return policy.probabilities(asked, history=past)
+
+    found = campaign.value(decide)
+    assert found.reward > 0.985 * campaign.optimum(found.cost).reward
+    assert found.reward > campaign.bandit(found.cost).reward
+
+
+def test_one_by_one_decides_as_a_table(forgetful: Plan, table: pl.DataFrame, tmp_path: Path) -> None:
+    again = Plan.load(forgetful.save(tmp_path / "plan"))
+    users = table.select("user", "step", "lucky")
+    together, _ = again.allocate(users, seed=3, history=table)
+    decider = Decider(again, seed=3).warm()
+    past = {user: rows.to_dicts() for (user,), rows in table.group_by("user")}
+    alone = [decider.decide(row, history=past[row["user"]]) for row in users.iter_rows(named=True)]
+    assert [decision.action for decision in alone] == together["action"].to_list()
+    for name in ("propensity", "expected_reward", "expected_cost"):
+        np.testing.assert_allclose([getattr(one, name) for one in alone], together[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_log_tells_its_own_past(forgetful: Plan, table: pl.DataFrame) -> None:
+    log = forgetful.recoded(log_from_frame(table))
+    values = forgetful.policy.values(log).probabilities[:, 0]
+    asked = forgetful.policy.probabilities(table.sort("user", "step"), history=table)
+    np.testing.assert_allclose(values, asked, atol=1e-5)
+
+
+def test_without_a_past_it_says_what_to_do(forgetful: Plan, table: pl.DataFrame) -> None:
+    users = table.select("user", "step", "lucky")
+    forgetful.allocate(users.filter(pl.col("step") == 0))
+    with pytest.raises(ModelError, match=r"300 user.s. are past the campaign's first step"):
+        forgetful.allocate(users)
+    with pytest.raises(ModelError, match="past the campaign's first"):
+        Decider(forgetful).decide({"user": 1, "step": 1, "lucky": 2})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_command_takes_a_past(
+    forgetful: Plan,
+    table: pl.DataFrame,
+    tmp_path: Path,
+    suffix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mapped = forgetful.with_source("log.csv", ColumnMap({"user": "customer", "reward": "active"}), "2024-01-01")
+    folder = mapped.save(tmp_path / "plan")
+    named = table.rename({"user": "customer", "reward": "active"})
+    users, past, out = (tmp_path / f"{name}{suffix}" for name in ("users", "past", "out"))
+    now = named.filter(pl.col("step") == 1).select("customer", "step", "lucky")
+    for frame, path in ((now, users), (named.drop("propensity"), past)):
+        frame.write_csv(path) if suffix == ".csv" else frame.write_parquet(path)
+    arguments = ["allocate", str(folder), str(users), "--out", str(out)]
+
+    def run(*further: str) -> int:
+        monkeypatch.setattr("sys.argv", ["redenvelope", *arguments, *further])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    assert run() == 2 and "300 user(s) are past the campaign's first step" in capsys.readouterr().err
+    assert run("--history", str(past)) == 0
+    written = pl.read_csv(out) if suffix == ".csv" else pl.read_parquet(out)
+    expected, _ = forgetful.allocate(table.filter(pl.col("step") == 1), history=table)
+    assert written["action"].to_list() == expected["action"].to_list()
+
+
+def test_history_can_be_forbidden(campaign: FiniteCampaign) -> None:
+    log = log_from_frame(hidden(campaign.log(2_000, seed=5)))
+    assert not fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK, history="none")).needs_history

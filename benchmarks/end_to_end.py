@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -73,6 +74,7 @@ class Clock:
 
 def child_fit(log: str, plan: str, budget: str) -> dict[str, Any]:
     """What `redenvelope fit` does, with the time of every stage."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
     clock = Clock()
     clock.tick("in all")
     clock.tick("import")

@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 
 def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
-    from redenvelope.fitting.contenders import evidence_of
+    from redenvelope.fitting.contenders import contender, evidence_of
     from redenvelope.fitting.encoded import encode
     from redenvelope.log.read import log_from_frame
 
@@ -27,9 +27,11 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     policy, catalogue, decide = blended_policy(campaign, seed)
     log = recoded(log_from_frame(campaign.log(users, seed + 3_000_000)), catalogue)
 
-    planned = policy.values(log)
+    # Baselines until the campaign's end, as a certificate has them.
+    encoded = encode(log, policy.encoder, policy.specification.steps)
+    planned = contender(policy, policy.pricing.table, encoded.some_users(1_000, "walkers", seed)).values(encoded)
     blended = planned._replace(probabilities=half_chance(planned.probabilities))
-    evidence = evidence_of(encode(log, policy.encoder, policy.specification.steps), [blended], log)
+    evidence = evidence_of(encoded, [blended], log)
     truth = truth_of(campaign, catalogue.labels, decide)
     return {
         "kind": kind,

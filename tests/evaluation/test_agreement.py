@@ -79,7 +79,7 @@ def test_a_state_that_tells_all_raises_no_alarm(seed: int) -> None:
 
 
 def test_false_alarms_are_as_rare_as_chance_says() -> None:
-    """300 small campaigns whose state tells all, six comparisons each: hardly two of them by chance."""
+    """300 small campaigns whose state tells all, six comparisons each: at most 1.6 % by chance, and 9 is 3 %."""
     alarms = sum(verdict(agreements(drawn(400, 0.0, seed)), ()).rely_on != "first" for seed in range(100, 400))
     assert alarms <= 9
 
@@ -107,4 +107,4 @@ def test_a_window_of_all_steps_is_sequential(leaving_world: World) -> None:
     np.testing.assert_allclose(found["marginalised"].value, found["doubly_robust"].value, rtol=1e-9)
     names = [item.name for item in checking_estimators(Marginalised(), 2)]
     assert names == ["doubly_robust"]
-    assert len(checking_estimators(Marginalised(), 5)) == 3
+    assert len(checking_estimators(Marginalised(), 5)) == 4

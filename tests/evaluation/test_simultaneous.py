@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from redenvelope.evaluation import neighbours, simultaneous
 from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.evidence import Evidence
@@ -14,7 +15,7 @@ from redenvelope.evaluation.simultaneous import each_confidence
 PRICES = 6
 
 
-def evaluations(seed: int, shared: float, users: int = 300, parts: int = 1) -> Evaluation:
+def evaluations(seed: int, shared: float, users: int = 300) -> Evaluation:
     """One step, the logged action certain: an estimate at a price is the mean of a value, whose true mean is 0."""
     generator = np.random.default_rng(seed)
     noise = shared * generator.normal(size=(users, 1)) + generator.normal(size=(users, PRICES)) * (1 - shared)
@@ -32,13 +33,12 @@ def evaluations(seed: int, shared: float, users: int = 300, parts: int = 1) -> E
         clipped=np.zeros(PRICES),
         certain=0.0,
     )
-    batches = list(whole.batches(-(-users // parts)))
-    return evaluate_partitions(batches, ["doubly_robust"])["doubly_robust"]
+    return evaluate_partitions([whole], ["doubly_robust"])["doubly_robust"]
 
 
 @pytest.mark.parametrize(("shared", "least", "most"), [(0.999, 0.95, 0.96), (0.0, 0.987, 0.994)])
 def test_how_sure_each_must_be_depends_on_how_alike_they_err(shared: float, least: float, most: float) -> None:
-    ((whole, each),) = each_confidence(evaluations(1, shared), range(PRICES), [0.95], seed=0)
+    ((whole, each),) = confidences(evaluations(1, shared), [0.95])
     assert whole == 0.95
     # Alike, one bound is as good as all; independent ones need 0.95 ** (1 / 6) = 0.9915 each (both outcomes are equal).
     assert least <= each <= most
@@ -48,11 +48,16 @@ def test_all_bounds_hold_at_once_at_the_level() -> None:
     misses = 0
     for seed in range(400):
         found = evaluations(seed, shared=0.5, users=200)
-        ((_, each),) = each_confidence(found, range(PRICES), [0.9], seed=1)
+        ((_, each),) = confidences(found, [0.9], seed=1)
         upper = found.value[1] + abs(np.asarray(normal_reach(each))) * found.standard_error[1]
         misses += bool((upper < 0).any())
     # 10 % of 400, with 3.3 standard errors of 1.5 % to either side.
     assert 20 <= misses <= 60
+
+
+def confidences(found: Evaluation, levels: list[float], seed: int = 0) -> tuple[tuple[float, float], ...]:
+    (part,) = found.partitions.parts()
+    return each_confidence(found.influence(), part.keys, levels, seed)
 
 
 def normal_reach(confidence: float) -> float:
@@ -61,22 +66,24 @@ def normal_reach(confidence: float) -> float:
     return float(ndtri(confidence))
 
 
-def test_partitions_change_nothing() -> None:
-    one, many = evaluations(3, 0.5), evaluations(3, 0.5, parts=7)
+def test_blocks_of_users_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = evaluations(3, 0.5)
     levels = [0.8, 0.95]
-    np.testing.assert_allclose(
-        each_confidence(one, range(PRICES), levels, 0), each_confidence(many, range(PRICES), levels, 0), rtol=1e-12
-    )
-    sums, parted = neighbour_sums(one, range(1, 5)), neighbour_sums(many, range(1, 5))
+    whole, sums = confidences(found, levels), neighbour_sums(found.influence())
+    monkeypatch.setattr(simultaneous, "_BLOCK_USERS", 37)
+    monkeypatch.setattr(neighbours, "_BLOCK_USERS", 37)
+    np.testing.assert_allclose(confidences(found, levels), whole, rtol=1e-5)  # products in single precision
     for name in ("means", "squares", "cubes", "products"):
-        np.testing.assert_allclose(getattr(sums, name), getattr(parted, name), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            getattr(neighbour_sums(found.influence()), name), getattr(sums, name), rtol=1e-9, atol=1e-12
+        )
 
 
 def test_sums_of_neighbours_are_those_of_what_users_add() -> None:
     found = evaluations(4, 0.3)
     added = found.influence()[:, :, 1:4]
     away = added - added.mean(axis=1, keepdims=True)
-    sums = neighbour_sums(found, range(1, 4))
+    sums = neighbour_sums(added)
     np.testing.assert_allclose(sums.means, added.mean(axis=1))
     np.testing.assert_allclose(sums.squares, (away**2).mean(axis=1))
     np.testing.assert_allclose(sums.cubes, (away**3).mean(axis=1), atol=1e-12)

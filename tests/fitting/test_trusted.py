@@ -38,7 +38,7 @@ def walk(ladder: Ladder):
 
 
 def test_a_state_that_tells_all_is_trusted(plan: Plan, check: Check) -> None:
-    found = trusted_check(check, walk)
+    found = trusted_check(check, walk, 10_000, 0)
     assert found.check is check
     assert len(found.verdicts) == len(plan.ladder.rungs)
     ladder = found.marked(check.ladder("plan"))
@@ -47,8 +47,8 @@ def test_a_state_that_tells_all_is_trusted(plan: Plan, check: Check) -> None:
 
 
 def test_where_the_past_disagrees_all_earlier_steps_certify(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trusted, "_verdicts", lambda check, estimator, rungs: (WARNED,) * rungs)
-    found = trusted_check(check, walk)
+    monkeypatch.setattr(trusted, "_verdicts", lambda check, estimator, rungs, users, seed: (WARNED,) * rungs)
+    found = trusted_check(check, walk, 10_000, 0)
     ladder = found.marked(found.check.ladder("plan"))
     assert ladder.estimator == "doubly_robust"
     by_state, place = check.ladder("plan"), walk(ladder).place
@@ -65,8 +65,8 @@ def test_where_the_past_disagrees_all_earlier_steps_certify(check: Check, monkey
 def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(
     check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trusted, "_verdicts", lambda check, estimator, rungs: (REFUSED,) * rungs)
-    found = trusted_check(check, walk)
+    monkeypatch.setattr(trusted, "_verdicts", lambda check, estimator, rungs, users, seed: (REFUSED,) * rungs)
+    found = trusted_check(check, walk, 10_000, 0)
     thin = Reason("thin_overlap", Weight.REFUSAL, "too few")
     ladder = found.check.ladder("plan")
     doubted = replace(ladder, rungs=tuple(replace(rung, reasons=(thin,)) for rung in ladder.rungs))
@@ -79,11 +79,11 @@ def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(
 def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     rung = walk(check.ladder("plan")).place.rung
 
-    def some(check: Check, estimator: Marginalised, rungs: int) -> tuple[Verdict, ...]:
+    def some(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[Verdict, ...]:
         return tuple(AGREED if place <= rung + 1 else WARNED for place in range(rungs))
 
     monkeypatch.setattr(trusted, "_verdicts", some)
-    found = trusted_check(check, walk)
+    found = trusted_check(check, walk, 10_000, 0)
     ladder = found.marked(check.ladder("plan"))
     assert found.check is check
     assert np.array_equal(ladder.doubted, np.arange(len(ladder.rungs)) > rung + 1)
@@ -92,4 +92,4 @@ def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, mo
 
 def test_other_estimators_are_taken_at_their_word(check: Check) -> None:
     sequential = check.evaluated_by(trusted.checking_estimators(Marginalised(seed=0), 2)[-1])
-    assert trusted_check(sequential, walk).verdicts == ()
+    assert trusted_check(sequential, walk, 10_000, 0).verdicts == ()

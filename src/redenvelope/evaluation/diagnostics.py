@@ -113,7 +113,8 @@ class Diagnostics:
         if self.users < 2:
             return None
         spread = np.maximum(self.squares[:, price] / self.users - mean**2, 0.0)
-        errors = np.sqrt(spread / (self.users - 1))
+        # Marginalised ratios hand the chance of one step's mean on to the next, which their own spread does not know.
+        errors = np.sqrt(np.cumsum(spread) / (self.users - 1))
         off = (np.abs(mean - 1) > _OFF_ERRORS * errors) & (np.abs(mean - 1) > _OFF_SHARE)
         if not off.any():
             return None

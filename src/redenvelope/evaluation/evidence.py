@@ -146,6 +146,23 @@ class Evidence:
                 raise UsageError(f"{name} must be [outcomes, rows, prices] = {shape}, not {array.shape}")
         return replace(self, values=values, action_values=action_values)
 
+    def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
+        """The evidence of some users, chosen [users]; the same if they are all chosen."""
+        if chosen.all():
+            return self
+        rows = np.repeat(chosen, self.lengths)
+        return replace(
+            self,
+            starts=np.concatenate([[0], np.cumsum(self.lengths[chosen])]),
+            keys=self.keys[chosen],
+            ratio=self.ratio[rows],
+            outcomes=self.outcomes[:, rows],
+            values=None if self.values is None else self.values[:, rows],
+            action_values=None if self.action_values is None else self.action_values[:, rows],
+            features=None if self.features is None else self.features[rows],
+            own_weights=None if self.own_weights is None else self.own_weights[:, chosen],
+        )
+
     def at_prices(self, places: NDArray[np.integer]) -> Evidence:
         """The same rows at some of the prices, [some prices]."""
         if self.own_weights is not None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.evaluation.estimate import Evaluation
-from redenvelope.evaluation.evidence import Evidence
-
 __all__ = ["NeighbourSums", "neighbour_sums"]
 
 FloatArray = NDArray[np.float64]
+
+_BLOCK_USERS = 4_096  # whose deviations stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,30 +29,18 @@ class NeighbourSums:
     """Of deviations at a price, d, and at the next one, e: d·e, d²·e and d·e², [3, outcomes, prices − 1]."""
 
 
-def neighbour_sums(evaluation: Evaluation, prices: range) -> NeighbourSums:
-    """One pass over the users, at some of the prices, in their order."""
-    means, places = evaluation.value[:, list(prices)], list(prices)
-
-    def of_batch(batch: Evidence) -> tuple[FloatArray, FloatArray]:
-        deviations = evaluation.terms(batch).influence(evaluation.moments)[:, :, places] - means[:, None]
-        return _powers(deviations), _products(deviations[..., :-1], deviations[..., 1:])
-
-    def merge(
-        first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray]
-    ) -> tuple[FloatArray, FloatArray]:
-        return first[0] + second[0], first[1] + second[1]
-
-    powers, products = (sums / evaluation.users for sums in reduce(merge, evaluation.partitions.each(of_batch)))
-    return NeighbourSums(evaluation.users, means, powers[0], powers[1], products)
-
-
-def _powers(deviations: FloatArray) -> FloatArray:
-    """Sums of squares and cubes, [outcomes, users, prices] -> [2, outcomes, prices]."""
-    squares = deviations * deviations
-    return np.stack([squares.sum(axis=1), (squares * deviations).sum(axis=1)])
-
-
-def _products(left: FloatArray, right: FloatArray) -> FloatArray:
-    """[outcomes, users, prices − 1] each -> [3, outcomes, prices − 1]."""
-    both = left * right
-    return np.stack([both.sum(axis=1), (both * left).sum(axis=1), (both * right).sum(axis=1)])
+def neighbour_sums(added: FloatArray) -> NeighbourSums:
+    """Of what users add to estimates, [outcomes, users, prices], the prices in their order."""
+    outcomes, users, prices = added.shape
+    means = added.mean(axis=1)
+    squares, cubes = np.zeros((outcomes, prices)), np.zeros((outcomes, prices))
+    products = np.zeros((3, outcomes, prices - 1))
+    for first in range(0, users, _BLOCK_USERS):
+        here = added[:, first : first + _BLOCK_USERS] - means[:, None]
+        squared, both = here * here, here[..., :-1] * here[..., 1:]
+        squares += squared.sum(axis=1)
+        cubes += (squared * here).sum(axis=1)
+        products += np.stack(
+            [both.sum(axis=1), (both * here[..., :-1]).sum(axis=1), (both * here[..., 1:]).sum(axis=1)]
+        )
+    return NeighbourSums(users, means, squares / users, cubes / users, products / users)

@@ -70,13 +70,14 @@ class Check:
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a contestant; with bounds for all prices at once at the confidences `joint`."""
         contestant, places = self.contestants[name], self.places(name)
+        added = self.influence[:, :, places.start : places.stop]
         return new_ladder(
             contestant.prices,
-            neighbour_sums(self.evaluation, places),
+            neighbour_sums(added),
             [_reasons(self.evaluation, contestant.policy, place) for place in places],
             [_diagnostics(self.evaluation, place) for place in places],
             self.evaluation.estimator.name,
-            each_confidence(self.evaluation, places, joint, seed) if joint else (),
+            each_confidence(added, self.log.keys, joint, seed) if joint else (),
         )
 
     def evaluated_by(self, estimator: Estimator) -> Check:

@@ -153,7 +153,9 @@ def _checked(contestants: Mapping[str, Contestant], hold: EncodedLog, settings: 
 def _ladder(check: Check, question: Question, settings: FitSettings) -> tuple[Check, Ladder]:
     """The ladder that certifies, and the check that it is of."""
     joint = sorted({*_JOINT, settings.confidence})
-    trusted = trusted_check(check, lambda ladder: walk(ladder, question))
+    trusted = trusted_check(
+        check, lambda ladder: walk(ladder, question), settings.search.agreement_users, settings.seed
+    )
     return trusted.check, trusted.marked(trusted.check.ladder("plan", joint, settings.seed))
 
 

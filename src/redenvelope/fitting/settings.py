@@ -22,13 +22,15 @@ History = Literal["auto", "none"]
 class SearchSettings:
     """How prices are chosen to be checked. The numbers trade time for precision."""
 
-    rungs: int = 32
+    rungs: int = 24
     """Prices of the ladder, about: the plans between two rungs are mixtures of theirs."""
-    compared_rungs: int = 16
+    compared_rungs: int = 8
     """Prices of the ladder of a policy that is only compared with."""
     scouts: int = 500
     """Users whose first steps tell where the prices of interest lie, and how warm to plan."""
     scout_prices: int = 8
+    agreement_users: int = 15_000
+    """Check users on whom estimates are compared that know more of the past, at most."""
     walkers: int = 1_000
     """Users whose walk through the model tells what comes after trees that end before the campaign."""
     largest_tree: int = 128

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from redenvelope.chance import fraction
 from redenvelope.evaluation.agreement import Verdict, agreement, checking_estimators, verdict
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
@@ -43,13 +44,16 @@ class Trusted:
         return replace(ladder, rungs=tuple(_by_the_state(rung, own) for rung, own in pairs))
 
 
-def trusted_check(check: Check, walk: Callable[[Ladder], Stop]) -> Trusted:
-    """The check itself, or one by the estimator that knows all of the past; `walk` says where the plan would stand."""
+def trusted_check(check: Check, walk: Callable[[Ladder], Stop], users: int, seed: int) -> Trusted:
+    """The check itself, or one by the estimator that knows all of the past; `walk` says where the plan would stand.
+
+    At most so many users are asked whether the past agrees: it must differ by more than bounds are wide to matter.
+    """
     estimator, steps = check.evaluation.estimator, int(check.log.lengths.max())
     if not isinstance(estimator, Marginalised) or steps < 2:
         return Trusted(check, ())
     ladder = check.ladder("plan")
-    verdicts = _verdicts(check, estimator, len(ladder.rungs))
+    verdicts = _verdicts(check, estimator, len(ladder.rungs), users, seed)
     place = walk(ladder).place
     stood = verdicts[place.rung + round(place.share)]
     if stood.rely_on == "first":
@@ -57,13 +61,16 @@ def trusted_check(check: Check, walk: Callable[[Ladder], Stop]) -> Trusted:
     return Trusted(check.evaluated_by(checking_estimators(estimator, steps)[-1]), (stood,))
 
 
-def _verdicts(check: Check, estimator: Marginalised, rungs: int) -> tuple[Verdict, ...]:
+def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[Verdict, ...]:
     """Of every rung: that of the nearest which was estimated again."""
-    first, users = check.places("plan").start, check.evaluation.partitions
+    first, parts = check.places("plan").start, check.evaluation.partitions
     asked = np.unique(np.append(np.arange(0, rungs, _EVERY), rungs - 1))
-    evidence = [part.at_prices(first + asked) for part in users.parts()]
+    share = users / len(check.log.users)
+    evidence = [
+        part.at_prices(first + asked).of_users(fraction(part.keys, "agreement", seed) < share) for part in parts.parts()
+    ]
     others = checking_estimators(estimator, int(check.log.lengths.max()))
-    found = evaluate_partitions(evidence, [estimator, *others], engine=users.engine)
+    found = evaluate_partitions(evidence, [estimator, *others], engine=parts.engine)
     pairs = [agreement(found[estimator.name], found[other.name]) for other in others]
     sequential = found[others[-1].name]
     known = [

@@ -12,7 +12,7 @@ from redenvelope.prices import checked_prices, outcome_weights
 __all__ = ["PriceBlock", "price_blocks"]
 
 # Every new number of prices is compiled anew, so there are few such numbers.
-_SIZES = (1, 2, 8, 32, 64)
+_SIZES = (1, 2, 8, 24, 64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,9 @@ __all__ = ["HistoryChoice", "try_history"]
 _TRIED = STRUCTURES[2]
 _ERRORS = 3.0
 """Standard errors by which the loss must fall: with two losses compared, chance goes so far once in some hundred."""
+_MATERIAL = 0.001
+"""Share of what there was to learn, the loss before training, by which a loss must change to matter: where the next
+state is certain, the last digits of two networks differ by hundreds of standard errors."""
 _HARM = 1.0
 """Standard errors by which that of the other network may rise: a transition that is told better with further columns,
 where the outcomes are told worse, is a network that approximates, not a past that matters."""
@@ -94,8 +97,13 @@ def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> Hist
     both = {name: jax.tree.map(lambda array: np.repeat(np.asarray(array), 2, axis=0), one[name]) for name in one}
     networks = Sighted(both["outcome"], both["transition"], jnp.asarray(np.array([0.0, 1.0], np.float32)))
     trained = task.train({"sighted": networks}, sighted_loss, [(seed, 0)] * 2).networks["sighted"]
-    gains = _gains(task, trained)
-    return HistoryChoice(max(gains.values()) > _ERRORS and min(gains.values()) > -_HARM, gains)
+    gains = _gains(task, networks, trained)
+    return HistoryChoice(_helps(gains["outcome"], gains.get("transition", 0.0)), gains)
+
+
+def _helps(outcome: float, transition: float) -> bool:
+    """Whether gains, in standard errors, speak for the past: outcomes first, because plans are made for them."""
+    return (outcome > _ERRORS and transition > -outcome) or (transition > _ERRORS and outcome > -_HARM)
 
 
 def sighted_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
@@ -111,12 +119,19 @@ def _row_losses(networks: Sighted, constants: Any, rows: Rows) -> dict[str, jax.
     return losses
 
 
-def _gains(task: Task, trained: Sighted) -> dict[str, float]:
-    """By how many standard errors sight lowers the held-out loss of each network; users are the units of chance."""
-    count = len(task.held_out.action)
-    found = _row_losses(trained, (task.targets, task.scale), filled(task.held_out, bucket(count)))
+def _gains(task: Task, untrained: Sighted, trained: Sighted) -> dict[str, float]:
+    """By how many standard errors sight lowers the held-out loss of each network; users are the units of chance. A fall
+    that does not matter counts as none."""
+    count, constants = len(task.held_out.action), (task.targets, task.scale)
+    held = filled(task.held_out, bucket(count))
+    before, after = (_row_losses(networks, constants, held) for networks in (untrained, trained))
     users = np.searchsorted(task.examples.starts, task.held_rows, side="right")
-    return {name: _errors(np.asarray(rows, np.float64)[:, :count], users) for name, rows in found.items()}
+    gains = {}
+    for name, rows in after.items():
+        losses, start = np.asarray(rows, np.float64)[:, :count], float(np.asarray(before[name])[0, :count].mean())
+        fall = float((losses[0] - losses[1]).mean())
+        gains[name] = 0.0 if abs(fall) <= _MATERIAL * abs(start) else _errors(losses, users)
+    return gains
 
 
 def _errors(losses: NDArray[np.float64], users: NDArray[np.intp]) -> float:

@@ -1,0 +1,49 @@
+"""What the audit and the model's fidelity doubt reaches the certificate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from redenvelope.audit.audit import audit_log
+from redenvelope.evaluation.reasons import Weight
+from redenvelope.fitting.doubts import doubts
+from redenvelope.fitting.fit import fit
+from redenvelope.fitting.settings import FitSettings
+from redenvelope.log.log import Log
+from redenvelope.plan.plan import Plan
+from tests.two_step_plan import BUDGET, QUICK
+
+
+def test_a_log_without_fault_gives_no_reason(plan: Plan, log: Log) -> None:
+    assert doubts(log, plan.record.audit, plan.record.fidelity) == ()
+    assert plan.record.doubts == ()
+
+
+def test_propensities_that_were_not_used_are_refused(log: Log) -> None:
+    # The dearest action was given as often as the others, and is said to have been given twice as often.
+    off = replace(log, propensity=np.where(log.action == 3, 0.5, log.propensity))
+    plan = fit(off, budget=BUDGET, settings=FitSettings(neural=QUICK))
+    assert plan.certificate.status == "refused"
+    refused = {reason.rule for reason in plan.certificate.reasons if reason.weight is Weight.REFUSAL}
+    assert "propensity_miscalibrated" in refused
+    (reason,) = (each for each in plan.record.doubts if each.rule == "propensity_miscalibrated")
+    assert f"action {log.catalogue.labels[3]!r}" in reason.message
+
+
+def test_a_handful_of_users_who_carry_the_cost_is_refused(plan: Plan, log: Log) -> None:
+    cost = log.cost.copy()
+    cost[log.starts[:5]] += 3_000.0
+    odd = replace(log, cost=cost)
+    (reason,) = doubts(odd, audit_log(log), plan.record.fidelity)
+    assert reason.rule == "concentrated"
+    assert reason.weight is Weight.REFUSAL
+    assert "5 users of 6,000" in reason.message
+
+
+def test_a_model_that_is_not_trusted_is_told_but_refuses_nothing(plan: Plan, log: Log) -> None:
+    doubted = replace(plan.record.fidelity, reasons=("the mean of rewards is off",))
+    (reason,) = doubts(log, plan.record.audit, doubted)
+    assert (reason.rule, reason.weight) == ("model_not_trusted", Weight.WARNING)
+    assert "the mean of rewards is off" in reason.message

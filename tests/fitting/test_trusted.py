@@ -1,0 +1,95 @@
+"""The ladder that certifies: by the state where the past agrees, by all earlier steps where it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from redenvelope.evaluation.agreement import Verdict
+from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.fitting import trusted
+from redenvelope.fitting.check import Check, Contestant, check_policies
+from redenvelope.fitting.encoded import encode
+from redenvelope.fitting.trusted import trusted_check
+from redenvelope.log.log import Log
+from redenvelope.log.split import split
+from redenvelope.plan.climb import climb
+from redenvelope.plan.ladder import Ladder
+from redenvelope.plan.plan import Plan
+from tests.two_step_plan import BUDGET
+
+AGREED = Verdict("first", (), ())
+WARNED = Verdict("sequential", (), (Reason("hidden_past", Weight.WARNING, "the past matters"),))
+REFUSED = Verdict("neither", (), (Reason("hidden_past", Weight.REFUSAL, "the past matters, and is too long"),))
+
+
+@pytest.fixture(scope="module")
+def check(plan: Plan, log: Log) -> Check:
+    encoded = encode(split(log)[2], plan.policy.encoder, plan.policy.specification.steps)
+    own = {"plan": Contestant(plan.policy, plan.ladder.prices)}
+    return check_policies(own, encoded, encoded, Marginalised(seed=0), 0, seed=0)
+
+
+def walk(ladder: Ladder):
+    return climb(ladder, [BUDGET], 0.95)
+
+
+def test_a_state_that_tells_all_is_trusted(plan: Plan, check: Check) -> None:
+    found = trusted_check(check, walk)
+    assert found.check is check
+    assert len(found.verdicts) == len(plan.ladder.rungs)
+    ladder = found.marked(check.ladder("plan"))
+    assert walk(ladder).place == plan.record.stop.place
+    assert plan.certificate.cost.estimator == "marginalised"
+
+
+def test_where_the_past_disagrees_all_earlier_steps_certify(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trusted, "_verdicts", lambda check, estimator, rungs: (WARNED,) * rungs)
+    found = trusted_check(check, walk)
+    ladder = found.marked(found.check.ladder("plan"))
+    assert ladder.estimator == "doubly_robust"
+    by_state, place = check.ladder("plan"), walk(ladder).place
+    assert walk(ladder).holds
+    assert ladder.reasons(place)[0].rule == "hidden_past"
+    assert all(reason.weight is Weight.WARNING for reason in ladder.reasons(place))
+    # Two steps: both estimate the same, the one by products of ratios with more noise.
+    errors = [each.figures(place, 0.95)[1].standard_error for each in (ladder, by_state)]
+    assert errors[0] > errors[1]
+    gap = abs(ladder.means[1] - by_state.means[1]).max()
+    assert gap < 4 * max(errors)
+
+
+def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trusted, "_verdicts", lambda check, estimator, rungs: (REFUSED,) * rungs)
+    found = trusted_check(check, walk)
+    thin = Reason("thin_overlap", Weight.REFUSAL, "too few")
+    ladder = found.check.ladder("plan")
+    doubted = replace(ladder, rungs=tuple(replace(rung, reasons=(thin,)) for rung in ladder.rungs))
+    marked = found.marked(doubted)
+    assert marked.doubted.all()
+    assert not walk(marked).holds
+    assert [reason.rule for reason in marked.rungs[0].reasons] == ["hidden_past", "thin_overlap"]
+
+
+def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    rung = walk(check.ladder("plan")).place.rung
+
+    def some(check: Check, estimator: Marginalised, rungs: int) -> tuple[Verdict, ...]:
+        return tuple(AGREED if place <= rung + 1 else WARNED for place in range(rungs))
+
+    monkeypatch.setattr(trusted, "_verdicts", some)
+    found = trusted_check(check, walk)
+    ladder = found.marked(check.ladder("plan"))
+    assert found.check is check
+    assert np.array_equal(ladder.doubted, np.arange(len(ladder.rungs)) > rung + 1)
+    assert climb(ladder, [100.0], 0.95).place.rung == rung + 1
+
+
+def test_other_estimators_are_taken_at_their_word(check: Check) -> None:
+    sequential = check.evaluated_by(trusted.checking_estimators(Marginalised(seed=0), 2)[-1])
+    assert trusted_check(sequential, walk).verdicts == ()

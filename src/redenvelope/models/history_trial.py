@@ -55,7 +55,7 @@ class HistoryChoice:
         falls = ", ".join(f"{gain:.1f} standard errors for the {name}" for name, gain in self.gains.items())
         return (
             f"what happened before {verdict} on held-out users: told of it, networks lose less by {falls} "
-            f"({_ERRORS:g} are asked for, and no loss that rises)"
+            f"({_ERRORS:g} are asked for)"
         )
 
 

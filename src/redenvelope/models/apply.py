@@ -184,7 +184,8 @@ def _blocks(rows: Any, size: int) -> tuple[Any, np.int32]:
         if len(array) < _CALL_GROUPS:
             whole = np.zeros((_CALL_GROUPS, *array.shape[1:]), array.dtype)
             whole[: len(array)] = array
-        return whole.reshape(-1, block, *array.shape[1:])
+        # Written out: an array may have no columns, where nothing of a state has to be predicted.
+        return whole.reshape(len(whole) // block, block, *array.shape[1:])
 
     count = -(-len(jax.tree.leaves(rows)[0]) // block)
     return jax.tree.map(blocked, rows), np.int32(count)

@@ -52,10 +52,10 @@ class HistoryChoice:
     def reason(self) -> str:
         """In words."""
         verdict = "helps" if self.told else "does not help"
-        falls = " and ".join(f"that of the {name} network by {gain:.1f}" for name, gain in self.gains.items())
+        falls = ", ".join(f"{gain:.1f} standard errors for the {name}" for name, gain in self.gains.items())
         return (
-            f"what happened before {verdict} on held-out users: {_ERRORS:g} standard errors are asked for by which a "
-            f"loss falls, and {falls} does"
+            f"what happened before {verdict} on held-out users: told of it, networks lose less by {falls} "
+            f"({_ERRORS:g} are asked for)"
         )
 
 

@@ -67,7 +67,8 @@ def _over_actions(network: TransitionNetwork) -> FloatArray:
     members, events, actions, tail = network.level.shape
     shapes = np.concatenate([np.ones((members, 1, actions)), double(network.shapes)], axis=1)
     over = np.einsum("mja,ef,tu->mejtfau", shapes, np.eye(events), np.eye(tail))
-    return np.asarray(over.reshape(members, -1, events, actions, tail))
+    # Written out: there may be nothing to predict.
+    return np.asarray(over.reshape(members, events * shapes.shape[1] * tail, events, actions, tail))
 
 
 def _pieces(layout: StateLayout) -> list[slice]:
@@ -78,4 +79,7 @@ def _pieces(layout: StateLayout) -> list[slice]:
 
 def _by_feature(array: NDArray[Any], pieces: list[slice]) -> NDArray[Any]:
     """[..., events, actions, tail] -> [..., outputs]: all of the numbers, then of the binaries and of each category."""
-    return np.concatenate([array[..., piece].reshape(*array.shape[:-3], -1) for piece in pieces], axis=-1)
+    events, actions = array.shape[-3:-1]
+    widths = [events * actions * (piece.stop - piece.start) for piece in pieces]
+    parts = zip(pieces, widths, strict=True)
+    return np.concatenate([array[..., piece].reshape(*array.shape[:-3], width) for piece, width in parts], axis=-1)

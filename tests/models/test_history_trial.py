@@ -1,0 +1,57 @@
+"""Held-out users tell whether what happened before matters."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from redenvelope.log.encoding import Encoder
+from redenvelope.log.read import log_from_frame
+from redenvelope.models.examples import Examples
+from redenvelope.models.history_trial import HistoryChoice, try_history
+from redenvelope.models.settings import NeuralSettings
+
+STEPS, USERS = 4, 2_500
+
+
+def choice(carried: float, seed: int, told: bool = False) -> HistoryChoice:
+    """Envelopes received so far lower the response by so much each; `told` by a column of the table as well."""
+    generator = np.random.default_rng(seed)
+    kind = generator.normal(size=USERS)
+    received = np.zeros(USERS)
+    frames = []
+    for step in range(STEPS):
+        action = generator.integers(0, 3, USERS)
+        chance = 1 / (1 + np.exp(-(0.4 * kind + 0.6 * action - carried * received)))
+        reward = (generator.random(USERS) < chance).astype(float)
+        columns = {
+            "user": np.arange(USERS),
+            "step": np.full(USERS, step),
+            "action": action.astype(str),
+            "propensity": np.full(USERS, 1 / 3),
+            "reward": reward,
+            "cost": reward * action,
+            "kind": kind,
+        }
+        frames.append(pl.DataFrame(columns | ({"received": received} if told else {})))
+        received = received + (action > 0)
+    log = log_from_frame(pl.concat(frames))
+    examples = Examples.from_log(log, Encoder.fit(log).with_history(log))
+    return try_history(examples, NeuralSettings(), seed)
+
+
+def test_a_past_that_matters_is_told() -> None:
+    found = choice(0.8, 0)
+    assert found.told and found.gains["outcome"] > 4
+    assert "helps" in found.reason
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_without_carry_over_nothing_is_told(seed: int) -> None:
+    found = choice(0.0, seed)
+    assert not found.told and "does not help" in found.reason
+
+
+def test_a_column_that_tells_it_is_enough() -> None:
+    assert not choice(0.8, 3, told=True).told

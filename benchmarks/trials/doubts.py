@@ -26,7 +26,7 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     policy, catalogue, _ = blended_policy(campaign, seed)
     log = recoded(log_from_frame(campaign.log(users, seed + 3_000_000)), catalogue)
     encoded = encode(log, policy.encoder, policy.specification.steps)
-    prices = grid_of_prices(policy, encoded.some_users(500, "scouts", seed), SearchSettings())
+    prices = grid_of_prices(policy, encoded.some_users(500, "scouts", seed), SearchSettings(), 64)
     policy = replace(policy, pricing=Pricing.at(prices[len(prices) // 3]))
     own = contender(policy, policy.pricing.table, encoded.some_users(1_000, "walkers", seed))
     checked = Marginalised(seed=seed)

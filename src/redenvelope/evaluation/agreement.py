@@ -108,14 +108,16 @@ class Verdict:
     """A warning where it is the sequential one, a refusal where it is neither."""
 
 
-def checking_estimators(checked: Marginalised, steps: int) -> tuple[Estimator, ...]:
+def checking_estimators(checked: Marginalised, steps: int, knows_past: bool = False) -> tuple[Estimator, ...]:
     """What a marginalised estimate is checked against in a campaign of so many steps; the last is the sequential one.
 
-    To be evaluated in one call with the estimate itself; a window of all steps would be the sequential one again.
+    To be evaluated in one call with the estimate itself; `knows_past` where the evidence tells what happened before,
+    which takes the least noise. A window of all steps would be the sequential one again.
     """
     windows = [replace(checked, window=window, name=f"marginalised {window} before") for window in _WINDOWS]
     shorter = [estimator for estimator in windows if estimator.window < steps - 1]
-    return (*shorter, estimator_named("doubly_robust"))
+    past = (replace(checked, knows_past=True, name="marginalised, past known"),) if knows_past else ()
+    return (*past, *shorter, estimator_named("doubly_robust"))
 
 
 def paired_agreement(first: ArrayLike, second: ArrayLike, outcome: str, names: tuple[str, str]) -> Agreement:

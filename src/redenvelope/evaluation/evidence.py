@@ -58,6 +58,8 @@ class Evidence:
     """What ratios of states are regressed on, [rows, features]."""
     feature_blocks: tuple[int, ...] = ()
     """Widths of nested sets of leading features, rising, for a regression to choose from; none is all of them."""
+    past: NDArray[np.floating] | None = None
+    """What happened to the user before, as far as states do not tell it, [rows, columns]."""
     own_weights: FloatArray | None = None
     """Weights after each step, [steps, users, prices], where an estimator has others than products of ratios."""
 
@@ -160,6 +162,7 @@ class Evidence:
             values=None if self.values is None else self.values[:, rows],
             action_values=None if self.action_values is None else self.action_values[:, rows],
             features=None if self.features is None else self.features[rows],
+            past=None if self.past is None else self.past[rows],
             own_weights=None if self.own_weights is None else self.own_weights[:, chosen],
         )
 
@@ -197,5 +200,6 @@ class Evidence:
                 values=None if self.values is None else self.values[:, part],
                 action_values=None if self.action_values is None else self.action_values[:, part],
                 features=None if self.features is None else self.features[part],
+                past=None if self.past is None else self.past[part],
                 own_weights=None if self.own_weights is None else self.own_weights[:, first : first + users],
             )

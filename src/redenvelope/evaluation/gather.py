@@ -42,6 +42,7 @@ def gather(
     outcome_names: Sequence[str] = ("reward", "cost"),
     features: Table | None = None,
     feature_blocks: tuple[int, ...] = (),
+    past: Table | None = None,
     logged_actions: NDArray[np.bool_] | None = None,
     steps: int | None = None,
     estimated: bool = False,
@@ -51,7 +52,8 @@ def gather(
     `starts` [users + 1] and `keys` [users]; `action` and `propensity` [rows]; `outcomes` [outcomes, rows];
     `probabilities` [rows, prices, actions] and `to_go`, the outcomes of every action with the policy followed
     afterwards, [outcomes, rows, prices, actions], where the axis of prices is left out if there is one for all;
-    `features` [rows, features], of which leading columns may be nested sets to choose from, `feature_blocks` wide.
+    `features` [rows, features], of which leading columns may be nested sets to choose from, `feature_blocks` wide;
+    `past` [rows, columns] is what happened before, as far as the features do not tell it.
     `logged_actions` [actions] marks those that the whole log holds, and `steps` is the length of its longest user,
     where the rows are only a part of it.
     """
@@ -101,6 +103,7 @@ def gather(
         estimated=estimated,
         features=None if features is None else checked_features(features, rows),
         feature_blocks=feature_blocks,
+        past=None if past is None else checked_features(past, rows),
     )
 
 

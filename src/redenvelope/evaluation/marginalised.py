@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.doubly_robust import doubly_robust
 from redenvelope.evaluation.estimator import Estimator, Prepared
-from redenvelope.evaluation.evidence import Evidence
+from redenvelope.evaluation.evidence import Evidence, Rows
 from redenvelope.evaluation.folds import Folds
 from redenvelope.evaluation.partitions import Partitions
 from redenvelope.evaluation.regressions import Arriving, Features, Fitted, Regression, RegressionSums
@@ -47,6 +47,8 @@ class Marginalised(Estimator):
     window: int = 0
     """Steps before the present one whose own actions are weighed too: what they do to the present is then known,
     whether the state shows it or not. 0 trusts the state; as many as there are is sequential doubly robust."""
+    knows_past: bool = False
+    """Whether ratios are also regressed on what happened before (`Evidence.past`), not on the state alone."""
     name: str = "marginalised"
 
     def __post_init__(self) -> None:
@@ -55,7 +57,10 @@ class Marginalised(Estimator):
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """See Estimator."""
-        return Prepared(doubly_robust, partial(self.ratios(users).weigh, window=self.window))
+        key = ("marginal ratios", self.regression, self.folds, self.seed, self.knows_past)
+        if key not in users.learned:  # estimators that differ by their window learn the same
+            users.learned[key] = self.ratios(users)
+        return Prepared(doubly_robust, partial(users.learned[key].weigh, window=self.window))
 
     def ratios(self, users: Partitions) -> MarginalRatios:
         """Learn the ratios of states, one pass a step.
@@ -64,7 +69,7 @@ class Marginalised(Estimator):
         known then; but regressions are linear in the weights, so scales multiply, and are put on at the end.
         """
         folds = Folds(self.folds, self.seed)
-        ratios = MarginalRatios(folds, (), ())
+        ratios = MarginalRatios(folds, (), (), self.knows_past)
         arrivals = self._arrivals(users, ratios)
         folds.check(arrivals.users)
         scale = np.ones_like(arrivals.weights)
@@ -82,7 +87,8 @@ class Marginalised(Estimator):
 
         def of_part(part: Evidence) -> Arrivals:
             # A pass looks at one step, so its batches may be of more users.
-            batches = part.in_batches_of(max(part.prices, _features(part).shape[1]))
+            columns = ratios.seen(part, slice(0, 1)).shape[1]
+            batches = part.in_batches_of(max(part.prices, columns))
             return reduce(_merged, (ratios.arrivals(batch, self.regression) for batch in batches))
 
         return users.reduce_parts(of_part, _merged)
@@ -113,6 +119,29 @@ class MarginalRatios:
     """For every step after the first: for each fold, a regression that was learned from all other users."""
     scales: tuple[FloatArray, ...]
     """What each of them is multiplied by, [folds, prices]."""
+    knows_past: bool = False
+    """Whether they are of states and what happened before."""
+
+    def seen(self, evidence: Evidence, rows: Rows) -> Features:
+        """What ratios are regressed on, of some rows, [n, columns]."""
+        if evidence.features is None:
+            raise UsageError(
+                "marginalised ratios are learned from features of states: give `features` to the evidence, or use "
+                "another estimator"
+            )
+        if not self.knows_past:
+            return evidence.features[rows]
+        if evidence.past is None:
+            raise UsageError("the evidence does not tell what happened before: give `past` to it")
+        return np.concatenate([evidence.features[rows, : self._state_columns(evidence)], evidence.past[rows]], axis=1)
+
+    def blocks(self, evidence: Evidence) -> tuple[int, ...]:
+        """Widths of nested sets of what is seen, to choose from."""
+        return () if self.knows_past else evidence.feature_blocks
+
+    def _state_columns(self, evidence: Evidence) -> int | None:
+        """Columns of the state alone, without products: with the past there would be too many of them."""
+        return evidence.feature_blocks[0] if evidence.feature_blocks else None
 
     def weigh(self, evidence: Evidence, window: int = 0) -> Evidence:
         """The evidence with weights that are ratios of states times that of the step's own action; those of a user
@@ -158,8 +187,8 @@ class MarginalRatios:
             going = evidence.lengths[users] > position + 1
             weights = ratios if going.all() else ratios[..., going, :]
             totals[others] += np.ones(weights.shape[-2]) @ weights
-            states = _features(evidence)[evidence.starts[users[going]] + position + 1]
-            arriving.append(Arriving(states, weights, evidence.feature_blocks))
+            states = self.seen(evidence, evidence.starts[users[going]] + position + 1)
+            arriving.append(Arriving(states, weights, self.blocks(evidence)))
         return Arrivals(evidence.users, evidence.steps, fitted, totals, regression.sums(arriving))
 
     def _members(self, evidence: Evidence) -> list[IndexArray]:
@@ -172,7 +201,7 @@ class MarginalRatios:
         if not position:
             return np.ones((len(users), evidence.prices))
         fitted = self.fitted[position - 1]
-        found = predict(fitted, _features(evidence)[evidence.starts[users] + position])
+        found = predict(fitted, self.seen(evidence, evidence.starts[users] + position))
         if not fitted.knows_all:
             # A state that no other user met: the user's own arrival is all there is.
             arrived = self._unscaled(evidence, position - 1, users, predict)
@@ -187,15 +216,6 @@ def _by_own(fitted: Fitted, features: Features, fold: int) -> FloatArray:
 
 def _by_others(fitted: Fitted, features: Features, fold: int) -> FloatArray:
     return fitted.by_others(features, fold)
-
-
-def _features(evidence: Evidence) -> Features:
-    if evidence.features is None:
-        raise UsageError(
-            "marginalised ratios are learned from features of states: give `features` to the evidence, or use "
-            "another estimator"
-        )
-    return evidence.features
 
 
 def _merged(first: Arrivals, second: Arrivals) -> Arrivals:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from redenvelope.engine.engine import Engine
 from redenvelope.engine.local import LocalEngine
@@ -25,6 +25,8 @@ class Partitions:
     parts: Callable[[], Iterable[Evidence]]
     """The evidence of each part, in the same order every time."""
     engine: Engine
+    learned: dict[Hashable, Any] = field(default_factory=dict)
+    """What estimators have learned from these users, for others that need the same."""
 
     def reduce(self, work: Callable[[Evidence], Sums], merge: Callable[[Sums, Sums], Sums]) -> Sums:
         """One pass: the sums of every batch of users, merged in the order of the users."""

@@ -68,6 +68,7 @@ def evidence_of(encoded: EncodedLog, values: Sequence[ActionValues], whole: Log)
         keys=log.keys,
         features=encoded.features,
         feature_blocks=encoded.feature_blocks,
+        past=encoded.past,
         logged_actions=np.bincount(whole.action, minlength=len(whole.catalogue)) > 0,
         steps=int(whole.lengths.max()),
         estimated=log.propensity_source == "estimated",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from redenvelope.chance import fraction
 from redenvelope.fitting.ratio_features import RatioFeatures
 from redenvelope.log.encoding import Encoder
+from redenvelope.log.history import HistoryEncoding
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
 
@@ -30,6 +31,8 @@ class EncodedLog:
     """Decisions left, this one included, [rows]."""
     layout: StateLayout
     """Where each part of a state stands."""
+    past: NDArray[np.float32] | None = None
+    """What happened before, where the states do not tell it, [rows, columns]: estimates are checked against it."""
 
     @property
     def codes(self) -> int:
@@ -54,7 +57,8 @@ class EncodedLog:
     def select(self, chosen: NDArray[np.bool_]) -> EncodedLog:
         """Some users: chosen [users]."""
         rows = np.repeat(chosen, self.log.lengths)
-        return EncodedLog(self.log.select(chosen), self.states[rows], self.steps_left[rows], self.layout)
+        past = None if self.past is None else self.past[rows]
+        return EncodedLog(self.log.select(chosen), self.states[rows], self.steps_left[rows], self.layout, past)
 
     def some_users(self, users: int, stream: str, seed: int) -> EncodedLog:
         """At most so many users, chosen by a stream of their own: always the same ones."""
@@ -70,11 +74,13 @@ class EncodedLog:
         first = 0
         for part in self.log.batches(_USERS_PER_BATCH):
             rows = slice(first, first + len(part))
-            yield EncodedLog(part, self.states[rows], self.steps_left[rows], self.layout)
+            past = None if self.past is None else self.past[rows]
+            yield EncodedLog(part, self.states[rows], self.steps_left[rows], self.layout, past)
             first += len(part)
 
 
 def encode(log: Log, encoder: Encoder, steps: int) -> EncodedLog:
     """A log with its states, in a campaign of so many steps."""
     steps_left = np.asarray(encoder.first_step + steps - log.step, dtype=np.int64)
-    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout)
+    past = HistoryEncoding.fit(log).columns(log) if encoder.history is None and log.lengths.max() > 1 else None
+    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, past)

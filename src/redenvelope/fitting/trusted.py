@@ -65,11 +65,12 @@ def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, see
     """Of every rung: that of the nearest which was estimated again."""
     first, parts = check.places("plan").start, check.evaluation.partitions
     asked = np.unique(np.append(np.arange(0, rungs, _EVERY), rungs - 1))
-    share = users / len(check.log.users)
+    share = users / max(len(check.log.users), 1)
     evidence = [
         part.at_prices(first + asked).of_users(fraction(part.keys, "agreement", seed) < share) for part in parts.parts()
     ]
-    others = checking_estimators(estimator, int(check.log.lengths.max()))
+    told = all(part.past is not None for part in evidence)
+    others = checking_estimators(estimator, int(check.log.lengths.max()), told)
     found = evaluate_partitions(evidence, [estimator, *others], engine=parts.engine)
     pairs = [agreement(found[estimator.name], found[other.name]) for other in others]
     sequential = found[others[-1].name]

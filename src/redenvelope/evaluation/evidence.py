@@ -36,7 +36,7 @@ class Evidence:
     """First row of each user, and the number of rows at the end, [users + 1]."""
     keys: NDArray[np.uint64]
     """The users as 64-bit numbers, [users]: folds and groups are made of them."""
-    ratio: FloatArray
+    ratio: Table
     """Probability of the logged action under the policy over that under the logger, [rows, prices]."""
     outcomes: FloatArray
     """[outcomes, rows]."""
@@ -118,7 +118,7 @@ class Evidence:
         if self.own_weights is not None:
             return self.own_weights
         if self.steps == 1:
-            return self.ratio[None]
+            return self.ratio[None].astype(np.float64, copy=False)
         weights = np.empty((self.steps, self.users, self.prices))
         weights[0] = self.ratio[self.positions[0][1]]
         for position, (users, rows) in enumerate(self.positions[1:], start=1):

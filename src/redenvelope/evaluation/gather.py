@@ -62,7 +62,7 @@ def gather(
     rows, prices, actions = shares.shape
     chance = np.asarray(propensity, dtype=np.float64)
     longest = check_rows(starts, keys, action, chance, actions)
-    ratio = np.empty((rows, prices))
+    ratio = np.empty((rows, prices), dtype=shares.dtype)
     values, logged_values = _room(len(futures), rows, prices, shares.dtype)
     missing = np.zeros(prices)
     is_logged = _seen(action, actions) if logged_actions is None else logged_actions

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
+from redenvelope.engine.memory import give_back
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
@@ -69,6 +70,7 @@ def fit(
     scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
     policy = unpriced_policy(scouts, lessons, training, fidelity.trusted, settings, stages)
     del train, training  # most of the log, and not needed any more
+    give_back()
     stages.begin("check")
     contestants = _contestants(policy, lessons, scouts, settings)
     check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings)
@@ -83,8 +85,10 @@ def fit(
     stages.finish("certificate", f"{certificate.status}: {bound}")
     stages.begin("comparison")
     compared = _compared(check, stop.place, certificate)
-    model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
     record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against)
+    del check  # the evidence of all prices, and not needed any more
+    give_back()
+    model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
     stages.finish("comparison", _gain(compared))
     frontier = frontier_table(ladder, model, settings.confidence)
     return Plan(policy, log.catalogue, certificate, frontier, ladder, record)

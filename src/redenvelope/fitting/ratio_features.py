@@ -21,7 +21,7 @@ __all__ = ["MOST_CODES", "MOST_COLUMNS", "RatioFeatures"]
 
 States = NDArray[np.float32]
 
-MOST_COLUMNS = 96
+MOST_COLUMNS = 72
 """Columns of the largest set, as far as products go: 30,000 users, five steps and 64 prices then take seconds."""
 MOST_CODES = 12
 """Codes of a static category that gets columns of its own; of larger ones, no code has enough users to tell."""

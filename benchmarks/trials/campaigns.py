@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -40,9 +39,7 @@ def budget_of(campaign: SimulatedCampaign, share: float) -> float:
 
 def deployed(policy: Any, row: int = 0) -> Callable[[Any, Any], Any]:
     """A plan's policy at one row of its prices, as a campaign asks it: users now, and what they did before."""
-    if "history" in inspect.signature(policy.probabilities).parameters:
-        return lambda frame, past: policy.probabilities(frame, row, history=past)
-    return lambda frame, past: policy.probabilities(frame, row)
+    return lambda frame, past: policy.probabilities(frame, row, history=past)
 
 
 def truth_of(campaign: SimulatedCampaign, labels: tuple[str, ...], decide: Callable[[Any, Any], Any]) -> Truth:
@@ -50,6 +47,26 @@ def truth_of(campaign: SimulatedCampaign, labels: tuple[str, ...], decide: Calla
     # The log's catalogue orders actions by the mean cost it saw, the campaign by the truth.
     columns = [labels.index(label) for label in campaign.actions]
     return campaign.truth(lambda frame, past: decide(frame, past)[:, columns])
+
+
+def exact_truth(campaign: SimulatedCampaign, plan: Any) -> tuple[float, float, float] | None:
+    """Exact cost and reward of a plan, and the share of the optimum's gain at the same *budget* that it earns.
+
+    None where the family has no exact solution, or the plan decides by more than the state.
+    """
+    exact = getattr(campaign.laws, "campaign", None)
+    if exact is None or plan.needs_history:
+        return None
+    columns = [plan.catalogue.labels.index(label) for label in campaign.actions]
+    pricing = plan.policy.pricing
+    values = [
+        exact.value(lambda frame, row=row: plan.policy.probabilities(frame, row)[:, columns])
+        for row in range(len(pricing.shares))
+    ]
+    cost, reward = pricing.mix(np.array([(value.cost, value.reward) for value in values]), axis=0)
+    base = exact.cheapest().reward
+    gain = (reward - base) / (exact.optimum(plan.certificate.budget).reward - base)
+    return float(cost), float(reward), float(gain)
 
 
 def recoded(log: Any, catalogue: Any) -> Any:

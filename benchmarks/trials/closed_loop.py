@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trials.campaigns import budget_of, campaign_of, deployed, quick_settings, truth_of
+from trials.campaigns import budget_of, campaign_of, deployed, exact_truth, quick_settings, truth_of
 
 
 def closed_loop(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
@@ -40,7 +40,9 @@ def closed_loop(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
 def judged(campaign: Any, plan: Any, log: Any, budget: float) -> dict[str, Any]:
     """What a certificate says, beside the truth."""
     pricing, labels, certificate = plan.policy.pricing, plan.catalogue.labels, plan.certificate
+    exact = exact_truth(campaign, plan)
     truths = [truth_of(campaign, labels, deployed(plan.policy, row)) for row in range(len(pricing.shares))]
+    cost = float(pricing.mix(np.array([truth.cost for truth in truths]))) if exact is None else exact[0]
     refusals = [reason.rule for reason in certificate.reasons if reason.weight.value == "refusal"]
     plug_in = truth_of(campaign, labels, plug_in_policy(plan.policy, log, budget))
     return {
@@ -51,9 +53,10 @@ def judged(campaign: Any, plan: Any, log: Any, budget: float) -> dict[str, Any]:
         "estimate": certificate.cost.estimate,
         "bound": certificate.cost.upper,
         "estimator": certificate.cost.estimator,
-        "true_cost": float(pricing.mix(np.array([truth.cost for truth in truths]))),
+        "true_cost": cost,
+        "gain": None if exact is None else exact[2],
         "true_reward": float(pricing.mix(np.array([truth.reward for truth in truths]))),
-        "truth_error": max(truth.cost_error for truth in truths),
+        "truth_error": 0.0 if exact is not None else max(truth.cost_error for truth in truths),
         "plug_in_cost": plug_in.cost,
     }
 

@@ -64,6 +64,9 @@ def report_plans(title: str, rows: Rows) -> None:
     print(f"  bound covers the truth, certified      {interval(_bounded(certified), len(certified))}")
     print(f"  bound covers the truth, all plans      {interval(_bounded(planned), len(planned))}")
     print(f"  share of the budget spent, certified   {np.mean(spent) if spent else float('nan'):.1%}")
+    gains = [row["gain"] for row in rows if row.get("gain") is not None]
+    if gains:
+        print(f"  share of the optimum's gain, all plans {np.mean(gains):.3f}, at equal budget")
     print(f"  refusals by rule                       {refusals(rows) or 'none'}")
     print(f"  plug-in plan over the budget           {interval(int((excess > 0).sum()), len(excess))}")
     print(f"  made by                                {dict(Counter(row['method'] for row in planned))}")
@@ -88,6 +91,7 @@ _HEAD = (
     "worst",
     "covers",
     "spent",
+    "gain",
     "refused by",
 )
 
@@ -104,7 +108,7 @@ def summary(rows: Rows) -> str:
 def _line(family: str, rows: Rows) -> tuple[str, ...]:
     certified = [row for row in rows if row["certified"]]
     if not certified:
-        return (family, str(len(rows)), "0", "", "", "", "", refusals(rows))
+        return (family, str(len(rows)), "0", "", "", "", "", "", refusals(rows))
     shares = np.array([row["true_cost"] / row["budget"] for row in certified])
     over = int((shares > 1).sum())
     lower, upper = limits(over, len(certified))
@@ -116,5 +120,6 @@ def _line(family: str, rows: Rows) -> tuple[str, ...]:
         f"{max(shares.max() - 1, 0):+.1%}",
         f"{_bounded(certified) / len(certified):.1%}",
         f"{shares.mean():.1%}",
+        f"{np.mean(gains):.3f}" if (gains := [row["gain"] for row in rows if row.get("gain") is not None]) else "",
         refusals(rows),
     )

@@ -109,10 +109,10 @@ def test_a_refused_log_exits_with_2_and_lists_every_error(envelopes: Path, tmp_p
     assert {"propensity_percentage", "cost_negative"} <= {finding["rule"] for finding in content["findings"]}
 
 
-def test_a_budget_below_the_cheapest_action_is_refused(tmp_path: Path) -> None:
+def test_a_budget_below_the_cheapest_action_is_a_warning_of_the_audit(tmp_path: Path) -> None:
     run("simulate", "two-step", "--users", 500, "--out", tmp_path / "log.parquet")
     result = run("audit", tmp_path / "log.parquet", "--budget", 0.5)
-    assert result.returncode == 2
+    assert result.returncode == 0, "what a sequence of actions can reach is not known before it is planned"
     assert "budget_infeasible" in result.stdout
 
 

@@ -72,7 +72,7 @@ def frontier_chart(
         row["dual"] = number(_dual(row))  # infinity has no number in a chart's data
     chart = _frontier_layers(rows, certificate, policy_points(certificate, comparison))
     caption = (
-        "Every point of the line is a plan at one price, as estimated on the search users, with its interval as the "
+        "Every point of the line is a plan at one price, as estimated on the check users, with its interval as the "
         "band: where the line flattens, more money buys little. The diamond is this plan, with its own bounds at "
         f"{certificate.confidence:.0%} confidence from the check users; the "
         "dotted line is the budget, and the dashed one what the model alone would promise."

@@ -77,11 +77,11 @@ def _not_trained_on(plan: Plan, log: Log) -> Log:
 
 
 def _checked(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> tuple[Ladder, Place]:
-    """The plan's own prices as a ladder, and its place on it."""
-    pricing = plan.policy.pricing
-    own = {"plan": Contestant(plan.policy, pricing.table[::-1])}  # from the dearer price, as on the ladder
+    """The plan's ladder on other users, and its place on it; all prices, because baselines beyond the trees are shared
+    between neighbours."""
+    own = {"plan": Contestant(plan.policy, plan.ladder.prices)}
     check = check_policies(own, encoded, _walkers(plan, encoded), estimator, 0, plan.record.seed)
-    return check.ladder("plan"), Place(0, pricing.shares[0] if len(pricing.shares) > 1 else 0.0)
+    return check.ladder("plan"), plan.record.stop.place
 
 
 def _verdict(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Verdict:

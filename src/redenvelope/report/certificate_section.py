@@ -121,7 +121,8 @@ def price_sentence(plan: Plan) -> str:
             f"λ = {number(row[0])} for {share:.0%} of the users"
             for row, share in zip(pricing.prices, pricing.shares, strict=True)
         )
-        return f"Two prices are mixed, {prices}: together they spend what the bound allows. More budget moves users to the first."
+        spent = "together they spend what the bound allows. More budget moves users to the first."
+        return f"Two prices are mixed, {prices}: {spent}"
     if math.isinf(dual):
         return "The price λ is infinite: the plan saves whatever can be saved, and no reward could justify more."
     if dual == 0:

@@ -61,6 +61,8 @@ class Estimator(Protocol):
 
     name: str
     """How it is called in results."""
+    caution: float = 1.0
+    """What its standard errors are multiplied by, where they are known to be too small by so much."""
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """Learn what is needed of all users, by sums over partitions that merge: as many passes as it takes."""

@@ -41,7 +41,7 @@ def evaluate_partitions(
     results = {}
     for item, ready in zip(chosen, prepared, strict=True):
         moments, diagnostics = found.moments[ready], found.diagnostics[ready.weigh]
-        moments = replace(moments, shares=item.shares(moments))
+        moments = replace(moments, shares=item.shares(moments)).widened(item.caution)
         results[item.name] = Evaluation(item, found.outcome_names, moments, diagnostics, users, _again(ready, discount))
     return results
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -174,6 +174,12 @@ class Moments:
         """[outcomes, prices]."""
         variances = np.diagonal(self.covariance, axis1=1, axis2=2).T
         return np.sqrt(np.maximum(variances, 0.0))
+
+    def widened(self, factor: float) -> Moments:
+        """The same means, as if users were so many times as far from them."""
+        if factor == 1:
+            return self
+        return replace(self, products=self.products * factor**2, cubes=self.cubes * factor**3)
 
     def _gradient(self) -> FloatArray:
         """How the estimates move with the means of the columns, [prices, outcomes, columns]."""

@@ -64,8 +64,15 @@ class Check:
 
     @cached_property
     def influence(self) -> FloatArray:
-        """What each user adds to the estimates, [outcomes, users, prices of all]."""
-        return self.evaluation.influence()
+        """What each user adds to the estimates, [outcomes, users, prices of all], as far from the mean as the
+        estimator's caution asks for."""
+        added, caution = self.evaluation.influence(), self.evaluation.estimator.caution
+        if caution != 1:
+            means = added.mean(axis=1, keepdims=True)
+            added -= means
+            added *= caution
+            added += means
+        return added
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a contestant; with bounds for all prices at once at the confidences `joint`."""

@@ -14,6 +14,7 @@ from redenvelope.models.training import TrainingSettings
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
 from redenvelope.simulate.two_step import two_step
+from tests.quick_programs import quick_programs
 
 BUDGET = 2.9295
 QUICK = NeuralSettings(
@@ -38,7 +39,8 @@ def log(campaign: FiniteCampaign) -> Log:
 
 @pytest.fixture(scope="session")
 def plan(log: Log) -> Plan:
-    return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK))
+    with quick_programs():
+        return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK))
 
 
 class Truth(NamedTuple):

@@ -1,5 +1,16 @@
-"""The small plan that several tests look at."""
+"""The small plan that several tests look at, and programs that are compiled quickly: each fit here runs them once."""
 
+from collections.abc import Iterator
+
+import pytest
+
+from tests.quick_programs import quick_programs
 from tests.two_step_plan import campaign, log, plan
 
 __all__ = ["campaign", "log", "plan"]
+
+
+@pytest.fixture(autouse=True)
+def quickly_compiled() -> Iterator[None]:
+    with quick_programs():
+        yield

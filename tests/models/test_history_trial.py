@@ -9,8 +9,9 @@ import pytest
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
-from redenvelope.models.history_trial import HistoryChoice, try_history
+from redenvelope.models.history_trial import HistoryChoice, _helps, try_history
 from redenvelope.models.settings import NeuralSettings
+from redenvelope.simulate.two_step import two_step
 
 STEPS, USERS = 4, 2_500
 
@@ -55,3 +56,19 @@ def test_without_carry_over_nothing_is_told(seed: int) -> None:
 
 def test_a_column_that_tells_it_is_enough() -> None:
     assert not choice(0.8, 3, told=True).told
+
+
+def test_a_next_state_that_is_certain_is_no_reason_to_tell_the_past() -> None:
+    # Where the state says what comes next, two networks differ by hundreds of standard errors of nothing.
+    log = log_from_frame(two_step().log(3_000, seed=0))
+    found = try_history(Examples.from_log(log, Encoder.fit(log).with_history(log)), NeuralSettings(), 0)
+    assert not found.told
+    assert found.gains["transition"] == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "transition", "helps"),
+    [(4.0, 0.0, True), (8.0, -2.5, True), (2.0, 0.0, False), (0.0, 5.0, True), (-3.0, 5.0, False), (4.0, -6.0, False)],
+)
+def test_outcomes_decide_first(outcome: float, transition: float, helps: bool) -> None:
+    assert _helps(outcome, transition) == helps

@@ -128,7 +128,7 @@ def test_tables_count_what_is_over_the_budget() -> None:
     rows = [row | {"true_cost": cost} for cost in (0.9, 0.95, 1.1, 0.97)]
     rows.append({"family": "finite", "certified": False, "budget": 1.0, "rules": ["hidden_past"]})
     line = tables.summary(rows).splitlines()[-1]
-    assert line == "| finite | 5 | 4 | 1 = 25.0% [0.6%, 80.6%] | +10.0% | 75.0% | 98.0% | hidden_past 1 |"
+    assert line == "| finite | 5 | 4 | 1 = 25.0% [0.6%, 80.6%] | +10.0% | 75.0% | 98.0% |  | hidden_past 1 |"
 
 
 def doubted(name: str, users: int, seed: int) -> bool:

@@ -130,6 +130,7 @@ def test_the_command_takes_a_past(
     assert written["action"].to_list() == expected["action"].to_list()
 
 
+@pytest.mark.slow
 def test_history_can_be_forbidden(campaign: FiniteCampaign) -> None:
     log = log_from_frame(hidden(campaign.log(2_000, seed=5)))
     assert not fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK, history="none")).needs_history

@@ -112,7 +112,7 @@ def remembering_model(leaves: bool = False) -> NeuralModel:
     )
 
 
-@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("leaves", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_one_user_at_a_time_decides_as_in_batches(leaves: bool) -> None:
     model = remembering_model(leaves)
     planner = TreePlanner(model, 3, 0.5, 10)

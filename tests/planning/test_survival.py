@@ -104,7 +104,7 @@ def test_nobody_leaves_where_the_model_does_not_say_so() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
-@pytest.mark.parametrize("node_limit", [10_000, 30])
+@pytest.mark.parametrize("node_limit", [pytest.param(10_000, marks=pytest.mark.slow), 30])
 def test_one_user_at_a_time_decides_as_in_batches(temperature: float, node_limit: int) -> None:
     model = random_model(members=2, leaves=True)
     planner = TreePlanner(model, 3, temperature, 10, node_limit=node_limit)

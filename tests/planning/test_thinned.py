@@ -35,7 +35,7 @@ def test_the_limit_is_respected(actions, depth):
         assert Branching(actions, depth, shape.branches + 1).deepest_nodes > 10_000
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.1])
+@pytest.mark.parametrize("temperature", [0.0, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_all_branches_is_the_full_tree(network_world, temperature):
     model, states = network_world(0)
     full = grow(model, states, Branching.full(5, 4))

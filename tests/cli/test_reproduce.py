@@ -84,7 +84,7 @@ def test_the_numbers_are_those_of_the_truth(reproduced: tuple[Path, dict[str, ob
     assert (prices["exact_cost"].diff().drop_nulls() <= 1e-12).all()
     searches = pl.read_csv(folder / "searches.csv").filter(campaign="two-step", temperature=0.05, pricing="planning")
     steps = dict(zip(searches["solver"], searches["steps"], strict=True))
-    # On a single curve bisection may land within the tolerance by luck; over many, tests/dual holds it to twice Newton's.
+    # On a single curve bisection may land within the tolerance by luck; tests/dual compares the two over many.
     assert max(steps["Newton"], steps["bisection"]) < steps["ascent"]
     met = searches.filter(status="converged")
     assert ((met["budget"] - met["cost"]).is_between(-1e-9, 1e-3 * 2.9295)).all()

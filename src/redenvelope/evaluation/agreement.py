@@ -39,9 +39,21 @@ from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.skewness import Spread, normal_score, skewness_of_mean
 
-__all__ = ["LARGEST_Z", "Agreement", "Verdict", "agreement", "checking_estimators", "paired_agreement", "verdict"]
+__all__ = [
+    "HIDDEN_PAST",
+    "LARGEST_Z",
+    "Agreement",
+    "Verdict",
+    "agreement",
+    "checking_estimators",
+    "paired_agreement",
+    "verdict",
+]
 
 FloatArray = NDArray[np.float64]
+
+HIDDEN_PAST = "hidden_past"
+"""The rule of reasons that come from here."""
 
 LARGEST_Z = 3.0
 """Standard errors by which two estimates of the same users may differ by chance."""
@@ -50,6 +62,9 @@ _WINDOWS = (1, 2, 3)
 
 # A difference this small next to the estimate changes no decision, however exactly it is known.
 _NEGLIGIBLE = 0.005
+# A difference known no better than to this share of the estimate comes from a few users with heavy weights: its error
+# is a guess, and three of them are no evidence.
+_TOO_NOISY = 0.05
 
 
 @dataclass(frozen=True)
@@ -81,8 +96,10 @@ class Agreement:
 
     @property
     def is_noise(self) -> bool:
-        """Whether chance explains the difference, or it is too small to matter."""
-        return abs(self.z) <= LARGEST_Z or abs(self.difference) <= _NEGLIGIBLE * abs(self.value)
+        """Whether chance explains the difference, it is too small to matter, or too badly known to be believed."""
+        size = abs(self.value)
+        is_small, is_vague = abs(self.difference) <= _NEGLIGIBLE * size, self.standard_error > _TOO_NOISY * size
+        return abs(self.z) <= LARGEST_Z or is_small or is_vague
 
     def as_dict(self) -> dict[str, float | int | str]:
         """Plain data for JSON."""
@@ -167,7 +184,7 @@ def verdict(agreements: Sequence[Agreement], sequential: Sequence[Reason]) -> Ve
     refusals = [reason for reason in sequential if reason.weight is Weight.REFUSAL]
     if not refusals:
         advice = "so the estimate by all earlier steps certifies, with wider bounds; add columns that tell the past"
-        return Verdict("sequential", found, (Reason("hidden_past", Weight.WARNING, f"{said}; {advice}"),))
+        return Verdict("sequential", found, (Reason(HIDDEN_PAST, Weight.WARNING, f"{said}; {advice}"),))
     advice = "add columns that tell the past, or let the log's own history be used; by all earlier steps"
-    reason = Reason("hidden_past", Weight.REFUSAL, f"{said}; {advice}, {refusals[0].message}")
+    reason = Reason(HIDDEN_PAST, Weight.REFUSAL, f"{said}; {advice}, {refusals[0].message}")
     return Verdict("neither", found, (reason,))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import PlanError, UsageError
+from redenvelope.evaluation.agreement import HIDDEN_PAST
 from redenvelope.evaluation.neighbours import NeighbourSums
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.skewness import Spread
@@ -46,8 +47,9 @@ class Rung:
 
     @property
     def is_doubted(self) -> bool:
-        """Whether its estimates must not be relied on."""
-        return any(reason.weight is Weight.REFUSAL for reason in self.reasons)
+        """Whether its bound says nothing. A past that disagrees refuses a plan that stands here, but is no reason to
+        stop walking: the state may tell all at other prices."""
+        return any(reason.weight is Weight.REFUSAL and reason.rule != HIDDEN_PAST for reason in self.reasons)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -108,3 +110,34 @@ def test_a_window_of_all_steps_is_sequential(leaving_world: World) -> None:
     names = [item.name for item in checking_estimators(Marginalised(), 2)]
     assert names == ["doubly_robust"]
     assert len(checking_estimators(Marginalised(), 5)) == 4
+
+
+def test_a_past_that_is_told_shows_a_hidden_habit_with_the_least_noise() -> None:
+    evidence = drawn(4_000, growth=0.5, seed=11)
+    received = np.zeros((4_000, STEPS))
+    action = (evidence.ratio[:, 0] > 1).reshape(4_000, STEPS)  # the plan sends more often than a coin does
+    received[:, 1:] = action[:, :-1].cumsum(axis=1)
+    told = replace(evidence, past=received.reshape(-1, 1))
+    own = Marginalised()
+    others = checking_estimators(own, STEPS, knows_past=True)
+    found = evaluate_partitions([told], [own, *others])
+    cost = {other.name: agreement(found[own.name], found[other.name])[1][0] for other in others}
+    first = cost.pop("marginalised, past known")
+    assert not first.is_noise
+    assert first.standard_error < cost["doubly_robust"].standard_error
+    known = found["marginalised, past known"]
+    # What the past tells makes the estimate right: four standard errors.
+    assert abs(known.value[1, 0] - exact_cost(0.5)) < 4 * known.standard_error[1, 0]
+    with pytest.raises(UsageError, match="does not tell what happened before"):
+        evaluate_partitions([evidence], [others[0]])
+
+
+def test_a_difference_that_is_badly_known_is_no_evidence() -> None:
+    generator = np.random.default_rng(0)
+    heavy = generator.normal(0, 1, 2_000) + np.where(np.arange(2_000) < 20, 60.0, 0.0)
+    vague = paired_agreement(np.full(2_000, 1.0) + heavy, np.full(2_000, 1.0), "cost", NAMES)
+    assert vague.difference / vague.standard_error > 3
+    assert vague.standard_error > 0.05 * abs(vague.value)
+    assert vague.is_noise
+    sure = paired_agreement(10.0 + generator.normal(0.5, 1, 2_000), np.full(2_000, 10.0), "cost", NAMES)
+    assert not sure.is_noise

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from redenvelope.evaluation.agreement import Verdict
 from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.partitions import as_partitions
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.fitting import trusted
 from redenvelope.fitting.check import Check, Contestant, check_policies
@@ -16,7 +18,7 @@ from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
 from redenvelope.plan.climb import climb
-from redenvelope.plan.ladder import Ladder
+from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from tests.two_step_plan import BUDGET
 
@@ -72,7 +74,7 @@ def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(
     marked = found.marked(doubted)
     assert marked.doubted.all()
     assert not walk(marked).holds
-    assert [reason.rule for reason in marked.rungs[0].reasons] == ["hidden_past", "thin_overlap"]
+    assert [reason.rule for reason in marked.reasons(Place(0))] == ["hidden_past", "thin_overlap"]
 
 
 def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +97,18 @@ def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, mo
 def test_other_estimators_are_taken_at_their_word(check: Check) -> None:
     sequential = check.evaluated_by(trusted.checking_estimators(Marginalised(seed=0), 2)[-1])
     assert trusted_check(sequential, walk, 10_000, 0).verdicts == ()
+
+
+def test_a_part_of_whom_nobody_is_asked_is_left_out(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    (*_, last) = check.evaluation.partitions.parts()
+    alone = set(last.keys[:1].tolist())
+    held = [*last.batches(1)][:1] + list(check.evaluation.partitions.parts())
+    parted = replace(check.evaluation, partitions=as_partitions(held))
+    asked = trusted.fraction
+
+    def without(keys: np.ndarray, stream: str, seed: int) -> np.ndarray:
+        return np.where([key in alone for key in keys.tolist()], 1.0, asked(keys, stream, seed))
+
+    monkeypatch.setattr(trusted, "fraction", without)
+    found = trusted_check(replace(check, evaluation=parted), walk, len(check.log.users), 0)
+    assert len(found.verdicts) == len(check.contestants["plan"].prices)

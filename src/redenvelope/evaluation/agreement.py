@@ -40,7 +40,6 @@ from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.skewness import Spread, normal_score, skewness_of_mean
 
 __all__ = [
-    "HIDDEN_PAST",
     "LARGEST_Z",
     "Agreement",
     "Verdict",
@@ -51,9 +50,6 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
-
-HIDDEN_PAST = "hidden_past"
-"""The rule of reasons that come from here."""
 
 LARGEST_Z = 3.0
 """Standard errors by which two estimates of the same users may differ by chance."""
@@ -184,7 +180,7 @@ def verdict(agreements: Sequence[Agreement], sequential: Sequence[Reason]) -> Ve
     refusals = [reason for reason in sequential if reason.weight is Weight.REFUSAL]
     if not refusals:
         advice = "so the estimate by all earlier steps certifies, with wider bounds; add columns that tell the past"
-        return Verdict("sequential", found, (Reason(HIDDEN_PAST, Weight.WARNING, f"{said}; {advice}"),))
+        return Verdict("sequential", found, (Reason("hidden_past", Weight.WARNING, f"{said}; {advice}"),))
     advice = "add columns that tell the past, or let the log's own history be used; by all earlier steps"
-    reason = Reason(HIDDEN_PAST, Weight.REFUSAL, f"{said}; {advice}, {refusals[0].message}")
+    reason = Reason("hidden_past", Weight.REFUSAL, f"{said}; {advice}, {refusals[0].message}")
     return Verdict("neither", found, (reason,))

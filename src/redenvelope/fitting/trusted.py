@@ -66,9 +66,9 @@ def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, see
     first, parts = check.places("plan").start, check.evaluation.partitions
     asked = np.unique(np.append(np.arange(0, rungs, _EVERY), rungs - 1))
     share = users / max(len(check.log.users), 1)
-    evidence = [
-        part.at_prices(first + asked).of_users(fraction(part.keys, "agreement", seed) < share) for part in parts.parts()
-    ]
+    chosen = ((part, fraction(part.keys, "agreement", seed) < share) for part in parts.parts())
+    # Of a small part nobody may be in the sample.
+    evidence = [part.at_prices(first + asked).of_users(own) for part, own in chosen if own.any()]
     told = all(part.past is not None for part in evidence)
     others = checking_estimators(estimator, int(check.log.lengths.max()), told)
     found = evaluate_partitions(evidence, [estimator, *others], engine=parts.engine)
@@ -85,12 +85,10 @@ def _by_the_state(rung: Rung, own: Verdict) -> Rung:
     """Nobody may stand where the past disagrees: another budget could lead there."""
     if own.rely_on == "first":
         return rung
-    refusals = (Reason(each.rule, Weight.REFUSAL, each.message) for each in own.reasons)
-    return replace(rung, reasons=(*rung.reasons, *refusals))
+    return replace(rung, objections=tuple(Reason(each.rule, Weight.REFUSAL, each.message) for each in own.reasons))
 
 
 def _by_the_past(rung: Rung, stood: Verdict) -> Rung:
     """Every rung says why this estimator was needed; one that is refused, for thin overlap, says it first."""
     weight = Weight.REFUSAL if rung.is_doubted else Weight.WARNING
-    told = (Reason(each.rule, weight, each.message) for each in stood.reasons)
-    return replace(rung, reasons=(*told, *rung.reasons))
+    return replace(rung, objections=tuple(Reason(each.rule, weight, each.message) for each in stood.reasons))

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import PlanError, UsageError
-from redenvelope.evaluation.agreement import HIDDEN_PAST
 from redenvelope.evaluation.neighbours import NeighbourSums
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.skewness import Spread
@@ -42,14 +41,15 @@ class Rung:
     products: tuple[tuple[float, ...], ...]
     """Of deviations d here and e on the next rung: d·e, d²·e and d·e², [3, outcomes]; empty on the last rung."""
     reasons: tuple[Reason, ...]
-    """What speaks against the estimates."""
+    """What speaks against the estimates: where they must not be relied on, the walk steps over the rung."""
     diagnostics: dict[str, Any]
+    objections: tuple[Reason, ...] = ()
+    """What besides speaks against a plan that stands here; the walk goes on, the next rung may be free of it."""
 
     @property
     def is_doubted(self) -> bool:
-        """Whether its bound says nothing. A past that disagrees refuses a plan that stands here, but is no reason to
-        stop walking: the state may tell all at other prices."""
-        return any(reason.weight is Weight.REFUSAL and reason.rule != HIDDEN_PAST for reason in self.reasons)
+        """Whether its estimates must not be relied on."""
+        return any(reason.weight is Weight.REFUSAL for reason in self.reasons)
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,13 @@ class Place:
 
     rung: int
     share: float = 0.0
+
+    def mix(self, values: NDArray[Any], axis: int = -1) -> FloatArray:
+        """Values of all rungs along an axis [rungs] as those of the users at this place."""
+        here = np.asarray(np.take(values, self.rung, axis=axis), dtype=np.float64)
+        if not self.share:
+            return here
+        return np.asarray((1 - self.share) * here + self.share * np.take(values, self.rung + 1, axis=axis))
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ class Ladder:
         """What speaks against the estimates at a place, each rule once."""
         found: dict[str, Reason] = {}
         for rung in self._rungs_at(place):
-            for reason in rung.reasons:
+            for reason in (*rung.objections, *rung.reasons):
                 found.setdefault(reason.rule, reason)
         return tuple(found.values())
 

@@ -16,6 +16,7 @@ __all__ = ["Evidence", "Rows"]
 FloatArray = NDArray[np.float64]
 Table = NDArray[np.floating]
 Rows = slice | NDArray[np.int64]
+Cut = slice | NDArray[np.bool_]
 
 # Rows times prices in one batch of an estimator, and the fewest users worth a batch.
 _BATCH_NUMBERS, _LEAST_BATCH = 2**17, 256
@@ -152,18 +153,22 @@ class Evidence:
         """The evidence of some users, chosen [users]; the same if they are all chosen."""
         if chosen.all():
             return self
-        rows = np.repeat(chosen, self.lengths)
+        starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])])
+        return self._cut(starts, chosen, np.repeat(chosen, self.lengths))
+
+    def _cut(self, starts: NDArray[np.int64], users: Cut, rows: Cut) -> Evidence:
+        """Some users and their rows, which start there; views where both are slices."""
         return replace(
             self,
-            starts=np.concatenate([[0], np.cumsum(self.lengths[chosen])]),
-            keys=self.keys[chosen],
+            starts=starts,
+            keys=self.keys[users],
             ratio=self.ratio[rows],
             outcomes=self.outcomes[:, rows],
             values=None if self.values is None else self.values[:, rows],
             action_values=None if self.action_values is None else self.action_values[:, rows],
             features=None if self.features is None else self.features[rows],
             past=None if self.past is None else self.past[rows],
-            own_weights=None if self.own_weights is None else self.own_weights[:, chosen],
+            own_weights=None if self.own_weights is None else self.own_weights[:, users],
         )
 
     def at_prices(self, places: NDArray[np.integer]) -> Evidence:
@@ -190,16 +195,5 @@ class Evidence:
         """Walk over the evidence in batches of so many users, as views."""
         for first in range(0, self.users, users):
             starts = self.starts[first : first + users + 1]
-            part = slice(int(starts[0]), int(starts[-1]))
-            yield replace(
-                self,
-                starts=starts - starts[0],
-                keys=self.keys[first : first + users],
-                ratio=self.ratio[part],
-                outcomes=self.outcomes[:, part],
-                values=None if self.values is None else self.values[:, part],
-                action_values=None if self.action_values is None else self.action_values[:, part],
-                features=None if self.features is None else self.features[part],
-                past=None if self.past is None else self.past[part],
-                own_weights=None if self.own_weights is None else self.own_weights[:, first : first + users],
-            )
+            rows = slice(int(starts[0]), int(starts[-1]))
+            yield self._cut(starts - starts[0], slice(first, first + users), rows)

@@ -86,8 +86,8 @@ def gather(
             values[:, part] /= totals
         if not is_all_logged:
             missing += share[:, :, ~is_logged].sum(axis=(0, 2), dtype=np.float64)
-    check_finite(values, "a baseline (to_go)")
-    check_finite(logged_values, "a baseline (to_go)")
+    for baseline in (values, logged_values):
+        check_finite(baseline, "a baseline (to_go)")
     return Evidence(
         outcome_names=tuple(outcome_names),
         starts=starts,

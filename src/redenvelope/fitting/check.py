@@ -24,7 +24,6 @@ from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.log.log import Log
 from redenvelope.plan.ladder import Ladder, Place, new_ladder
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.policies.pricing import Pricing
 
 __all__ = ["Check", "Contestant", "DecidedRows", "check_policies", "fold_sha256"]
 
@@ -98,9 +97,8 @@ class Check:
 
         A mixture is drawn once per user, so each user adds the mixture of what its prices add.
         """
-        first = self.places(name)[place.rung]
-        own = self.influence[:, :, first]
-        return own if not place.share else (1 - place.share) * own + place.share * self.influence[:, :, first + 1]
+        places = self.places(name)
+        return place.mix(self.influence[:, :, places.start : places.stop])
 
     def places(self, name: str) -> range:
         """Where a contestant's prices stand in the evaluation."""
@@ -123,9 +121,7 @@ class Shown:
 
     def decided(self, policy: DeployedPolicy, place: Place) -> DecidedRows:
         """What the policy does at a place of its ladder."""
-        rungs = [place.rung, place.rung + 1] if place.share else [place.rung]
-        shares = (1 - place.share, place.share)[: len(rungs)]
-        mixed = Pricing(((0.0,),) * len(rungs), shares).mix(self.probabilities[:, rungs].astype(np.float64), axis=1)
+        mixed = place.mix(self.probabilities, axis=1)
         costs = policy.valuer.outcomes(self.encoded.states)[1]
         return DecidedRows(self.encoded.log, mixed, (mixed * costs).sum(axis=1))
 

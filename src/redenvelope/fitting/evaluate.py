@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimator import Estimator
@@ -19,7 +22,7 @@ from redenvelope.fitting.verdict import Verdict, judge
 from redenvelope.log.drift import drift_findings
 from redenvelope.log.log import Log
 from redenvelope.log.split import split_fold
-from redenvelope.plan.ladder import Ladder, Place
+from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plain import to_plain
 from redenvelope.plan.plan import Plan
 
@@ -46,15 +49,16 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
     evidence = [evidence_of(batch, [own.values(batch)], encoded.log) for batch in encoded.batches()]
     evaluations = evaluate_partitions(evidence, [*ESTIMATORS.values(), Marginalised(seed=plan.record.seed)])
     logged = logged_by_user(encoded.log).mean(axis=1)
+    ladder = _ladder(plan, encoded, estimator)
     return {
         "users": len(kept.users),
         "left_out": len(log.users) - len(kept.users),
         "confidence": confidence,
-        "verdict": to_plain(_verdict(plan, encoded, estimator)),
+        "verdict": to_plain(_verdict(plan, ladder)),
         "drift": [finding.as_dict() for finding in drift_findings(plan.policy.encoder, encoded.states)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])},
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
-        "certificate": _verified(plan, whole, estimator),
+        "certificate": _verified(plan, whole, kept, ladder),
     }
 
 
@@ -66,8 +70,7 @@ def _estimator(plan: Plan) -> Estimator:
 
 def _not_trained_on(plan: Plan, log: Log) -> Log:
     """The users who are in the check fold by their ids."""
-    record = plan.record
-    check = split_fold(log.keys, record.parts, record.seed) == len(record.parts) - 1
+    check = _checking(plan, log)
     if not check.any():
         raise UsageError(
             f"by their ids, all {len(log.users)} users of this log are among those the plan was made with; bring "
@@ -76,18 +79,22 @@ def _not_trained_on(plan: Plan, log: Log) -> Log:
     return log.select(check)
 
 
-def _checked(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> tuple[Ladder, Place]:
-    """The plan's ladder on other users, and its place on it; all prices, because baselines beyond the trees are shared
-    between neighbours."""
+def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
+    """The plan's ladder on other users: all prices, because neighbours share their baselines beyond the trees."""
     own = {"plan": Contestant(plan.policy, plan.ladder.prices)}
     check = check_policies(own, encoded, _walkers(plan, encoded), estimator, 0, plan.record.seed)
-    return check.ladder("plan"), plan.record.stop.place
+    return check.ladder("plan")
 
 
-def _verdict(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Verdict:
-    ladder, place = _checked(plan, encoded, estimator)
+def _verdict(plan: Plan, ladder: Ladder) -> Verdict:
+    place = plan.record.stop.place
     reward, cost, *_ = ladder.figures(place, plan.certificate.confidence)
     return judge(plan.certificate, reward, cost, ladder.users, ladder.reasons(place))
+
+
+def _checking(plan: Plan, log: Log) -> NDArray[np.bool_]:
+    """Who is in the check fold, [users]."""
+    return np.asarray(split_fold(log.keys, plan.record.parts, plan.record.seed) == len(plan.record.parts) - 1)
 
 
 def _encoded(plan: Plan, log: Log) -> EncodedLog:
@@ -109,14 +116,14 @@ def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[st
     return rows
 
 
-def _verified(plan: Plan, log: Log, estimator: Estimator) -> dict[str, Any]:
-    """The certificate made again from its own fold, where the log still holds it."""
-    given, record = plan.certificate, plan.record
-    check = split_fold(log.keys, record.parts, record.seed) == len(record.parts) - 1
-    for candidate in (log.select(check), log) if check.any() else (log,):
+def _verified(plan: Plan, log: Log, kept: Log, ladder: Ladder) -> dict[str, Any]:
+    """The certificate made again from its own fold, where the log still holds it; `ladder` is of the users kept."""
+    given = plan.certificate
+    check = _checking(plan, log)
+    for candidate in (kept, log.select(check)) if check.any() else (kept,):
         if fold_sha256(candidate) == given.fold_sha256:
-            ladder, place = _checked(plan, _encoded(plan, candidate), estimator)
-            again = ladder.figures(place, given.confidence)[1]
+            own = ladder if candidate is kept else _ladder(plan, _encoded(plan, candidate), _estimator(plan))
+            again = own.figures(plan.record.stop.place, given.confidence)[1]
             same = abs(again.upper - given.cost.upper) <= 1e-6 * max(abs(given.cost.upper), 1.0)
             return {"status": given.status, "verified": same}
     return {"status": given.status, "verified": None, "note": "this log does not hold the fold it was made on"}

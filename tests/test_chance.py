@@ -8,6 +8,7 @@ import pytest
 
 from redenvelope.chance import draw, fold, fraction, user_fraction, user_key, user_keys
 from redenvelope.errors import UsageError
+from redenvelope.plain import from_plain, to_plain
 from redenvelope.policies.pricing import Pricing
 
 
@@ -88,7 +89,7 @@ def test_users_follow_prices_by_their_shares_and_keep_them(ids: pl.Series) -> No
 
 
 def test_a_pricing_survives_json_and_mixes_values() -> None:
-    assert Pricing.from_dict(PRICING.as_dict()) == PRICING
+    assert from_plain(Pricing, to_plain(PRICING), "the pricing") == PRICING
     np.testing.assert_allclose(PRICING.mix(np.array([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]])), [1.9, 19.0])
     assert Pricing.at(2.0, 3.0).prices == ((2.0, 3.0),)
 

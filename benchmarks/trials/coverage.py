@@ -67,7 +67,7 @@ def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any, A
     steps, settings = log.campaign_steps, SearchSettings()
     scouts = encode(log, encoder, steps).some_users(settings.scouts, "scouts", seed)
     cold = PolicySpecification("planned", 2, 0.0, steps)
-    policy = DeployedPolicy(cold, ModelSource(model), encoder, Pricing.at(0.0))
+    policy = DeployedPolicy(cold, ModelSource(model), encoder, log.catalogue, Pricing.at(0.0))
     policy = replace(policy, specification=replace(cold, temperature=temperature_for(policy, scouts, settings)))
     prices = grid_of_prices(policy, scouts, settings, settings.rungs)
     policy = replace(policy, pricing=Pricing.at(prices[len(prices) // 3]))

@@ -15,6 +15,7 @@ from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 from redenvelope.log.split import split
+from redenvelope.plain import from_plain, to_plain
 
 from .files import ROWS, USERS, good_log
 
@@ -185,7 +186,7 @@ def test_a_feature_the_log_lacks_is_missing(log: Log, encoder: Encoder) -> None:
 
 
 def test_an_encoder_survives_json(log: Log, encoder: Encoder) -> None:
-    again = Encoder.from_dict(json.loads(json.dumps(encoder.as_dict(), allow_nan=False)))
+    again = from_plain(Encoder, json.loads(json.dumps(to_plain(encoder), allow_nan=False)), "the encoder")
     assert again == encoder
     np.testing.assert_array_equal(again.encode(log), encoder.encode(log))
 

@@ -15,6 +15,7 @@ from redenvelope.log.encoding import Encoder
 from redenvelope.log.history import HistoryEncoding, history_sums
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
+from redenvelope.plain import from_plain, to_plain
 
 LABELS = ("none", "small", "large")
 
@@ -102,10 +103,10 @@ def test_the_first_step_has_no_past(told) -> None:
 
 def test_an_encoder_is_plain_data(told) -> None:
     _, log, encoder = told
-    again = Encoder.from_dict(json.loads(json.dumps(encoder.as_dict())))
+    again = from_plain(Encoder, json.loads(json.dumps(to_plain(encoder))), "the encoder")
     assert again == encoder
     plain = Encoder.fit(log)
-    assert "history" not in plain.as_dict() and Encoder.from_dict(plain.as_dict()) == plain
+    assert from_plain(Encoder, to_plain(plain), "the encoder") == plain
 
 
 def test_a_table_of_the_past_gives_the_states_of_the_log(told) -> None:

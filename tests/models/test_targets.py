@@ -67,9 +67,9 @@ def test_a_target_survives_json() -> None:
         targets.reward_target(np.array([1.0, 3.5])),
         targets.RewardedCost(np.array([0.0, 2.0])),
     ):
-        again = targets.new_target(targets.target_as_dict(target))
+        again = targets.new_target(targets.written_target(target), 2)
         assert type(again) is type(target)
-        assert targets.target_as_dict(again) == targets.target_as_dict(target)
+        assert targets.written_target(again) == targets.written_target(target)
 
 
 def test_a_reward_that_is_no_number_is_refused_in_words() -> None:

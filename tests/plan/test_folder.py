@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import PlanError, UsageError
+from redenvelope.plan.folder import FORMAT
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
+from tests.adversary.signed import edit, edit_json, sign
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def test_the_contracts_files(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     assert {"plan.json", "weights.safetensors", "frontier.parquet", "certificate.json", "ladder.json"} <= names
     manifest = json.loads((folder / "plan.json").read_text())
-    assert manifest["format"] == 3
+    assert manifest["format"] == FORMAT
     assert set(manifest["files"]) == names - {"plan.json"}
 
 
@@ -59,32 +61,29 @@ def test_a_missing_file_is_refused(folder: Path, name: str) -> None:
         Plan.load(folder)
 
 
-def _edit(folder: Path, **changes: object) -> None:
-    manifest = json.loads((folder / "plan.json").read_text())
-    (folder / "plan.json").write_text(json.dumps(manifest | changes))
-
-
 def test_a_newer_format_is_refused(folder: Path) -> None:
-    _edit(folder, format=99)
+    edit(folder, format=99)
     with pytest.raises(PlanError, match="upgrade redenvelope"):
         Plan.load(folder)
 
 
-@pytest.mark.parametrize("format_", [1, 0, -1])
+@pytest.mark.parametrize("format_", [3, 1, 0, -1])
 def test_an_older_format_is_refused_with_what_to_do(folder: Path, format_: int) -> None:
-    _edit(folder, format=format_, package="0.1.0")
+    edit(folder, format=format_, package="0.1.0")
     with pytest.raises(PlanError, match=f"format {format_} by version 0.1.0.*make the plan again"):
         Plan.load(folder)
 
 
 def test_another_price_under_the_same_certificate_is_refused(folder: Path) -> None:
-    _edit(folder, pricing={"prices": [[0.0]], "shares": [1.0]})
-    with pytest.raises(PlanError, match="not this policy's"):
+    edit(folder, pricing={"prices": [[0.0]], "shares": [1.0]})
+    with pytest.raises(PlanError, match="not that of the ladder's place"):
         Plan.load(folder)
 
 
 def test_files_outside_of_the_folder_are_not_opened(folder: Path) -> None:
-    _edit(folder, files={"../secret": "0" * 64})
+    manifest = json.loads((folder / "plan.json").read_text())
+    (folder.parent / "secret").write_text("secret")
+    sign(folder, manifest | {"files": manifest["files"] | {"../secret": ""}})
     with pytest.raises(PlanError, match="outside of the folder"):
         Plan.load(folder)
 
@@ -98,8 +97,64 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, content: str) -> None:
 
 @pytest.mark.parametrize("key", ["source", "policy", "pricing", "encoder", "catalogue", "record"])
 def test_a_manifest_with_a_part_of_the_wrong_kind_is_refused(folder: Path, key: str) -> None:
-    _edit(folder, **{key: {"nothing": 1}})
+    edit(folder, **{key: {"nothing": 1}})
     with pytest.raises(PlanError):
+        Plan.load(folder)
+
+
+@pytest.mark.parametrize("format_", [True, None, "4", 4.0, [4]])
+def test_a_format_that_is_no_whole_number_is_refused(folder: Path, format_: object) -> None:
+    edit(folder, format=format_)
+    with pytest.raises(PlanError, match="not the manifest of a plan"):
+        Plan.load(folder)
+
+
+def test_every_flipped_bit_of_the_manifest_is_refused(folder: Path) -> None:
+    content = (folder / "plan.json").read_bytes()
+    generator = np.random.default_rng(0)
+    # Every bit of the parts that matter most would take minutes; these are drawn from all of it.
+    for place in generator.choice(len(content) * 8, 400, replace=False):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << (place % 8)
+        (folder / "plan.json").write_bytes(flipped)
+        with pytest.raises(PlanError):
+            Plan.load(folder)
+
+
+def test_other_labels_under_the_same_certificate_are_refused(plan: Plan, folder: Path) -> None:
+    labels = list(plan.catalogue.labels)
+    edit(folder, catalogue={"labels": [*labels[1:], labels[0]], "numeric": plan.catalogue.numeric})
+    with pytest.raises(PlanError, match="not this policy's"):
+        Plan.load(folder)
+
+
+def test_a_manifest_without_files_is_refused(folder: Path) -> None:
+    manifest = json.loads((folder / "plan.json").read_text())
+    sign(folder, manifest | {"files": {}})
+    with pytest.raises(PlanError, match="must name"):
+        Plan.load(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"budget": "four"},
+        {"budget": 0.001},
+        {"cost": None},
+        {"reasons": ["because"]},
+        {"status": "approved"},
+        {"dual": "infinity"},
+        {"dual": -1.0},
+        {"users": 10**9},
+        {"confidence": 2.0},
+        {"logged": {}},
+        {"method": "magic"},
+        {"cost": {"estimate": 0.1, "lower": 0.1, "upper": 0.1, "standard_error": 0.0, "estimator": "marginalised"}},
+    ],
+)
+def test_a_certificate_of_other_figures_is_refused(folder: Path, changes: dict[str, object]) -> None:
+    edit_json(folder, "certificate.json", **changes)
+    with pytest.raises(PlanError, match=r"certificate"):
         Plan.load(folder)
 
 

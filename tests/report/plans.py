@@ -169,13 +169,13 @@ def record(**changes: Any) -> FitRecord:
 def policy(pricing: Pricing | None = None) -> Any:
     """What of a policy the page reads."""
     specification = PolicySpecification("planned", horizon=3, temperature=0.002, steps=2)
-    return SimpleNamespace(specification=specification, pricing=pricing or Pricing.at(0.0625))
+    catalogue = ActionCatalogue(LABELS, numeric=False)
+    return SimpleNamespace(specification=specification, catalogue=catalogue, pricing=pricing or Pricing.at(0.0625))
 
 
 def plan(**changes: Any) -> Plan:
     content: dict[str, Any] = {
         "policy": policy(),
-        "catalogue": ActionCatalogue(LABELS, numeric=False),
         "certificate": certificate(),
         "frontier": frontier(),
         "ladder": ladder(),

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 import vl_convert
 
-from redenvelope.plan.plain import from_plain, to_plain
+from redenvelope.plain import from_plain, to_plain
 from redenvelope.plan.record import FitRecord, Source
 from redenvelope.report.drawing import action_colours, round_marks, short_labels
 from redenvelope.report.markup import number, signed

@@ -64,7 +64,7 @@ def fit(
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import read_log
-    from redenvelope.plan.folder import require_room
+    from redenvelope.plan.store import require_room
     from redenvelope.progress import Stages
     from redenvelope.report.page import render_report
 
@@ -112,9 +112,9 @@ def reprice(
 
     Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused.
     """
-    from redenvelope.plan.folder import require_room
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.reprice import reprice as reprice_plan
+    from redenvelope.plan.store import require_room
     from redenvelope.report.page import render_report
 
     wanted = _budget_a_user(budget, budget_total, audience)
@@ -132,7 +132,7 @@ def reprice(
 
 def _tell(plan: Plan, out: Path, as_json: bool) -> None:
     """A plan that was written, and the exit code."""
-    from redenvelope.plan.plain import to_plain
+    from redenvelope.plain import to_plain
     from redenvelope.report.plan_view import show_plan
 
     if as_json:

@@ -22,8 +22,8 @@ from redenvelope.fitting.verdict import Verdict, judge
 from redenvelope.log.drift import drift_findings
 from redenvelope.log.log import Log
 from redenvelope.log.split import split_fold
+from redenvelope.plain import to_plain
 from redenvelope.plan.ladder import Ladder
-from redenvelope.plan.plain import to_plain
 from redenvelope.plan.plan import Plan
 
 __all__ = ["evaluate_plan"]

@@ -91,7 +91,7 @@ def fit(
     model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
     stages.finish("comparison", _gain(compared))
     frontier = frontier_table(ladder, model, settings.confidence)
-    return Plan(policy, log.catalogue, certificate, frontier, ladder, record)
+    return Plan(policy, certificate, frontier, ladder, record)
 
 
 def _require_steps(log: Log) -> None:

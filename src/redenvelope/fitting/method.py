@@ -12,7 +12,7 @@ from redenvelope.fitting.scouting import horizon_for, temperature_for
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
-from redenvelope.log.log import Log
+from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
@@ -31,6 +31,7 @@ class Lessons:
     """What was learned from the training users."""
 
     encoder: Encoder
+    catalogue: ActionCatalogue
     neural: NeuralFit
     steps: int
     """Steps of the campaign."""
@@ -48,7 +49,7 @@ def learn_model(train: Log, settings: FitSettings, stages: Stages) -> tuple[Less
     structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
     told = "; decides by what happened before" if encoder.history is not None else ""
     stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
-    return Lessons(encoder, neural, encoder.campaign_steps, history), training
+    return Lessons(encoder, train.catalogue, neural, encoder.campaign_steps, history), training
 
 
 def _encoded(train: Log, settings: FitSettings) -> tuple[Encoder, Examples, HistoryChoice | None]:
@@ -113,7 +114,8 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
     specification = PolicySpecification(method, horizon, 0.0, lessons.steps)
-    return DeployedPolicy(specification, ModelSource(lessons.neural.model), lessons.encoder, Pricing.at(0.0))
+    source = ModelSource(lessons.neural.model)
+    return DeployedPolicy(specification, source, lessons.encoder, lessons.catalogue, Pricing.at(0.0))
 
 
 def _learned_policy(
@@ -130,7 +132,7 @@ def _learned_policy(
     def at(temperature: float) -> DeployedPolicy:
         source = LearnedSource(learner.learn_all(temperature, progress=fits))
         specification = PolicySpecification("learned", steps, temperature, steps)
-        return DeployedPolicy(specification, source, encoder, Pricing.at(0.0))
+        return DeployedPolicy(specification, source, encoder, scouts.log.catalogue, Pricing.at(0.0))
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)

@@ -10,7 +10,7 @@ from redenvelope.evaluation.estimator import Estimator
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.log.split import SHARES
 from redenvelope.models.fit import NeuralSettings
-from redenvelope.plan.plain import to_plain
+from redenvelope.plain import to_plain
 
 __all__ = ["FitSettings", "History", "Method", "SearchSettings"]
 

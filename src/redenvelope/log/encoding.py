@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -130,24 +129,3 @@ class Encoder:
     def _row_encoder(self) -> RowEncoder:
         last = self.first_step + self.campaign_steps - 1
         return RowEncoder(self.numbers, self.categories, self.layout, self.first_step, last)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        content = asdict(self)
-        if self.history is None:  # not mentioned, so that plans keep the hash they were made with
-            del content["history"]
-        return content
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Encoder:
-        """The encoder that `as_dict` wrote."""
-        return cls(
-            numbers=tuple(NumberEncoding(**number) for number in content["numbers"]),
-            categories=tuple(
-                CategoryEncoding(**category | {"labels": tuple(category["labels"])})
-                for category in content["categories"]
-            ),
-            first_step=int(content["first_step"]),
-            campaign_steps=int(content["campaign_steps"]),
-            history=None if content.get("history") is None else HistoryEncoding.from_dict(content["history"]),
-        )

@@ -94,12 +94,6 @@ class HistoryEncoding:
         scales = tuple(float(scale) for scale in np.where(spread > 1e-9, spread, 1.0))
         return cls(plain.labels, plain.numeric, plain.outcomes, scales, min(firsts) != max(firsts))
 
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> HistoryEncoding:
-        """The encoding from plain data, where tuples have become lists."""
-        lists = {name: tuple(content[name]) for name in ("labels", "outcomes", "scales")}
-        return cls(**content | lists)
-
     @property
     def width(self) -> int:
         """Number of columns."""

@@ -34,6 +34,14 @@ class StateLayout:
     history_outcomes: int = 0
     """Outcomes that it tells of."""
 
+    def __post_init__(self) -> None:
+        counts = (self.static_numbers, self.dynamic_numbers, self.dynamic_binaries)
+        known = (self.history_actions, self.history_outcomes)
+        if min((*counts, *known, *self.static_categories, *self.dynamic_categories)) < 0:
+            raise ValueError("a layout counts its columns and codes, which are never fewer than 0")
+        if not 0 < self.step_change <= 1:
+            raise ValueError(f"a step adds more than 0 and at most 1 to its column, not {self.step_change}")
+
     @staticmethod
     def history_columns(actions: int, outcomes: int) -> int:
         """Columns of a history: last action, last outcomes, counts, sums, and steps since the last incentive."""

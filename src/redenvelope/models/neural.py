@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -12,17 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.errors import ModelError
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.apply import apply_outcomes, apply_steps
 from redenvelope.models.events import event_chances
 from redenvelope.models.examples import require_states
 from redenvelope.models.known import KnownMoves, known_moves, moved
 from redenvelope.models.outcome import OutcomeNetwork
+from redenvelope.models.response import STRUCTURES
 from redenvelope.models.survival import Survival
-from redenvelope.models.targets import OutcomeTargets, new_target, target_as_dict
+from redenvelope.models.targets import OutcomeTargets, WrittenTarget, new_target, written_target
 from redenvelope.models.transition import TailScale, TransitionNetwork
-from redenvelope.models.weights import named_arrays, read_layout, restored, written_layout
+from redenvelope.models.weights import named_arrays, require_sizes, restored
 from redenvelope.models.wide_deep import FixedPart
+from redenvelope.plain import from_plain, to_plain
 
 __all__ = ["Architecture", "NeuralModel"]
 
@@ -46,6 +49,18 @@ class Architecture:
     survival_structure: str | None = None
     """Of who stays; None where nobody leaves."""
 
+    def __post_init__(self) -> None:
+        if min(self.actions, self.members, self.events, len(self.cost_structures), *self.hidden) < 1:
+            raise ValueError("a model has at least one action, member, event, cost and unit in every layer")
+        for structure in self.structures:
+            if structure not in STRUCTURES:
+                raise ValueError(f"there is no structure {structure[:40]!r}")
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Units of all hidden layers."""
+        return (*self.outcome_hidden, *self.transition_hidden)
+
     @property
     def structures(self) -> tuple[str, ...]:
         """Of the outcomes, and where users leave of who stays, [responses]."""
@@ -67,6 +82,15 @@ class Architecture:
             lambda *arrays: np.stack([np.asarray(array) for array in arrays]), *members
         )
         return stacked
+
+
+@dataclass(frozen=True)
+class _WrittenModel:
+    """A model as plain data, beside its weights."""
+
+    architecture: Architecture
+    reward_target: WrittenTarget
+    cost_targets: tuple[WrittenTarget, ...]
 
 
 class NeuralModel(eqx.Module):
@@ -199,9 +223,9 @@ class NeuralModel(eqx.Module):
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Plain data for JSON, and the weights by name."""
         config = {
-            "architecture": _written_architecture(self.architecture),
-            "reward_target": target_as_dict(self.targets.reward),
-            "cost_targets": [target_as_dict(target) for target in self.targets.costs],
+            "architecture": to_plain(self.architecture),
+            "reward_target": to_plain(written_target(self.targets.reward)),
+            "cost_targets": [to_plain(written_target(target)) for target in self.targets.costs],
         }
         learned = {"outcome": self.outcome, "transition": self.transition, "scale": self.scale}
         if self.history is not None:
@@ -210,12 +234,16 @@ class NeuralModel(eqx.Module):
 
     @classmethod
     def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> NeuralModel:
-        """The model that `state` wrote."""
-        architecture = _read_architecture(config["architecture"])
+        """The model that `state` wrote; whatever does not fit together is refused before it is built."""
+        written = from_plain(_WrittenModel, config, "the model")
+        architecture = written.architecture
+        require_sizes(_sizes(architecture), arrays)
+        if len(written.cost_targets) != len(architecture.cost_structures):
+            raise ModelError("the model is damaged: it has not as many targets as costs")
         parts = restored(_skeleton(architecture), arrays)
-        costs = tuple(new_target(target) for target in config["cost_targets"])
+        costs = tuple(new_target(target, architecture.actions) for target in written.cost_targets)
         survival = None if architecture.survival_structure is None else Survival()
-        targets = OutcomeTargets(new_target(config["reward_target"]), costs, survival)
+        targets = OutcomeTargets(new_target(written.reward_target, architecture.actions), costs, survival)
         history = parts.get("history")
         return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture, history)
 
@@ -248,15 +276,18 @@ def _skeleton(architecture: Architecture) -> dict[str, Any]:
     return architecture.networks(0, scores) | {"scale": TailScale(numbers, numbers, numbers)} | history
 
 
-def _written_architecture(architecture: Architecture) -> dict[str, Any]:
-    """As plain data; what a model does not have is not mentioned, so that plans keep the hash they were made with."""
-    content = asdict(architecture) | {"layout": written_layout(architecture.layout)}
-    if architecture.survival_structure is None:
-        del content["survival_structure"]
-    return content
-
-
-def _read_architecture(content: dict[str, Any]) -> Architecture:
-    names = ("outcome_hidden", "transition_hidden", "cost_structures")
-    lists = {name: tuple(content[name]) for name in names}
-    return Architecture(**content | lists | {"layout": read_layout(content["layout"])})
+def _sizes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """Sizes of what the networks need at least, by name."""
+    layout, members = architecture.layout, architecture.members
+    sizes: dict[str, tuple[int, ...]] = {
+        "members": (members, len(architecture.structures)),
+        "actions": (members, architecture.actions),
+        "events": (members, architecture.events),
+        "columns of a state": (members, layout.width),
+        "codes of static categories": (members, sum(layout.static_categories)),
+        "what a step changes of a history": (layout.history_actions, layout.history.stop - layout.history.start),
+    }
+    for name, hidden in (("outcome", architecture.outcome_hidden), ("transition", architecture.transition_hidden)):
+        for place, (units, following) in enumerate(zip(hidden, (*hidden[1:], 1), strict=True)):
+            sizes[f"layer {place} of the {name} network"] = (members, units, following)
+    return sizes

@@ -12,7 +12,7 @@ from redenvelope.errors import ModelError
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import Examples, require_states
-from redenvelope.models.weights import read_layout, written_layout
+from redenvelope.plain import from_plain, to_plain
 
 __all__ = ["MOST_TRANSITIONS", "TabularModel", "fit_tabular"]
 
@@ -128,14 +128,14 @@ class TabularModel:
         }
         if problem.eligible is not None:
             arrays["eligible"] = problem.eligible
-        return {"steps": problem.steps, "layout": written_layout(self.layout)}, arrays
+        return {"steps": problem.steps, "layout": to_plain(self.layout)}, arrays
 
     @classmethod
     def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TabularModel:
         """The model that `state` wrote."""
         tables = {name: values for name, values in arrays.items() if name != "keys"}
         problem = FiniteProblem(**tables, steps=int(config["steps"]))
-        return cls(problem, arrays["keys"], read_layout(config["layout"]))
+        return cls(problem, arrays["keys"], from_plain(StateLayout, config["layout"], "the layout"))
 
 
 def fit_tabular(examples: Examples, prior_rows: float = _PRIOR_ROWS) -> TabularModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -23,13 +24,14 @@ __all__ = [
     "OutcomeTargets",
     "RewardTarget",
     "RewardedCost",
+    "WrittenTarget",
     "cost_target",
     "new_target",
     "outcome_targets",
     "reward_target",
     "starting_scores",
-    "target_as_dict",
     "taught",
+    "written_target",
 ]
 
 # Positive costs of one action that vary less than this (standard deviation over mean) are one amount.
@@ -260,16 +262,35 @@ def starting_scores(
     return np.asarray(np.log(mean / (1 - mean)))
 
 
-def target_as_dict(target: RewardTarget | CostTarget) -> dict[str, Any]:
-    """A target as plain data for JSON."""
+@dataclass(frozen=True)
+class WrittenTarget:
+    """A target as plain data: of its numbers, those that its kind has."""
+
+    kind: str
+    centre: float | None = None
+    scale: float | None = None
+    amounts: tuple[float, ...] | None = None
+    """[actions]"""
+
+
+def written_target(target: RewardTarget | CostTarget) -> WrittenTarget:
+    """A target as plain data."""
     kind = next(name for name, known in _KINDS.items() if type(target) is known)
-    return {"kind": kind} | {name: np.asarray(value).tolist() for name, value in vars(target).items()}
+    return WrittenTarget(kind, **{name: np.asarray(value).tolist() for name, value in vars(target).items()})
 
 
-def new_target(content: dict[str, Any]) -> Any:
-    """The target that `target_as_dict` wrote."""
-    fields = {name: jnp.asarray(np.asarray(value, np.float32)) for name, value in content.items() if name != "kind"}
-    return _KINDS[content["kind"]](**fields)
+def new_target(written: WrittenTarget, actions: int) -> Any:
+    """The target that `written_target` wrote, of a model with so many actions."""
+    if written.kind not in _KINDS:
+        raise ModelError(f"the model is damaged: there is no target of kind {written.kind[:40]!r}")
+    kind = _KINDS[written.kind]
+    names = [field.name for field in fields(kind)]
+    values = {name: getattr(written, name) for name in names}
+    if any(value is None or not np.isfinite(np.asarray(value, np.float32)).all() for value in values.values()):
+        raise ModelError(f"the model is damaged: a target of kind {written.kind} needs {' and '.join(names)}")
+    if written.amounts is not None and len(written.amounts) != actions:
+        raise ModelError(f"the model is damaged: {len(written.amounts)} amounts for {actions} actions")
+    return kind(**{name: jnp.asarray(np.asarray(value, np.float32)) for name, value in values.items()})
 
 
 def _logistic_loss(score: jax.Array, happened: jax.Array) -> jax.Array:

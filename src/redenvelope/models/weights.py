@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import jax
@@ -11,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
-from redenvelope.log.layout import StateLayout
 
-__all__ = ["named_arrays", "read_layout", "restored", "written_layout"]
+__all__ = ["named_arrays", "require_sizes", "restored"]
+
+# What is built for a moment while weights are read may be so many times as large as they are.
+_SLACK = 64
 
 
 def named_arrays(parts: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
@@ -29,27 +32,28 @@ def restored(skeletons: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) 
         odd = min(set(names) ^ set(arrays))
         raise ModelError(f"the weights do not fit the model: {odd!r} is missing or too much; save the plan anew")
     for name, leaf in expected:
-        if arrays[name].shape != leaf.shape:
+        given = arrays[name]
+        if given.shape != leaf.shape or given.dtype != leaf.dtype:
             raise ModelError(
-                f"the weights do not fit the model: {name!r} has shape {arrays[name].shape}, "
-                f"not {leaf.shape}; save the plan anew"
+                f"the weights do not fit the model: {name!r} is {given.dtype} of shape {given.shape}, "
+                f"not {leaf.dtype} of shape {leaf.shape}; save the plan anew"
             )
+        if not np.isfinite(given).all():
+            raise ModelError(f"the weights are damaged: {name!r} holds what is not a number; save the plan anew")
     leaves = [jnp.asarray(arrays[name]) for name in names]
     whole: dict[str, Any] = jax.tree.unflatten(jax.tree.structure(skeletons), leaves)
     return whole
 
 
-def written_layout(layout: StateLayout) -> dict[str, Any]:
-    """A layout as plain data; a history that it does not have is not mentioned, so that plans keep their hash."""
-    return {name: value for name, value in asdict(layout).items() if value or not name.startswith("history")}
+def require_sizes(sizes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse a description of a model, by the sizes of what it needs, that its weights cannot possibly fill.
 
-
-def read_layout(content: dict[str, Any]) -> StateLayout:
-    """A layout from plain data, where tuples have become lists."""
-    layout = dict(content)
-    for name in ("static_categories", "dynamic_categories"):
-        layout[name] = tuple(layout[name])
-    return StateLayout(**layout)
+    Asked before anything of these sizes is made: a description from a stranger may say a thousand million.
+    """
+    held = sum(array.size for array in arrays.values())
+    for name, size in sizes.items():
+        if min(size, default=0) < 0 or prod(size) > _SLACK * max(held, 1):
+            raise ModelError(f"the weights do not fit the model: {held:,} numbers cannot hold {name} of {size}")
 
 
 def _named_leaves(parts: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from redenvelope.errors import PlanError
 from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.plan.plain import from_plain, to_plain
+from redenvelope.plain import from_plain, to_plain
 
 __all__ = ["Certificate", "Figure"]
 

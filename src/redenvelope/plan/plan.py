@@ -27,7 +27,6 @@ class Plan:
     """What `fit` hands over, and what a plan folder holds."""
 
     policy: DeployedPolicy
-    catalogue: ActionCatalogue
     certificate: Certificate
     frontier: pl.DataFrame
     """dual, cost, reward and their bounds, off-policy, and the model's own cost and reward, by rising dual."""
@@ -35,6 +34,11 @@ class Plan:
     """What was found on the check users at every price: another budget is certified from it."""
     record: FitRecord
     """How the plan came about."""
+
+    @property
+    def catalogue(self) -> ActionCatalogue:
+        """The actions by name, sorted by the mean cost that they were seen to have."""
+        return self.policy.catalogue
 
     @property
     def dual(self) -> float:

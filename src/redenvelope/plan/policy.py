@@ -12,8 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.log.encoding import Encoder
-from redenvelope.log.log import Log
-from redenvelope.plan.plain import to_plain
+from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.plain import to_plain
 from redenvelope.plan.sources import Source
 from redenvelope.plan.specification import PolicySpecification
 from redenvelope.policies.policy import normalised
@@ -25,11 +25,12 @@ __all__ = ["DeployedPolicy", "policy_sha256"]
 
 @dataclass(frozen=True, eq=False)
 class DeployedPolicy:
-    """A specification with what was learned, the encoder, and the prices."""
+    """A specification with what was learned, the encoder, the actions by name, and the prices."""
 
     specification: PolicySpecification
     source: Source
     encoder: Encoder
+    catalogue: ActionCatalogue
     pricing: Pricing
 
     @cached_property
@@ -63,12 +64,14 @@ def policy_sha256(policy: DeployedPolicy) -> str:
     digest = hashlib.sha256()
     plain = {
         "specification": to_plain(policy.specification),
-        "pricing": policy.pricing.as_dict(),
-        "encoder": policy.encoder.as_dict(),
+        "pricing": to_plain(policy.pricing),
+        "encoder": to_plain(policy.encoder),
+        "catalogue": to_plain(policy.catalogue),
         "source": policy.source.kind,
         "model": config,
     }
     digest.update(json.dumps(plain, sort_keys=True).encode())
     for name in sorted(weights):
-        digest.update(name.encode() + np.ascontiguousarray(weights[name]).tobytes())
+        array = np.ascontiguousarray(weights[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()

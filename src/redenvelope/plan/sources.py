@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from redenvelope.dual.price import PriceFunction
 from redenvelope.errors import PlanError
+from redenvelope.log.layout import StateLayout
 from redenvelope.models.neural import NeuralModel
 from redenvelope.plan.specification import PolicySpecification
 from redenvelope.planning.learned_price import LearnedPrice
@@ -59,6 +60,16 @@ class Source(Protocol):
         """What it believes of the whole campaign from first states [users, width] on."""
         ...
 
+    @property
+    def shape(self) -> tuple[StateLayout, int, int]:
+        """The states it was learned on, the number of actions, and that of costs."""
+        ...
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of the campaign that it was learned for; None where any number will do."""
+        ...
+
     def state(self) -> tuple[dict[str, Any], Weights]:
         """Plain data for JSON, and the weights."""
         ...
@@ -94,6 +105,16 @@ class ModelSource:
         """See Source: the policy is followed through the model to the end of the campaign."""
         return ModelPrice(self.valuer(wanted), states, steps_left)
 
+    @property
+    def shape(self) -> tuple[StateLayout, int, int]:
+        """See Source."""
+        return self.model.layout, self.model.actions, self.model.budgets
+
+    @property
+    def steps(self) -> None:
+        """See Source."""
+        return
+
     def state(self) -> tuple[dict[str, Any], Weights]:
         """See Source."""
         return self.model.state()
@@ -128,6 +149,16 @@ class LearnedSource:
     def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
         """See Source."""
         return LearnedPrice(self.values, states, steps_left)
+
+    @property
+    def shape(self) -> tuple[StateLayout, int, int]:
+        """See Source."""
+        return self.values.layout, self.values.actions, 1
+
+    @property
+    def steps(self) -> int:
+        """See Source."""
+        return self.values.steps
 
     def state(self) -> tuple[dict[str, Any], Weights]:
         """See Source."""

@@ -64,14 +64,3 @@ class Pricing:
     def mix(self, values: NDArray[Any], axis: int = -1) -> NDArray[np.float64]:
         """Values of each row, along an axis [prices], as those of the mixture."""
         return np.asarray(np.tensordot(values, np.asarray(self.shares), axes=(axis, 0)))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, where infinity has no number."""
-        rows = [["infinity" if np.isinf(price) else price for price in row] for row in self.prices]
-        return {"prices": rows, "shares": list(self.shares)}
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Pricing:
-        """The pricing that `as_dict` wrote."""
-        rows = (tuple(np.inf if price == "infinity" else float(price) for price in row) for row in content["prices"])
-        return cls(tuple(rows), tuple(float(share) for share in content["shares"]))

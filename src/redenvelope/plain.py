@@ -12,7 +12,7 @@ import numpy as np
 
 from redenvelope.errors import PlanError
 
-__all__ = ["from_plain", "to_plain"]
+__all__ = ["decoded", "from_plain", "to_plain"]
 
 Record = TypeVar("Record")
 
@@ -37,6 +37,17 @@ def to_plain(value: Any) -> Any:
         name = "not a number" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
         return {_NUMBER: name}
     return value
+
+
+def decoded(content: bytes, what: str) -> dict[str, Any]:
+    """A JSON object; anything else is refused, `what` names it."""
+    try:
+        found = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PlanError(f"{what} is damaged ({error})") from None
+    if not isinstance(found, dict):
+        raise PlanError(f"{what} is damaged: it is not a JSON object")
+    return found
 
 
 def from_plain(kind: type[Record], content: Any, what: str) -> Record:

@@ -1,0 +1,223 @@
+"""Files of the user: only regular ones are read, and one is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from redenvelope.errors import UsageError
+
+__all__ = [
+    "forget",
+    "locked",
+    "named",
+    "nameless",
+    "put_in_place",
+    "read_regular",
+    "replacing",
+    "require_writable",
+    "same_file",
+    "settle",
+    "usual_mode",
+    "writing",
+]
+
+_UNFINISHED = ".unfinished"
+"""How the names of files end that a killed process may leave behind; the next that writes there removes them."""
+
+_ROOM_BYTES = 2**20
+
+
+def read_regular(path: Path, largest: int) -> bytes:
+    """The content of a regular file of at most so many bytes.
+
+    Anything else raises an OSError before a byte is read: a pipe would never answer, a device never end.
+    """
+    # Without blocking: else opening a pipe nobody writes to would wait for ever.
+    opened = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(opened, "rb") as handle:
+        facts = os.fstat(opened)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if facts.st_size > largest:
+            raise OSError(errno.EFBIG, f"{facts.st_size:,} bytes, and {largest:,} are allowed")
+        return handle.read(largest + 1)
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two names stand for one file that is there."""
+    with suppress(OSError):
+        return one.samefile(other)
+    return False
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Within, whatever cannot be written (no space, no permission, no such folder) is refused in words."""
+    import polars as pl
+
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({_in_words(error)})") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        # polars tells what the system said inside of its own words.
+        if "os error" not in str(error):
+            raise
+        said = str(error).splitlines()[0].rpartition("error: ")[2].split(" (os error")[0]
+        raise UsageError(f"{path}: cannot be written ({said})") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes a path's place when the block ends well; before, and if it does not, nothing is seen of it.
+
+    A link is followed: what it points to is replaced.
+    """
+    with writing(path):
+        target = Path(os.path.realpath(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        forget(target.parent, f".{target.name}.")
+        if target.exists() and not target.is_file():
+            raise UsageError(f"{path}: is not a file; choose another name")
+        with nameless(target) as handle:
+            yield handle
+            put_in_place(handle, target)
+
+
+@contextmanager
+def nameless(near: Path) -> Iterator[IO[bytes]]:
+    """A new file on the same disk as another: without a name where the system has such, so that a kill leaves nothing.
+
+    Elsewhere its name tells that it is unfinished, and it is removed when the block ends.
+    """
+    handle = _without_name(near.parent)
+    if handle is not None:
+        with handle:
+            _owned(handle)
+            yield handle
+        return
+    aside = _aside(near)
+    try:
+        with aside.open("w+b") as visible:
+            _owned(visible)
+            yield visible
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Within, nobody else is inside of such a block for the same folder; a killed process lets go by itself."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks: the last one that writes wins all the same
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def put_in_place(handle: IO[bytes], target: Path) -> None:
+    """Give a file from `nameless` its name, in one step, when all of it is on the disk."""
+    handle.flush()
+    os.fsync(handle.fileno())
+    aside = named(handle, _aside(target))
+    aside.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else usual_mode())
+    aside.replace(target)
+    settle(target.parent)
+
+
+def named(handle: IO[bytes], path: Path) -> Path:
+    """Where a file from `nameless` can be seen: under this name, or under the one it has."""
+    if not isinstance(handle.name, int):
+        return Path(handle.name)
+    # A directory to start from makes Python follow the link, which is what gives a nameless file its name.
+    os.link(f"/proc/self/fd/{handle.fileno()}", path, src_dir_fd=handle.fileno(), follow_symlinks=True)
+    return path
+
+
+def settle(folder: Path) -> None:
+    """Make sure that new names in a folder outlive a loss of power."""
+    with suppress(OSError):  # some file systems cannot; the names are there all the same
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def forget(folder: Path, prefix: str) -> None:
+    """Remove what a killed process left unfinished under names that begin so; what is being written is left alone."""
+    for left in folder.glob(f"{glob.escape(prefix)}*{_UNFINISHED}"):
+        with suppress(OSError), left.open("rb") as handle:
+            if left.is_file() and not left.is_symlink() and _owned(handle):
+                left.unlink()
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a path that cannot be written to; worth asking before hours of work."""
+    target = Path(os.path.realpath(path))
+    near = next(parent for parent in (target, *target.parents) if parent.exists())
+    if near == target and not target.is_dir():
+        near = target.parent
+    with writing(path):
+        if not near.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{near} is not a folder")
+        with nameless(near / "room") as handle:
+            handle.write(bytes(_ROOM_BYTES))
+            handle.flush()
+
+
+def _without_name(folder: Path) -> IO[bytes] | None:
+    flag = getattr(os, "O_TMPFILE", None)
+    if flag is None or not Path("/proc/self/fd").is_dir():
+        return None
+    try:
+        return os.fdopen(os.open(folder, flag | os.O_RDWR, 0o600), "w+b")
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            return None  # the file system has no such files
+        raise
+
+
+def _aside(target: Path) -> Path:
+    """A name beside a file that nobody else has."""
+    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}{_UNFINISHED}")
+
+
+def _owned(handle: IO[bytes]) -> bool:
+    """Whether a file could be taken for this process alone, until it is closed: then nobody else is writing it."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def usual_mode() -> int:
+    """The permissions of a new file."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _in_words(error: OSError) -> str:
+    return str(error.strerror or error)

@@ -1,0 +1,193 @@
+"""Whether what a plan folder says fits together: hashes protect against damage, not against content.
+
+Every part was decoded by its types before. Here the parts are held against each other, so that nothing downstream has
+to fear an odd shape, a price that nobody checked, or a certificate of other figures. The limits are stated here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from redenvelope.errors import PlanError, UsageError
+from redenvelope.evaluation.reasons import Weight
+from redenvelope.plan.certificate import Certificate, Figure
+from redenvelope.plan.ladder import Ladder
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import DeployedPolicy, policy_sha256
+
+__all__ = [
+    "FRONTIER_COLUMNS",
+    "MOST_ACTIONS",
+    "MOST_RUNGS",
+    "MOST_STEPS",
+    "require_consistent",
+    "require_frontier",
+    "require_policy",
+]
+
+MOST_ACTIONS = 10_000
+MOST_STEPS = 10_000
+MOST_RUNGS = 4_096
+"""A plan beyond these is none that `fit` ever wrote; it is refused before anything of its size is made."""
+
+METHODS = frozenset({"planned", "learned", "bandit"})
+
+FRONTIER_COLUMNS = (
+    "dual",
+    "cost",
+    "reward",
+    "cost_lower",
+    "cost_upper",
+    "reward_lower",
+    "reward_upper",
+    "model_cost",
+    "model_reward",
+)
+
+# Figures are written with all their digits; what is computed again may differ in the last ones.
+_TOLERANCE = 1e-6
+
+
+def require_frontier(schema: Mapping[str, Any], rows: int) -> None:
+    """The columns of a frontier, and a length that one may have."""
+    if tuple(schema) != FRONTIER_COLUMNS or any(kind != pl.Float64 for kind in schema.values()):
+        raise PlanError(f"frontier.parquet must have the columns {', '.join(FRONTIER_COLUMNS)}, all of 64-bit floats")
+    _require(0 < rows <= MOST_RUNGS, f"frontier.parquet has {rows:,} rows; at least 1 and at most {MOST_RUNGS:,}")
+
+
+def require_policy(policy: DeployedPolicy) -> None:
+    """A policy whose parts are of one campaign."""
+    wanted, encoder, labels = policy.specification, policy.encoder, policy.catalogue.labels
+    where = "plan.json: policy"
+    _require(wanted.method in METHODS, f"{where}: there is no method {wanted.method[:40]!r}")
+    _require(1 <= wanted.steps <= MOST_STEPS, f"{where}: {wanted.steps:,} steps; 1 to {MOST_STEPS:,} are allowed")
+    _require(1 <= wanted.horizon <= wanted.steps, f"{where}: a horizon of {wanted.horizon:,} in {wanted.steps} steps")
+    _require(np.isfinite(wanted.temperature) and wanted.temperature >= 0, f"{where}: the temperature is no number")
+    _require(1 <= len(labels) <= MOST_ACTIONS, f"plan.json: catalogue: {len(labels):,} actions")
+    _require(len(set(labels)) == len(labels), "plan.json: catalogue: two actions have the same label")
+    _require_encoder(policy)
+    layout, actions, budgets = policy.source.shape
+    _require(layout == encoder.layout, "plan.json: the encoder's states are not those that the source was learned on")
+    _require(actions == len(labels), f"plan.json: {actions} actions were learned, {len(labels)} have a label")
+    _require(policy.pricing.budgets == budgets, f"plan.json: pricing: {policy.pricing.budgets} prices, {budgets} costs")
+    steps = policy.source.steps
+    _require(steps in (None, wanted.steps), f"{where}: values of {steps} steps were learned, not of {wanted.steps}")
+
+
+def _require_encoder(policy: DeployedPolicy) -> None:
+    encoder, where = policy.encoder, "plan.json: encoder"
+    _require(
+        encoder.campaign_steps == policy.specification.steps, f"{where}: campaign_steps are not the policy's steps"
+    )
+    _require(abs(encoder.first_step) < 2**30, f"{where}: the first step is {encoder.first_step}")
+    for number in encoder.numbers:
+        finite = np.isfinite((number.mean, number.scale)).all() and number.scale > 0
+        _require(bool(finite), f"{where}: mean and scale of {number.name[:40]!r} are no numbers to divide by")
+    names = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
+    _require(len(set(names)) == len(names), f"{where}: two features have the same name")
+    for category in encoder.categories:
+        _require(
+            len(set(category.labels)) == len(category.labels),
+            f"{where}: two labels of {category.name[:40]!r} are the same",
+        )
+    history = encoder.history
+    if history is not None:
+        fits = history.labels == policy.catalogue.labels and len(history.scales) == history.width
+        sound = np.isfinite(history.scales).all() and min(history.scales, default=0) > 0
+        _require(bool(fits and sound), f"{where}: history: its actions and scales do not fit the plan's")
+
+
+def require_consistent(plan: Plan) -> None:
+    """A plan whose certificate is about this policy, at this place of this ladder."""
+    ladder, certificate, stop = plan.ladder, plan.certificate, plan.record.stop
+    _require_ladder(ladder)
+    _require(ladder.prices.shape[1] == plan.policy.pricing.budgets, "ladder.json: as many prices a rung as costs")
+    _require_table(plan.frontier, ladder)
+    rung, share = stop.place.rung, stop.place.share
+    last = len(ladder.rungs) - 1
+    inside = 0 <= rung <= last and 0 <= share <= 1 and (rung < last or not share)
+    _require(bool(inside), "plan.json: record: stop: the place is not on the ladder")
+    _require(ladder.pricing(stop.place) == plan.policy.pricing, "plan.json: pricing: not that of the ladder's place")
+    _require_certificate(certificate)
+    _require(certificate.users == ladder.users, "certificate.json: users: not those of the ladder")
+    _require(certificate.method == plan.policy.specification.method, "certificate.json: method: not the policy's")
+    _require(
+        _same(certificate.dual, plan.policy.pricing.prices[-1][0]), "certificate.json: dual: not the price of the plan"
+    )
+    _require_figures(certificate, ladder, plan)
+    if certificate.policy_sha256 != policy_sha256(plan.policy):
+        raise PlanError("the certificate is not this policy's; fit it again")
+
+
+def _require_ladder(ladder: Ladder) -> None:
+    """Numbers to compute with, and prices that fall."""
+    _require(len(ladder.rungs) <= MOST_RUNGS, f"ladder.json: {len(ladder.rungs):,} rungs, at most {MOST_RUNGS:,}")
+    for place, rung in enumerate(ladder.rungs):
+        sums = np.concatenate([rung.mean, rung.square, rung.cube, *map(np.asarray, rung.products)])
+        _require(bool(np.isfinite(sums).all()), f"ladder.json: rung {place} holds what is not a number")
+        _require(min(rung.square) >= 0, f"ladder.json: rung {place}: a square below 0")
+        _require(bool((np.asarray(rung.prices) >= 0).all()), f"ladder.json: rung {place}: a price below 0")
+    prices = ladder.prices
+    falls = (prices[1:] <= prices[:-1]).all()
+    _require(bool(falls), "ladder.json: prices must fall from rung to rung")
+    for whole, each in ladder.joint:
+        _require(0.5 < whole <= each < 1, "ladder.json: joint: confidences of all bounds and of each")
+
+
+def _require_table(frontier: pl.DataFrame, ladder: Ladder) -> None:
+    values = frontier.to_numpy()
+    finite = np.isfinite(values[:, 1:]).all() and not frontier.null_count().to_numpy().any()
+    _require(bool(finite), "frontier.parquet: holds what is not a number")
+    same = len(frontier) == len(ladder.rungs) and np.array_equal(values[::-1, 0], ladder.prices[:, 0])
+    _require(bool(same), "frontier.parquet: dual: not the prices of the ladder")
+
+
+def _require_certificate(certificate: Certificate) -> None:
+    """A certificate that does not contradict itself."""
+    where = "certificate.json"
+    _require(0.5 < certificate.confidence < 1, f"{where}: confidence: {certificate.confidence}")
+    _require(certificate.dual >= 0, f"{where}: dual: {certificate.dual}")
+    _require(bool(np.isfinite(certificate.budget)), f"{where}: budget: it is no number")
+    for name in ("cost", "reward"):
+        _require(bool(np.isfinite(certificate.logged.get(name, np.nan))), f"{where}: logged: no {name}")
+    refused = any(reason.weight is Weight.REFUSAL for reason in certificate.reasons)
+    _require(refused != certificate.is_certified, f"{where}: status: it is not what its reasons say")
+    _require(certificate.is_certified or bool(certificate.reasons), f"{where}: reasons: refused without one")
+    target = certificate.target_reward
+    _require(target is None or bool(np.isfinite(target)), f"{where}: target_reward: it is no number")
+    if certificate.is_certified:
+        kept = certificate.cost.upper <= certificate.budget * (1 + _TOLERANCE) + _TOLERANCE
+        reached = target is None or certificate.reward.lower >= target - _TOLERANCE * (1 + abs(target))
+        _require(kept and reached, f"{where}: status: certified, and its bounds say otherwise")
+
+
+def _require_figures(certificate: Certificate, ladder: Ladder, plan: Plan) -> None:
+    """Figures that the ladder gives, with bounds for this budget or for all prices at once."""
+    levels = {certificate.confidence}
+    with suppress(UsageError):  # bounds for all prices at once are known for some confidences
+        levels.add(ladder.each_confidence(certificate.confidence))
+    written = (certificate.reward, certificate.cost)
+    found = [ladder.figures(plan.record.stop.place, level)[:2] for level in sorted(levels)]
+    for name, place, own in (("reward", 0, written[0]), ("cost", 1, written[1])):
+        given = any(_alike(own, figures[place]) for figures in found)
+        _require(given, f"certificate.json: {name}: not what the ladder gives at the place of the plan")
+
+
+def _alike(one: Figure, other: Figure) -> bool:
+    names = ("estimate", "lower", "upper", "standard_error")
+    return one.estimator == other.estimator and all(_same(getattr(one, name), getattr(other, name)) for name in names)
+
+
+def _same(one: float, other: float) -> bool:
+    near = abs(one - other) <= _TOLERANCE * max(abs(one), abs(other), _TOLERANCE)
+    return one == other or bool(near and np.isfinite((one, other)).all())
+
+
+def _require(fits: bool, message: str) -> None:
+    if not fits:
+        raise PlanError(f"{message}; the plan contradicts itself: fit it again, or ask who made it")

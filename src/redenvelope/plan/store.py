@@ -1,0 +1,226 @@
+"""The files of a plan folder: replaced all at once or not at all, and read as they belong together.
+
+`plan.json` names every other file with its hash, so the moment that it takes its name is the moment that the new plan
+stands. The others wait beside it under names with their hashes until then, and take theirs right after; whoever reads
+in between, or after a kill in between, finds them there. Nothing but a plan's own files is ever touched, which also
+serves folders that cannot be renamed: mount points, the working folder, links.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from redenvelope.errors import PlanError, UsageError
+from redenvelope.files import (
+    locked,
+    named,
+    nameless,
+    read_regular,
+    require_writable,
+    settle,
+    usual_mode,
+    writing,
+)
+from redenvelope.plain import decoded
+
+__all__ = ["MANIFEST", "read_files", "replace_files", "require_room", "sealed"]
+
+MANIFEST = "plan.json"
+
+_LARGEST_BYTES = {
+    MANIFEST: 2**24,
+    "weights.safetensors": 2**30,
+    "frontier.parquet": 2**22,
+    "certificate.json": 2**20,
+    "ladder.json": 2**24,
+}
+_LARGEST_OTHER = 2**26
+_MOST_FILES = 32
+_TRIES = 20
+
+_NO_SEAL = "0" * 64
+_WAITING = re.compile(r"\.(?P<name>.+)\.(?P<digest>[0-9a-f]{64})\.waiting")
+_OF_THE_SYSTEM = frozenset({"lost+found"})
+
+
+def sealed(manifest: dict[str, Any], files: dict[str, bytes]) -> bytes:
+    """The content of the manifest: the hash of every file, and a seal over all of it."""
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    plain = {"seal": _NO_SEAL, **manifest, "files": hashes}
+    text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return _with_seal(text.encode(), _NO_SEAL)
+
+
+def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> None:
+    """Put a plan in a folder's place of one, or of none; an older plan's own files go, anything else stays."""
+    require_room(folder)
+    place = Path(os.path.realpath(folder))
+    with writing(folder):
+        place.mkdir(parents=True, exist_ok=True)
+        with locked(place):
+            before = _own_files(place)
+            waiting = dict(_waiting_names(files))
+            with ExitStack() as written:
+                _write_aside(place, files, waiting, written)
+                _write_aside(place, {MANIFEST: manifest}, {MANIFEST: f".{MANIFEST}.waiting"}, written)
+                settle(place)
+                (place / f".{MANIFEST}.waiting").replace(place / MANIFEST)  # from here on it is the new plan
+                for name, aside in waiting.items():
+                    (place / aside).replace(place / name)
+            settle(place)
+            _tidy(place, before, files)
+
+
+def read_files(folder: Path, format_version: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest and the content of every file that it names, all of one plan.
+
+    Where a plan is replaced while it is read, it is read again.
+    """
+    content = _read(folder, MANIFEST)
+    for _ in range(_TRIES):
+        manifest = _manifest(folder, content, format_version)
+        try:
+            return manifest, {name: _found(folder, name, digest) for name, digest in manifest["files"].items()}
+        except PlanError:
+            again = _read(folder, MANIFEST)
+            if again == content:
+                raise
+            content = again
+    raise PlanError(f"{folder}: the plan is replaced all the time; try again")
+
+
+def require_room(folder: Path) -> None:
+    """Refuse a folder that holds anything but an older plan, or that cannot be written; asked before hours of work."""
+    if folder.exists():
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: exists and is not a folder; choose another name")
+        entries = [entry for entry in _entries(folder) if not entry.startswith(".") and entry not in _OF_THE_SYSTEM]
+        if entries and not _is_plan(folder):
+            raise UsageError(f"{folder}: holds {entries[0]!r} and is not a plan; choose another folder")
+        for name in (*_LARGEST_BYTES, "report.html"):
+            if (folder / name).is_dir():
+                raise UsageError(f"{folder}: {name} in it is a folder, not a plan's file; choose another folder")
+    require_writable(folder)
+
+
+def _write_aside(place: Path, files: dict[str, bytes], names: dict[str, str], written: ExitStack) -> None:
+    """Write files under the names that they wait with; all of it is on the disk afterwards."""
+    mode = usual_mode()
+    for name, content in files.items():
+        handle = written.enter_context(nameless(place / name))
+        handle.write(content)
+        handle.flush()
+        os.fchmod(handle.fileno(), mode)
+        os.fsync(handle.fileno())
+        waiting = place / names[name]
+        waiting.unlink(missing_ok=True)
+        shown = named(handle, waiting)
+        if shown != waiting:
+            shown.replace(waiting)
+
+
+def _waiting_names(files: dict[str, bytes]) -> Iterator[tuple[str, str]]:
+    for name, content in files.items():
+        yield name, f".{name}.{hashlib.sha256(content).hexdigest()}.waiting"
+
+
+def _tidy(place: Path, before: dict[str, str], files: dict[str, bytes]) -> None:
+    """Remove what an older plan left: files that the new one does not have, unchanged, and what waited for it."""
+    for name, digest in before.items():
+        if name not in files and Path(name).name == name:
+            with suppress(OSError, PlanError):
+                if hashlib.sha256(_read(place, name)).hexdigest() == digest:
+                    (place / name).unlink()
+    for entry in _entries(place):
+        if _WAITING.fullmatch(entry):
+            with suppress(OSError):
+                (place / entry).unlink()
+
+
+def _own_files(place: Path) -> dict[str, str]:
+    """Names and hashes of the older plan's files; none where there is no older plan."""
+    try:
+        files = decoded(_read(place, MANIFEST), MANIFEST).get("files")
+    except PlanError:
+        return {}
+    if not isinstance(files, dict):
+        return {}
+    return {str(name): str(digest) for name, digest in files.items() if name != MANIFEST}
+
+
+def _is_plan(folder: Path) -> bool:
+    """Whether a folder holds a plan of this or another version: never by the name of a file alone."""
+    try:
+        manifest = decoded(_read(folder, MANIFEST), MANIFEST)
+    except PlanError:
+        return False
+    known = isinstance(manifest.get("files"), dict)
+    return known and type(manifest.get("format")) is int and {"package", "policy", "record"} <= manifest.keys()
+
+
+def _manifest(folder: Path, content: bytes, format_version: int) -> dict[str, Any]:
+    """The manifest, whose form, version, seal and names of files are in order."""
+    manifest = decoded(content, f"{folder}: {MANIFEST}")
+    if type(manifest.get("format")) is not int:
+        raise PlanError(f"{folder}: {MANIFEST} is not the manifest of a plan")
+    if manifest["format"] != format_version:
+        remedy = (
+            "upgrade redenvelope"
+            if manifest["format"] > format_version
+            else "make the plan again with `redenvelope fit`"
+        )
+        raise PlanError(
+            f"{folder}: written in format {manifest['format']} by version {str(manifest.get('package'))[:40]}; this "
+            f"version reads format {format_version}: {remedy}"
+        )
+    seal = manifest.get("seal")
+    if not isinstance(seal, str) or len(seal) != len(_NO_SEAL) or content != _with_seal(content, seal):
+        raise PlanError(f"{folder}: {MANIFEST} is damaged or was changed: its seal is not that of its content")
+    files = manifest.get("files")
+    required = _LARGEST_BYTES.keys() - {MANIFEST}
+    if not isinstance(files, dict) or not required <= files.keys() or len(files) > _MOST_FILES or MANIFEST in files:
+        raise PlanError(f"{folder}: {MANIFEST} must name {', '.join(sorted(required))} with their hashes")
+    return manifest
+
+
+def _with_seal(content: bytes, seal: str) -> bytes:
+    """The manifest with the seal that it should have in the place of the one that it has."""
+    blank = content.replace(seal.encode(errors="replace"), _NO_SEAL.encode(), 1)
+    return blank.replace(_NO_SEAL.encode(), hashlib.sha256(blank).hexdigest().encode(), 1)
+
+
+def _found(folder: Path, name: str, digest: object) -> bytes:
+    """A file with this hash: under its name, or still waiting for it."""
+    if not name or Path(name).name != name or "\0" in name:
+        raise PlanError(f"{folder}: {MANIFEST} names a file outside of the folder: {name!r}")
+    for place in (name, f".{name}.{digest}.waiting", name):  # it may take its name in between
+        with suppress(PlanError):
+            content = _read(folder, place, name)
+            if hashlib.sha256(content).hexdigest() == digest:
+                return content
+    _read(folder, name)  # missing or not readable: says so
+    raise PlanError(f"{folder}: {name} is damaged or was changed: its hash is not the one in {MANIFEST}")
+
+
+def _read(folder: Path, place: str, name: str | None = None) -> bytes:
+    try:
+        return read_regular(folder / place, _LARGEST_BYTES.get(name or place, _LARGEST_OTHER))
+    except FileNotFoundError:
+        raise PlanError(f"{folder}: there is no {place}; this is not a (whole) plan folder") from None
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise PlanError(f"{folder}: {place} cannot be read ({said})") from None
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be read ({error.strerror or error})") from None

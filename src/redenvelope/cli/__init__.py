@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
 from redenvelope import __version__
 from redenvelope.cli import data, plans, reproduce
-from redenvelope.cli.options import REFUSED
-from redenvelope.errors import LogError, RedenvelopeError
+from redenvelope.cli.guard import guarded
 
 __all__ = ["app", "main"]
 
@@ -49,23 +47,14 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug; anywhere on the line.")] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run a command; the user's mistakes become a few lines on stderr and exit code 2, never a traceback."""
+    """Run a command; whatever goes wrong becomes a few lines on stderr and an exit code, never a traceback."""
     # The large products run in XLA and polars, which bring their own threads; threads of BLAS for the small ones
     # that remain would only wait for each other, and on busy cores they cost ten times what they save.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        app()
-    except LogError as error:
-        print(f"redenvelope: the log cannot be used, {len(error.findings)} error(s):\n{error}", file=sys.stderr)
-        sys.exit(REFUSED)
-    except RedenvelopeError as error:
-        print(f"redenvelope: {error}", file=sys.stderr)
-        sys.exit(REFUSED)
-    except KeyboardInterrupt:
-        print("redenvelope: interrupted; what was not finished was not written", file=sys.stderr)
-        sys.exit(130)
+    guarded(app)

@@ -22,12 +22,19 @@ from redenvelope.cli.options import (
     column_map,
     print_json,
 )
+from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
+from redenvelope.files import replacing, require_writable
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from redenvelope.simulate.campaign import Campaign
 
 __all__ = ["audit", "demo", "simulate"]
+
+_BYTES_A_ROW = 300
+"""That a simulated row takes while it is drawn, roughly."""
 
 
 class CampaignName(StrEnum):
@@ -51,23 +58,27 @@ def demo(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
-    from redenvelope.report.page import render_report
+    from redenvelope.plan.store import require_room
     from redenvelope.report.plan_view import StageView, show_plan
+    from redenvelope.report.saved import save_with_report
     from redenvelope.report.truth_view import plan_truth_rows, truth_table
 
     console = Console(highlight=False, soft_wrap=True)
     campaign = _campaign(CampaignName.ENVELOPES, population)
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "campaign.parquet"
+    require_room(out / "plan")
+    if path.exists() and not (out / "plan" / "plan.json").exists():
+        raise UsageError(f"{path}: exists, and the demo did not write it; choose another folder with --out")
+    require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
     console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")
-    campaign.log(users, seed).write_parquet(path)
+    _write_table(campaign.log(users, seed), path)
     console.print(f"[bold]2. fit[/] the best plan for {budget:g} a user  (redenvelope fit {path} --budget {budget:g})")
     # The features of this campaign tell all of its state, and its exact truth is asked state by state.
     settings = FitSettings(seed=seed, history="none")
     with StageView(enabled=True) as view:
         plan = fit(read_log(path), budget=budget, settings=settings, progress=view.tell)
         plan = plan.with_source(path.name, ColumnMap(), datetime.now(UTC).date().isoformat())
-        plan.save(out / "plan", {"report.html": render_report(plan).encode()})
+        save_with_report(plan, out / "plan")
     show_plan(plan, out / "plan")
     console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")
     shares = plan.policy.pricing.shares
@@ -86,16 +97,11 @@ def simulate(
     """Make the log of a campaign whose truth is known."""
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
+    require_writable(out)
     campaign = _campaign(name)
+    require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix.lower() == ".parquet":
-            frame.write_parquet(out)
-        else:
-            frame.write_csv(out)
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
+    _write_table(frame, out)
     content: dict[str, Any] = {"log": str(out), "users": users, "rows": len(frame), "columns": frame.columns}
     if truth:
         from redenvelope.report.truth_view import truth_rows
@@ -151,6 +157,14 @@ def audit(
         console.print(f"\n{verdict}", highlight=False)
     if errors:
         raise typer.Exit(REFUSED)
+
+
+def _write_table(frame: pl.DataFrame, out: Path) -> None:
+    with replacing(out) as file:
+        if out.suffix.lower() == ".parquet":
+            frame.write_parquet(file)
+        else:
+            frame.write_csv(file)
 
 
 def _campaign(name: CampaignName, population: int = 1_000) -> Campaign:

@@ -25,6 +25,7 @@ from redenvelope.cli.options import (
     print_json,
 )
 from redenvelope.errors import UsageError
+from redenvelope.files import replacing, require_writable, same_file
 from redenvelope.progress import Event
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def fit(
     from redenvelope.log.read import read_log
     from redenvelope.plan.store import require_room
     from redenvelope.progress import Stages
-    from redenvelope.report.page import render_report
+    from redenvelope.report.saved import save_with_report
 
     settings = FitSettings(
         method=method,  # type: ignore[arg-type]
@@ -87,9 +88,8 @@ def fit(
         stages.finish("log", repr(rows))
         plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
         plan = plan.with_source(Path(log).name, mapping, datetime.now(UTC).date().isoformat())
-        page = render_report(plan).encode()
         stop_if_interrupted()
-        plan.save(out, {"report.html": page})
+        save_with_report(plan, out)
     _tell(plan, out, as_json)
 
 
@@ -115,7 +115,7 @@ def reprice(
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.reprice import reprice as reprice_plan
     from redenvelope.plan.store import require_room
-    from redenvelope.report.page import render_report
+    from redenvelope.report.saved import save_with_report
 
     wanted = _budget_a_user(budget, budget_total, audience)
     require_room(out)
@@ -126,7 +126,7 @@ def reprice(
         confidence=confidence,
         for_all_prices=for_all_prices,
     )
-    again.save(out, {"report.html": render_report(again).encode()})
+    save_with_report(again, out)
     _tell(again, out, as_json)
 
 
@@ -168,6 +168,8 @@ def allocate(
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
 
+    if same_file(out.parent, plan):
+        raise UsageError(f"{out}: is in the plan's own folder; write the decisions somewhere else")
     opened = Plan.load(plan)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
@@ -247,12 +249,19 @@ def report(
     """Write a plan's report again: one self-contained page, readable without a network."""
     from redenvelope.plan.plan import Plan
     from redenvelope.report.page import render_report
+    from redenvelope.report.saved import save_with_report
 
-    page = render_report(Plan.load(plan))
-    try:
-        out.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{out}: the report is written as .html; choose that ending")
+    require_writable(out)
+    opened = Plan.load(plan)
+    if same_file(out.parent, plan) and out.name == "report.html":
+        save_with_report(opened, plan)  # a file of the plan's own, which knows its hash
+        typer.echo(f"{out}: written anew")
+        return
+    page = render_report(opened).encode()
+    with replacing(out) as file:
+        file.write(page)
     typer.echo(f"{out}: {len(page) // 1024:,} kB")
 
 

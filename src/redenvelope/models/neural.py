@@ -52,9 +52,6 @@ class Architecture:
     def __post_init__(self) -> None:
         if min(self.actions, self.members, self.events, len(self.cost_structures), *self.hidden) < 1:
             raise ValueError("a model has at least one action, member, event, cost and unit in every layer")
-        for structure in self.structures:
-            if structure not in STRUCTURES:
-                raise ValueError(f"there is no structure {structure[:40]!r}")
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -238,6 +235,8 @@ class NeuralModel(eqx.Module):
         written = from_plain(_WrittenModel, config, "the model")
         architecture = written.architecture
         require_sizes(_sizes(architecture), arrays)
+        if not set(architecture.structures) <= set(STRUCTURES):
+            raise ModelError(f"the model is damaged: a structure is none of {', '.join(STRUCTURES)}")
         if len(written.cost_targets) != len(architecture.cost_structures):
             raise ModelError("the model is damaged: it has not as many targets as costs")
         parts = restored(_skeleton(architecture), arrays)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,14 @@ from typing import Any
 import polars as pl
 
 from redenvelope.errors import UsageError
+from redenvelope.files import require_writable, same_file
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.delimited import read_delimited
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.numbers import PLAIN_INTEGER
 from redenvelope.log.tables import ROW
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.spool import Spool
 
 __all__ = ["AllocationSummary", "allocate_file"]
 
@@ -62,28 +63,28 @@ def allocate_file(
     """
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: decisions are written as .parquet or .csv; choose one of the two endings")
+    for given in (users, history):
+        if given is not None and same_file(out, given):
+            raise UsageError(f"{out}: is the table that is read; choose another name for the decisions")
     rows, cost, reward = 0, 0.0, 0.0
     counts: dict[str, int] = {}
     found: dict[tuple[str, str | None], Finding] = {}
+    require_writable(out)
     past = None if history is None or not plan.needs_history else _past(history, plan.columns)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-            for number, part in enumerate(_parts(users, plan.columns, columns)):
-                decisions, findings = plan.allocate(part, seed, past)
-                for finding in findings:
-                    found.setdefault((finding.rule, finding.column), finding)
-                rows += len(decisions)
-                cost += float(decisions["expected_cost"].sum())
-                reward += float(decisions["expected_reward"].sum())
-                for label, count in decisions["action"].value_counts().iter_rows():
-                    counts[str(label)] = counts.get(str(label), 0) + count
-                decisions.write_parquet(Path(folder) / f"{number:06d}.parquet")
-            if not rows:
-                raise UsageError(f"{users}: no users to decide for")
-            _join(Path(folder), out)
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
+    with Spool(out) as spool:
+        for part in _parts(users, plan.columns, columns):
+            decisions, findings = plan.allocate(part, seed, past)
+            for finding in findings:
+                found.setdefault((finding.rule, finding.column), finding)
+            rows += len(decisions)
+            cost += float(decisions["expected_cost"].sum())
+            reward += float(decisions["expected_reward"].sum())
+            for label, count in decisions["action"].value_counts().iter_rows():
+                counts[str(label)] = counts.get(str(label), 0) + count
+            spool.add(decisions)
+        if not rows:
+            raise UsageError(f"{users}: no users to decide for")
+        spool.finish()
     return AllocationSummary(rows, cost / rows, reward / rows, dict(sorted(counts.items())), tuple(found.values()))
 
 
@@ -144,13 +145,3 @@ def _renamed(part: pl.DataFrame, remembered: ColumnMap, asked: ColumnMap | None)
 def _typed(users: pl.Series) -> pl.Series:
     """Ids of a text file as integers where they all are, so that they hash like those of a parquet file."""
     return users.cast(pl.Int64) if users.str.contains(PLAIN_INTEGER).all() else users
-
-
-def _join(folder: Path, out: Path) -> None:
-    parts = pl.scan_parquet(sorted(folder.glob("*.parquet")))
-    aside = folder / f"whole{out.suffix}"
-    if out.suffix.lower() == ".parquet":
-        parts.sink_parquet(aside)
-    else:
-        parts.sink_csv(aside)
-    aside.replace(out)

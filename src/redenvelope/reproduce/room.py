@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from redenvelope.errors import UsageError
+from redenvelope.files import read_regular
 
 __all__ = ["MANIFEST", "aside", "listed", "require_room"]
 
@@ -29,10 +30,17 @@ def require_room(folder: Path) -> None:
 def listed(folder: Path) -> set[str]:
     """The files that an earlier run says it wrote; a manifest may be anybody's, so none outside of the folder."""
     try:
-        names = json.loads((folder / MANIFEST).read_bytes())["files"]
-        return {name for name in names if isinstance(name, str) and Path(name).name == name}
-    except (OSError, ValueError, KeyError, TypeError):
+        manifest = json.loads(read_regular(folder / MANIFEST, 2**24))
+        own = {"package", "complete", "settings", "files"} <= manifest.keys()
+        names = manifest["files"] if own else ()
+        return {name for name in names if isinstance(name, str) and Path(name).name == name and _written(name)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return set()
+
+
+def _written(name: str) -> bool:
+    """Whether a file may be one of ours."""
+    return Path(name).suffix in (".csv", ".md", ".png", ".html")
 
 
 def aside(name: str) -> str:

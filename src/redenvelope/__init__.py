@@ -6,9 +6,14 @@ costs nothing.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+# XLA splits its work by the number of processors and then adds up in another order, so that the same seed would give
+# another plan on another machine. It takes the number from here, when it is first used.
+os.environ.setdefault("NPROC", "4")
 
 if TYPE_CHECKING:
     from redenvelope.audit.audit import Audit, audit_log

@@ -20,6 +20,7 @@ from redenvelope.cli.options import (
     LogArgument,
     SeedOption,
     column_map,
+    given_path,
     print_json,
 )
 from redenvelope.engine.memory import require_memory
@@ -45,7 +46,9 @@ class CampaignName(StrEnum):
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the log and the plan.")] = Path("demo"),
+    out: Annotated[
+        Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the log and the plan.")
+    ] = Path("demo"),
     users: Annotated[int, typer.Option(min=200, help="Number of users to simulate.")] = 20_000,
     population: Annotated[int, typer.Option(min=1, help="Number of fresh users the truth is taken on.")] = 500,
     budget: Annotated[float, typer.Option(min=0, help="Mean cost a user.")] = 4.0,
@@ -88,7 +91,9 @@ def demo(
 
 def simulate(
     name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes", help="Which campaign.")],
-    out: Annotated[Path, typer.Option(help="Where to write the log (.parquet or .csv).")],
+    out: Annotated[
+        Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet or .csv).")
+    ],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 20_000,
     seed: SeedOption = 0,
     truth: Annotated[bool, typer.Option("--truth", help="Also print what uniform, bandit and optimum earn.")] = False,

@@ -25,6 +25,7 @@ __all__ = [
     "PlanArgument",
     "SeedOption",
     "column_map",
+    "given_path",
     "print_json",
 ]
 
@@ -46,6 +47,13 @@ EstimateOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+
+
+def given_path(text: str) -> Path:
+    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder."""
+    if not text.strip():
+        raise UsageError("--out is empty; give it a name")
+    return Path(text)
 
 
 def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path | None) -> ColumnMap:

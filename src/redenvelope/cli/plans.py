@@ -22,6 +22,7 @@ from redenvelope.cli.options import (
     PlanArgument,
     SeedOption,
     column_map,
+    given_path,
     print_json,
 )
 from redenvelope.errors import UsageError
@@ -36,7 +37,7 @@ __all__ = ["allocate", "evaluate", "fit", "frontier", "report", "reprice"]
 
 def fit(
     log: LogArgument,
-    out: Annotated[Path, typer.Option(help="Folder for the plan.")],
+    out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
     audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
@@ -95,7 +96,12 @@ def fit(
 
 def reprice(
     plan: PlanArgument,
-    out: Annotated[Path, typer.Option(help="Folder for the repriced plan; may be that of the plan itself.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            parser=given_path, metavar="PATH", help="Folder for the repriced plan; may be that of the plan itself."
+        ),
+    ],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
     audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
@@ -147,7 +153,9 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 def allocate(
     plan: PlanArgument,
     users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with user, step and the features.")],
-    out: Annotated[Path, typer.Option(help="Where to write the decisions (.parquet or .csv).")],
+    out: Annotated[
+        Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the decisions (.parquet or .csv).")
+    ],
     seed: SeedOption = 0,
     columns: Annotated[
         str | None,
@@ -244,7 +252,9 @@ def frontier(
 
 def report(
     plan: PlanArgument,
-    out: Annotated[Path, typer.Option(help="Where to write the page (.html).")] = Path("report.html"),
+    out: Annotated[
+        Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the page (.html).")
+    ] = Path("report.html"),
 ) -> None:
     """Write a plan's report again: one self-contained page, readable without a network."""
     from redenvelope.plan.plan import Plan

@@ -15,6 +15,7 @@ from redenvelope.cli.options import (
     JsonOption,
     SeedOption,
     column_map,
+    given_path,
     print_json,
 )
 from redenvelope.errors import UsageError
@@ -26,7 +27,7 @@ _NAMES = ("table-one", "accuracy", "budgets", "prices", "searches", "second-tabl
 
 
 def reproduce(
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")],
+    out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for tables and figures.")],
     seeds: Annotated[
         int | None, typer.Option(min=2, help="Logs drawn for each interval; 5, or 2 with --quick.", show_default=False)
     ] = None,

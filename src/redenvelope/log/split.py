@@ -13,8 +13,9 @@ from redenvelope.log.log import Log
 
 __all__ = ["SHARES", "split", "split_fold"]
 
-SHARES = (0.6, 0.1, 0.3)
-"""Of the users: train, tune and check."""
+SHARES = (0.5, 0.1, 0.4)
+"""Of the users: train, tune and check. A certificate's bound narrows with the check users: on finite campaigns of 6,000
+users four in ten spend a hundredth more of the budget than three in ten, which earns more than the model loses."""
 
 
 def split(log: Log, parts: Sequence[float] = SHARES, seed: int = 0) -> tuple[Log, ...]:

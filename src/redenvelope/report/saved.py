@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from html import escape
 from pathlib import Path
 
 from redenvelope.plan.plan import Plan
@@ -11,8 +12,11 @@ __all__ = ["save_with_report"]
 
 
 def save_with_report(plan: Plan, folder: Path) -> None:
-    """Save a plan, then draw its report and save the two together; if it cannot be drawn, the plan stands without."""
-    plan.save(folder)
+    """Save a plan with a page in plain words, then draw its report in the page's place.
+
+    If it cannot be drawn, the plan and the plain page stand.
+    """
+    plan.save(folder, {"report.html": _plain_page(plan).encode()})
     try:
         from redenvelope.report.page import render_report
 
@@ -25,3 +29,13 @@ def save_with_report(plan: Plan, folder: Path) -> None:
         )
         return
     plan.save(folder, {"report.html": page})
+
+
+def _plain_page(plan: Plan) -> str:
+    """What there is to read until a report is drawn."""
+    reasons = "".join(f"<li>{escape(reason.message)}</li>" for reason in plan.certificate.notes)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Spending plan</title></head><body>'
+        f"<p>{escape(plan.certificate.sentence())}</p><ul>{reasons}</ul>"
+        "<p>The report with its charts was not drawn: <code>redenvelope report</code> draws it.</p></body></html>\n"
+    )

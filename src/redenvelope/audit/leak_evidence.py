@@ -24,9 +24,7 @@ Index = NDArray[np.int64]
 FEWEST_USERS = 200
 """Of fewer nothing is said: a share that is told on users apart means nothing with so few."""
 
-_ROWS = (
-    200_000  # about: what a leak does is plain in far fewer, and the audit of a million rows stays a matter of seconds
-)
+_ROWS = 100_000  # about: a leak is plain in far fewer, and the audit of a million rows stays a matter of seconds
 _FOLDS = 5
 _ACTIONS = 50  # the most frequent; all others are taken together
 _FOLLOWING = 0.2  # of the rows: from this share on it is the row before that a column is compared with

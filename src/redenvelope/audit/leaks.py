@@ -34,7 +34,7 @@ _EFFECT = 0.1  # of the action's effect on the outcome that is in the column alr
 _SIGNAL = 0.03  # of the noise of a row: smaller ones are what rounded propensities make in large logs
 _ODDS = 0.05  # mean relative difference of odds from the logged ones: the same
 _CLEAR, _CLEARED = 3.0, 0.5  # standard errors by which a column must miss what a leak shows, and the most it may show
-_HARDLY, _INTERPLAY = 0.02, 0.05  # share told by the action, of the outcome and of what a column leaves of it
+_HARDLY, _INTERPLAY = 0.02, 0.03  # share told by the action, of the outcome and of what a column leaves of it
 _MOST_PAIRS = 4_500
 _MOST_STEPS = 50
 
@@ -106,19 +106,26 @@ def _require_features(sample: Sequence[Log], names: Collection[str]) -> None:
 
 
 def _judged(evidence: Evidence, column: Column) -> Leak | None:
-    moves = max(_moves(evidence, column), key=lambda leak: leak.z, default=None) if evidence.drawn else None
+    moves = _clearest_move(evidence, column) if evidence.drawn else None
     tells = max(_tells(evidence, column), key=lambda leak: leak.now, default=None)
-    if tells is not None:
-        return tells if moves is None else replace(tells, z=moves.z)
-    if evidence.drawn and (moves is None or not _tells_anything(evidence, column)):
-        return _departs(evidence, column) or moves
-    return moves
+    if tells is None:
+        return moves
+    return tells if moves is None else replace(tells, z=moves.z)
 
 
-def _tells_anything(evidence: Evidence, column: Column) -> bool:
-    """Whether it tells of outcomes what the action does not: else it is the action that it tells."""
-    shares = (share_told(left, column.cells, evidence.fold, evidence.folds) for left in evidence.left)
-    return max(shares) >= _HARDLY
+def _clearest_move(evidence: Evidence, column: Column) -> Leak | None:
+    """Where a column goes with the action: by the outcome of which it tells most, or by the action itself."""
+    moves = {leak.outcome: leak for leak in sorted(_moves(evidence, column), key=lambda leak: leak.z)}
+    if not moves:
+        return _departs(evidence, column)
+    told = dict.fromkeys(moves, 0.0)
+    for outcome, left in zip(evidence.log.outcome_names, evidence.left, strict=True):
+        if outcome in moves:
+            told[outcome] = share_told(left, column.cells, evidence.fold, evidence.folds)
+    clearest = moves[max(told, key=lambda outcome: told[outcome])]
+    if max(told.values()) < _HARDLY:  # nothing of outcomes but what the action does: it is the action that it tells
+        return _departs(evidence, column) or clearest
+    return clearest
 
 
 def _tells(evidence: Evidence, column: Column) -> Iterator[Leak]:

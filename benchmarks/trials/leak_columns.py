@@ -57,10 +57,9 @@ def leaked_columns(frame: pl.DataFrame, seed: int) -> dict[str, pl.Series]:
 
 def honest_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """A log with columns of what came of earlier steps, which is known at every step."""
-    earlier = pl.col("reward").cast(pl.Float64).cum_sum() - pl.col("reward").cast(pl.Float64)
     return frame.with_columns(
-        rewards_before=earlier.over("user"),
-        spent_before=(pl.col("cost").cum_sum() - pl.col("cost")).over("user"),
+        rewards_before=pl.col("reward").cast(pl.Float64).shift(1).fill_null(0.0).cum_sum().over("user"),
+        spent_before=pl.col("cost").shift(1).fill_null(0.0).cum_sum().over("user"),
         last_time=pl.format("was {}", pl.col("reward").cast(pl.Float64).round(0).shift(1).over("user")).fill_null(
             "none"
         ),

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from redenvelope.audit.audit import audit_log, audit_partitions
+from redenvelope.audit.leak_evidence import Evidence
 from redenvelope.audit.leaks import Leak, suspected_leaks
 from redenvelope.errors import LogError, UsageError
 from redenvelope.log.partitions import read_partitions
@@ -193,6 +194,28 @@ def test_what_is_said_to_have_been_known_is_reported_and_asked_no_more(
     assert not any("'leak'" in word for word in audit_log(log, known_before=["leak"]).as_dict()["verdicts"])
     with pytest.raises(UsageError, match="'laek' is no feature of this log; did you mean 'leak'"):
         audit_log(log, known_before=["laek"])
+
+
+def test_what_a_sum_remembers_in_its_last_digits_is_no_change() -> None:
+    generator = np.random.default_rng(6)
+    before, this = generator.gamma(0.05, size=2_000), generator.random(2_000)
+    known = np.stack([np.full(2_000, 1.0), (1.0 + before + this) - this], axis=1).ravel()
+    frame = pl.DataFrame(
+        {
+            "user": np.repeat(np.arange(2_000), 2),
+            "step": np.tile([0, 1], 2_000),
+            "action": np.tile([0, 1], 2_000),
+            "propensity": np.full(4_000, 0.5),
+            "reward": np.zeros(4_000),
+            "cost": generator.random(4_000),
+            "spent": known,
+        }
+    )
+    (column,) = Evidence(log_from_frame(frame)).columns()
+    assert column.change is not None
+    tiny = before < 1e-7
+    assert tiny.sum() > 500  # half of them, whose last digits are those of what came later
+    assert len(np.unique(column.change.of_row[tiny])) == 1
 
 
 def test_too_few_users_say_nothing(control: pl.DataFrame, leaks: dict[str, pl.Series]) -> None:

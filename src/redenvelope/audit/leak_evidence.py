@@ -27,6 +27,7 @@ FEWEST_USERS = 200
 _ROWS = 100_000  # about: a leak is plain in far fewer, and the audit of a million rows stays a matter of seconds
 _FOLDS = 5
 _ACTIONS = 50  # the most frequent; all others are taken together
+_LAST_DIGITS = 1e-6  # of numbers of 32 bits
 _FOLLOWING = 0.2  # of the rows: from this share on it is the row before that a column is compared with
 
 
@@ -147,8 +148,18 @@ class Evidence:
             values, static = features.numeric[:, place], name in features.static
             change = None
             if not static and len(here):
-                change = number_cells((values[here] - values[here - 1]).astype(np.float32))
+                change = number_cells(_change(values, here))
             yield Column(name, static, number_cells(values), change)
         for place, name in enumerate(features.category_names):
             cells = category_cells(features.codes[:, place], len(features.labels[place]))
             yield Column(name, name in features.static, cells, None)
+
+
+def _change(values: NDArray[np.float32], here: Index) -> NDArray[np.float32]:
+    """The difference of some rows from the row before, [rows]; what is rounding beside the usual value is none."""
+    change = np.asarray(values[here] - values[here - 1])
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    usual = float(np.median(sizes)) if len(sizes) else 0.0
+    # A sum from which a term is taken away again remembers the term in its last digits.
+    change[np.abs(change) <= _LAST_DIGITS * usual] = 0.0
+    return change

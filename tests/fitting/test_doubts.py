@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from redenvelope.audit.audit import audit_log
+from redenvelope.audit.leaks import Leak
 from redenvelope.evaluation.reasons import Weight
 from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.fit import fit
@@ -40,6 +41,18 @@ def test_a_handful_of_users_who_carry_the_cost_is_refused(plan: Plan, log: Log) 
     assert reason.rule == "concentrated"
     assert reason.weight is Weight.REFUSAL
     assert "5 users of 6,000" in reason.message
+
+
+def test_a_column_that_was_perhaps_not_known_is_refused_until_it_is_said_to_be_known(plan: Plan, log: Log) -> None:
+    leak = Leak("tier", "same row", "reward", now=0.83, before=0.12, z=0.0)
+    (asked,) = doubts(log, replace(plan.record.audit, leaks=(leak,)), plan.record.fidelity)
+    assert (asked.rule, asked.weight) == ("suspected_leak", Weight.REFUSAL)
+    for word in ("'tier'", "83%", "12%", "--ignore tier", "--known-before tier"):
+        assert word in asked.message
+    known = replace(leak, known=True)
+    (said,) = doubts(log, replace(plan.record.audit, leaks=(known,)), plan.record.fidelity)
+    assert (said.rule, said.weight) == ("said_known", Weight.WARNING)
+    assert "'tier'" in said.message
 
 
 def test_a_model_that_is_not_trusted_is_told_but_refuses_nothing(plan: Plan, log: Log) -> None:

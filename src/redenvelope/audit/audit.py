@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -11,6 +11,7 @@ from typing import Any
 from redenvelope.audit.assignment import AssignmentEvidence, assignment_evidence
 from redenvelope.audit.carry_over import CarryOver, carry_overs
 from redenvelope.audit.effects import ActionEffect, Mean, Reversal, action_effects, reversals
+from redenvelope.audit.leaks import Leak, report_leaks, suspected_leaks
 from redenvelope.audit.overlap import (
     LEAST_EFFECTIVE_USERS,
     Calibration,
@@ -70,6 +71,8 @@ class Audit:
     dearest_cost: float
     folds: tuple[Fold, ...]
     findings: tuple[Finding, ...]
+    leaks: tuple[Leak, ...] = ()
+    """Columns that were perhaps not known when the action was chosen."""
 
     @property
     def check_share(self) -> float:
@@ -86,24 +89,35 @@ class Audit:
         for plain, effect in zip(content["carry_over"], self.carry_over, strict=True):
             plain |= {"share": effect.share, "strength": effect.strength}
         content["reversals"] = [{"cheap": pair.cheap.label, "dear": pair.dear.label} for pair in self.reversals]
+        for plain, leak in zip(content["leaks"], self.leaks, strict=True):
+            plain["evidence"] = leak.evidence
         content["verdicts"] = list(verdicts(self))
         return content
 
 
-def audit_log(log: Log, budget: float | None = None) -> Audit:
-    """Look at a log; with a budget, also whether the budget makes sense for it."""
-    return audit_partitions([log], budget)
+def audit_log(log: Log, budget: float | None = None, *, known_before: Collection[str] = ()) -> Audit:
+    """Look at a log; with a budget, also whether the budget makes sense for it.
+
+    `known_before` are features of which you say that they were known when the action was chosen, whatever they tell.
+    """
+    return audit_partitions([log], budget, known_before=known_before)
 
 
-def audit_partitions(parts: Iterable[Log], budget: float | None = None, engine: Engine | None = None) -> Audit:
+def audit_partitions(
+    parts: Iterable[Log],
+    budget: float | None = None,
+    engine: Engine | None = None,
+    *,
+    known_before: Collection[str] = (),
+) -> Audit:
     """The same for a log in parts of whole users, which are gone through twice; any parts give the same figures."""
     runs = engine or LocalEngine()
     first = reduce(add, runs.map(first_sums, parts))
     second = reduce(add, runs.map(partial(second_sums, first=first), parts))
-    return _with_findings(_figures(first, second), first.header.findings, budget)
+    return _with_findings(_figures(first, second, known_before), first.header.findings, budget)
 
 
-def _figures(first: FirstSums, second: SecondSums) -> Audit:
+def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]) -> Audit:
     header = first.header
     effects = action_effects(header.labels, first.action_rows, first.effects, second.effects)
     overlap, folds = overlap_by_step(second.overlap), _folds(first)
@@ -131,6 +145,7 @@ def _figures(first: FirstSums, second: SecondSums) -> Audit:
         dearest_cost=max(costs),
         folds=folds,
         findings=(),
+        leaks=suspected_leaks(second.leak_sample, known_before),
     )
 
 
@@ -151,6 +166,7 @@ def _check_share(folds: tuple[Fold, ...]) -> float:
 def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | None) -> Audit:
     """The audit with what it found, after what reading found."""
     findings = Findings()
+    report_leaks(result.leaks, findings)
     for entry in result.calibration:
         if entry.is_off:
             findings.add(

@@ -11,6 +11,7 @@ from redenvelope.audit.assignment import evidence_sample
 from redenvelope.audit.carry_over import CarrySums, carry_squares, carry_sums
 from redenvelope.audit.effects import effect_squares, effect_sums
 from redenvelope.audit.groups import GroupSums, UserMoments
+from redenvelope.audit.leak_evidence import leak_sample
 from redenvelope.audit.overlap import MOST_STEPS, calibration_sums, overlap_sums
 from redenvelope.audit.quantiles import QuantileSums, quantile_sums
 from redenvelope.log.findings import Finding
@@ -101,6 +102,8 @@ class SecondSums:
     """[steps, 8]"""
     sample: tuple[Log, ...]
     """Users on whom the assignment is looked at."""
+    leak_sample: tuple[Log, ...]
+    """Users on whom columns are looked at that may not have been known."""
 
     def __add__(self, other: SecondSums) -> SecondSums:
         """The sums of both parts."""
@@ -109,6 +112,7 @@ class SecondSums:
             self.carry + other.carry,
             self.overlap + other.overlap,
             self.sample + other.sample,
+            self.leak_sample + other.leak_sample,
         )
 
 
@@ -140,10 +144,11 @@ def first_sums(log: Log) -> FirstSums:
 
 def second_sums(log: Log, first: FirstSums) -> SecondSums:
     """The second round over a part, given the first round's sums of all parts."""
-    sample = evidence_sample(log, first.users)
+    sample, leaks = evidence_sample(log, first.users), leak_sample(log, first.rows)
     return SecondSums(
         effects=effect_squares(log, np.nan_to_num(first.effects.means)),
         carry=carry_squares(log, first.carry),
         overlap=overlap_sums(log, first.greedy_action, first.steps),
         sample=() if sample is None else (sample,),
+        leak_sample=() if leaks is None else (leaks,),
     )

@@ -14,6 +14,7 @@ __all__ = ["verdicts"]
 def verdicts(audit: Audit) -> Iterator[str]:
     """The sentences, in the order a person would ask."""
     yield _assignment(audit)
+    yield from _columns(audit)
     yield _monotonicity(audit)
     yield _carry_over(audit)
     yield _overlap(audit)
@@ -30,6 +31,15 @@ def _assignment(audit: Audit) -> str:
         f"Assignment depends on the features ({evidence.gain:.3f} nats a row over plain frequencies): "
         "raw averages mislead, and the figures here are weighted by 1/propensity."
     )
+
+
+def _columns(audit: Audit) -> Iterator[str]:
+    asked = [repr(leak.column) for leak in audit.leaks if not leak.known]
+    if asked:
+        yield (
+            f"Perhaps not known when the action was chosen: {', '.join(asked)}. Such a column makes plans look better "
+            "than they are, so none is certified until it is left out, or said to have been known."
+        )
 
 
 def _monotonicity(audit: Audit) -> str:

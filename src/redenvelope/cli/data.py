@@ -17,10 +17,12 @@ from redenvelope.cli.options import (
     EstimateOption,
     IgnoreOption,
     JsonOption,
+    KnownOption,
     LogArgument,
     SeedOption,
     column_map,
     given_path,
+    names,
     print_json,
 )
 from redenvelope.engine.memory import require_memory
@@ -130,6 +132,7 @@ def audit(
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
+    known_before: KnownOption = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user: does it make sense here?")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -146,7 +149,9 @@ def audit(
 
     mapping = column_map(log, columns, ignore, campaign)
     inspection = inspect_log(log, mapping, estimate_propensity=estimate_propensity)
-    result = audit_log(inspection.log, budget) if inspection.log is not None else None
+    result = None
+    if inspection.log is not None:
+        result = audit_log(inspection.log, budget, known_before=names(known_before))
     findings = inspection.findings if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if as_json:
@@ -158,7 +163,10 @@ def audit(
             show_findings(console, findings)
         else:
             show_audit(console, result)
+        asked = 0 if result is None else sum(not leak.known for leak in result.leaks)
         verdict = f"[bold red]refused[/]: {errors} error(s)" if errors else "[bold green]fit for use[/]"
+        if asked and not errors:
+            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {asked} column(s) perhaps known too late"
         console.print(f"\n{verdict}", highlight=False)
     if errors:
         raise typer.Exit(REFUSED)

@@ -21,11 +21,13 @@ __all__ = [
     "EstimateOption",
     "IgnoreOption",
     "JsonOption",
+    "KnownOption",
     "LogArgument",
     "PlanArgument",
     "SeedOption",
     "column_map",
     "given_path",
+    "names",
     "print_json",
 ]
 
@@ -38,6 +40,14 @@ ColumnsOption = Annotated[
     str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
 ]
 IgnoreOption = Annotated[str | None, typer.Option(help="Columns that are not features.", metavar="NAME,…")]
+KnownOption = Annotated[
+    str | None,
+    typer.Option(
+        "--known-before",
+        help="Features that were known when the action was chosen, although the audit asks about them.",
+        metavar="NAME,…",
+    ),
+]
 CampaignOption = Annotated[
     Path | None,
     typer.Option("--campaign", help="A campaign.toml with [columns] and ignore; found by itself beside the log."),
@@ -70,6 +80,11 @@ def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path
     typer.echo(f"columns from {path}", err=True)
     from_file = ColumnMap.from_toml(path)
     return ColumnMap(from_file.names, from_file.ignored | given.ignored)
+
+
+def names(given: str | None) -> tuple[str, ...]:
+    """The names in `one,another`."""
+    return tuple(name.strip() for name in (given or "").split(",") if name.strip())
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -18,11 +18,13 @@ from redenvelope.cli.options import (
     EstimateOption,
     IgnoreOption,
     JsonOption,
+    KnownOption,
     LogArgument,
     PlanArgument,
     SeedOption,
     column_map,
     given_path,
+    names,
     print_json,
 )
 from redenvelope.errors import UsageError
@@ -57,6 +59,7 @@ def fit(
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
+    known_before: KnownOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
@@ -77,6 +80,7 @@ def fit(
         confidence=confidence,
         seed=seed,
         history=history,  # type: ignore[arg-type]
+        known_before=names(known_before),
     )
     wanted = _budget_a_user(budget, budget_total, audience)
     _heed_solver(solver)

@@ -18,7 +18,7 @@ def doubts(log: Log, audited: Audit, fidelity: Fidelity) -> tuple[Reason, ...]:
     # Of all users: a fold that happens to hold none of the few who carry the cost looks tame.
     concentrated = Concentration.of(log.sums_by_user(log.cost)).reason("cost")
     found = () if concentrated is None else (concentrated,)
-    return (*_about_propensities(audited), *found, *_about_the_model(fidelity))
+    return (*_about_propensities(audited), *_about_columns(audited), *found, *_about_the_model(fidelity))
 
 
 def _about_propensities(audited: Audit) -> Iterator[Reason]:
@@ -31,6 +31,27 @@ def _about_propensities(audited: Audit) -> Iterator[Reason]:
                 f"the propensities of action {entry.label!r} are not those it was given with: 1/propensity adds up to "
                 f"{entry.ratio:.3f} of the rows where it should be 1 (z = {entry.z:+.1f}), and every estimate rests on "
                 "them; repair the column, or use --estimate-propensity",
+            )
+
+
+def _about_columns(audited: Audit) -> Iterator[Reason]:
+    """A plan that decides by what is known only afterwards is checked with the answer in hand, and cannot be deployed:
+    estimates say nothing of it."""
+    for leak in audited.leaks:
+        said = f"column {leak.column!r} {leak.evidence}"
+        if leak.known:
+            yield Reason(
+                "said_known",
+                Weight.WARNING,
+                f"{said}; the certificate rests on its being known when the action is chosen, as --known-before says",
+            )
+        else:
+            yield Reason(
+                "suspected_leak",
+                Weight.REFUSAL,
+                f"{said}; if it is known only afterwards, no plan that decides by it can be trusted: leave it out with "
+                f"--ignore {leak.column}, or, if it was known when the action was chosen, say so with "
+                f"--known-before {leak.column}",
             )
 
 

@@ -61,7 +61,7 @@ def fit(
     settings, stages = settings or FitSettings(), Stages(progress)
     question = Question(budget, target_reward, settings.confidence)
     _require_steps(log)
-    audited = _audited(log, budget, stages)
+    audited = _audited(log, budget, settings, stages)
     train, tune, hold = _folds(log, settings, stages)
     sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
     lessons, training = learn_model(train, settings, stages)
@@ -102,10 +102,10 @@ def _require_steps(log: Log) -> None:
         )
 
 
-def _audited(log: Log, budget: float | None, stages: Stages) -> Audit:
+def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stages) -> Audit:
     """The audit; what it refuses is refused here, with every reason."""
     stages.begin("audit")
-    audited = audit_log(log, budget)
+    audited = audit_log(log, budget, known_before=settings.known_before)
     faults = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
     if faults:
         raise LogError(faults)

@@ -61,6 +61,8 @@ class FitSettings:
     check the plan."""
     history: History = "auto"
     """Whether states may tell what happened to a user before; auto asks held-out users whether it helps."""
+    known_before: tuple[str, ...] = ()
+    """Features that were known when the action was chosen, although they tell so much that the audit asks."""
     shown_users: int = 5_000
     """Users on whom it is shown who gets what: shares are then known to a percent or so, which a picture needs."""
     estimator: Estimator | None = None

@@ -200,6 +200,23 @@ _ESTIMATION_RULES = {
         "action {label!r}: 1/propensity adds up to {ratio:.3f} of the rows where it should be 1 (z = {z:+.1f})",
         "check that the propensity is of the logged action at that step, or use --estimate-propensity",
     ),
+    "feature_suspected_leak": Rule(
+        "warning",
+        "it {evidence}; was it known when the action was chosen?",
+        "leave it out with --ignore {column}, or say that it was known with --known-before {column}; until then no "
+        "plan is certified",
+    ),
+    "feature_tells_action": Rule(
+        "warning",
+        "it {evidence}; was it recorded after the decision, or were other probabilities used?",
+        "leave it out with --ignore {column}, repair the propensities, or say that it was known with --known-before "
+        "{column}; until then no plan is certified",
+    ),
+    "feature_said_known": Rule(
+        "warning",
+        "it {evidence}; it counts as known when the action was chosen, because --known-before says so",
+        "nothing to do if that is so: certificates say that they rest on it",
+    ),
     "reward_not_monotone": Rule(
         "warning",
         "dearer is not always better: action {dear!r} costs more than {cheap!r} "

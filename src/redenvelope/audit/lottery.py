@@ -1,0 +1,152 @@
+"""Actions were drawn by lot: nothing that was known before a draw goes with it beyond its probabilities.
+
+Given all that was known, 1/propensity of an action is 1 on average over all rows (0 where another was drawn). So the
+sum over rows of (1/propensity − 1) times anything known before has mean zero, and the rows of a user add no covariance:
+each draw is new. A column that goes with the action all the same was recorded after the draw, or the probabilities are
+not those that were used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.audit.cells import Cells, number_cells
+
+__all__ = ["Lottery", "Moved", "lottery"]
+
+FloatArray = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_FEW = 20  # rows: fewer do not say whether the propensities of an action at a step add up
+_PRIOR = 2.0  # rows that every cell starts with, in proportion to none: a handful of rows is hardly believed
+_SEEN = 5.0  # standard errors: beside an effect on the outcome that may be none, no share of it means a thing
+_CORRELATED = 2.0  # by how much the variance of a sum of dependent squares may exceed that of independent ones
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Whether a column goes with the action as something made of the outcome would."""
+
+    share: float
+    """Of the difference between actions that such a column would show: 1 for a copy of the outcome, with noise or
+    without; 0 for what was known before."""
+    error: float
+    """Its standard error; infinite where the action does nothing to the outcome that could show."""
+    z: float
+    """Of no difference between actions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lottery:
+    """The draws of some rows, and what came of them."""
+
+    action: Index
+    """[rows]"""
+    weights: FloatArray
+    """1/propensity, made to add up by action and step, [rows]."""
+    shares: FloatArray
+    """How often each action was drawn, [actions]."""
+    outcomes: tuple[Cells, ...]
+    """Each outcome in cells."""
+    fold: Index
+    """By user, [rows]: what a leak would show is learned from users of the other folds."""
+    folds: int
+
+    def at(self, rows: Index) -> Lottery:
+        """The draws of some rows."""
+        outcomes = tuple(cells.at(rows) for cells in self.outcomes)
+        return Lottery(self.action[rows], self.weights[rows], self.shares, outcomes, self.fold[rows], self.folds)
+
+    def moved(self, column: Cells, outcome: int) -> Moved:
+        """Whether the cells of a column go with the action as if they were made of an outcome."""
+        came = self.outcomes[outcome]
+        together = self._counts(column.beside(came)).reshape(self.folds, column.count, came.count)
+        drawn, squares = self._drawn(column)
+        came_drawn, came_squares = self._drawn(came)
+        signal = whole = noise = whole_noise = 0.0
+        for own in range(self.folds):
+            mine, others = together[own], together.sum(axis=0) - together[own]
+            shown = self._shown(others, came_drawn.sum(axis=0) - came_drawn[own])
+            given = mine / np.maximum(mine.sum(axis=0), 1.0)  # the column's cells for each outcome, [cells, outcomes]
+            expected = given.T @ shown
+            signal += float((self.shares * shown * drawn[own]).sum())
+            noise += float(((self.shares * shown) ** 2 * squares[own]).sum())
+            whole += float((self.shares * expected * came_drawn[own]).sum())
+            whole_noise += float(((self.shares * expected) ** 2 * came_squares[own]).sum())
+        if not noise > 0:
+            return Moved(0.0, np.inf, 0.0)
+        z = signal / float(np.sqrt(noise))
+        if whole <= _SEEN * float(np.sqrt(whole_noise)):
+            return Moved(0.0, np.inf, z)
+        share = signal / whole
+        return Moved(share, float(np.sqrt(noise + share**2 * whole_noise)) / whole, z)
+
+    def departure(self, column: Cells) -> tuple[float, float]:
+        """How far the odds of actions are from the logged ones in the cells of a column: size and z.
+
+        The size is the root mean square of the relative difference, less what chance makes of it.
+        """
+        rows = len(self.action)
+        drawn, squares = (table.sum(axis=0) for table in self._drawn(column))
+        counts = np.bincount(column.of_row, minlength=column.count).astype(np.float64)[:, None]
+        seen = np.maximum(counts, 1.0)
+        # Where an action was not drawn at all, its cell says nothing of its variance: the whole log's is then taken.
+        usual = np.maximum((squares - drawn).sum(axis=0) / rows, 0.0)
+        chance = self.shares * np.maximum(squares - drawn, counts * usual) / seen
+        found = self.shares * (drawn - counts) ** 2 / seen
+        excess = float((found - chance).sum())
+        deviation = float(np.sqrt(2 * _CORRELATED * (chance**2).sum()))
+        return float(np.sqrt(max(excess, 0.0) / rows)), excess / deviation if deviation > 0 else 0.0
+
+    def _shown(self, together: FloatArray, drawn: FloatArray) -> FloatArray:
+        """What the action would do to the odds of each cell of a column made of the outcome, [cells, actions]:
+        together [cells, outcomes] are rows, drawn [outcomes, actions] the weights of drawn actions."""
+        totals = drawn.sum(axis=0)
+        odds = drawn / np.where(totals > 0, totals, 1.0)
+        effects = odds - (odds @ self.shares)[:, None]
+        given = together / (together.sum(axis=0) + _PRIOR)
+        common = (together.sum(axis=1) + _PRIOR) / max(together.sum(), 1.0)
+        shown = (given @ effects) / common[:, None]
+        # Given what was known, the draws average this over the actions: it has to be nothing.
+        return np.asarray(shown - (shown @ self.shares)[:, None])
+
+    def _drawn(self, cells: Cells) -> tuple[FloatArray, FloatArray]:
+        """Weights and squared weights of the drawn actions by cell, [folds, cells, actions]."""
+        actions = len(self.shares)
+        place = (self.fold * cells.count + cells.of_row) * actions + self.action
+        shape = (self.folds, cells.count, actions)
+        size = int(np.prod(shape))
+        first, second = (
+            np.bincount(place, weights=weights, minlength=size).astype(np.float64, copy=False).reshape(shape)
+            for weights in (self.weights, self.weights**2)
+        )
+        return first, second
+
+    def _counts(self, cells: Cells) -> FloatArray:
+        place = self.fold * cells.count + cells.of_row
+        return np.bincount(place, minlength=self.folds * cells.count).astype(np.float64)
+
+
+def lottery(
+    action: Index, propensity: FloatArray, step: Index, outcomes: FloatArray, fold: Index, folds: int
+) -> Lottery:
+    """The draws of rows: action, propensity, step (from 0) and fold [rows], outcomes [outcomes, rows]."""
+    shares = np.bincount(action) / len(action)
+    weights = _adding_up(action, 1.0 / propensity, step, len(shares))
+    cells = tuple(number_cells(row.astype(np.float32)) for row in outcomes)
+    return Lottery(action, weights, shares, cells, fold, folds)
+
+
+def _adding_up(action: Index, weights: FloatArray, step: Index, actions: int) -> FloatArray:
+    """Weights that add up to the rows of their step for every action: what is off for all rows alike is no column's."""
+    steps = int(step.max()) + 1
+    place, size = step * actions + action, steps * actions
+    totals = np.bincount(place, weights=weights, minlength=size).reshape(steps, actions)
+    counts = np.bincount(place, minlength=size).reshape(steps, actions)
+    rows = np.bincount(step, minlength=steps)[:, None]
+    overall = totals.sum(axis=0) / len(action)
+    ratio = np.where(counts >= _FEW, totals / np.maximum(rows, 1), overall)
+    return np.asarray(weights / ratio.ravel()[place])

@@ -41,6 +41,27 @@ CASES = [
     Case("file_empty", "error", lambda log: {"log.csv": b" \n\n"}, remedy=AGAIN, name="blank"),
     Case("file_empty", "error", lambda log: {"log.parquet": b""}, remedy=AGAIN, file="log.parquet", name="parquet"),
     Case("file_no_rows", "error", lambda log: {"log.csv": csv(log.head(0))}, remedy=AGAIN),
+    Case(
+        "files_hidden",
+        "repaired",
+        lambda log: {
+            "log.csv": csv(log),
+            ".ipynb_checkpoints/log-checkpoint.csv": csv(log),
+            "_temporary/0/part.parquet": log,
+            "._log.csv": b"\0\5\x16\7",
+        },
+        count=3,
+        examples=("._log.csv", ".ipynb_checkpoints/log-checkpoint.csv", "_temporary/0/part.parquet"),
+        file=None,
+    ),
+    Case(
+        "files_no_tables",
+        "warning",
+        lambda log: {"log.csv": csv(log), "more.csv.zst": b"\x28\xb5\x2f\xfd", "notes.md": b"read me"},
+        examples=("more.csv.zst",),
+        remedy="export them as parquet",
+        file=None,
+    ),
     Case("file_no_rows", "error", lambda log: {"log.csv": csv(log.head(0)).strip()}, remedy=AGAIN, name="no-line-end"),
     Case(
         "file_no_rows",

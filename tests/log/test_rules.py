@@ -145,9 +145,9 @@ def test_a_folder_or_a_glob_is_one_log(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("")
     (tmp_path / ".part.parquet").write_bytes(b"half written")
     (tmp_path / "notes.md").write_text("not a table")
-    for source in (tmp_path, f"{tmp_path}/**/*.parquet"):
+    for source, rules in ((tmp_path, ["files_hidden"]), (f"{tmp_path}/**/*.parquet", [])):
         log = read_log(source)
-        assert log.findings == ()
+        assert [finding.rule for finding in log.findings] == rules
         assert log.cost.tolist() == good_log()["cost"].to_list()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.named import column, put_back, without
 from redenvelope.log.numbers import THOUSANDS, is_number
 from redenvelope.log.tables import ROW
 
@@ -55,7 +56,7 @@ def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFra
     unnamed = [name for name in frame.columns if name.startswith("\0") and name != ROW]
     if unnamed:
         findings.add("column_unnamed", file=file, count=len(unnamed))
-        frame = frame.drop(unnamed)
+        frame = without(frame, unnamed)
     if delimiter != ",":
         frame = _with_decimal_points(frame, file, findings)
     frame = frame.filter(~pl.all_horizontal(pl.exclude(ROW).is_null()))
@@ -166,9 +167,10 @@ def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows:
     # Blank lines count as rows, but the parser takes the first line it meets for the width of all.
     line_ends = re.compile(rb"\n+").search(content)
     before = len(line_ends[0]) if line_ends else 1
+    body = content[line_ends.start() if line_ends else len(content) :]  # some headers begin as packed files do: x^
     try:
         frame = pl.read_csv(
-            content,
+            body,
             separator=delimiter,
             quote_char='"' if quoted else None,
             has_header=False,
@@ -187,7 +189,7 @@ def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows:
 def _with_decimal_points(frame: pl.DataFrame, file: str, findings: Findings) -> pl.DataFrame:
     """Where commas do not separate fields they may separate decimals, as spreadsheets write in much of Europe."""
     for name in (name for name in frame.columns if name != ROW):
-        values = frame[name]
+        values = column(frame, name)
         with_comma = values.str.contains(r"^[+-]?\d+,\d+$")
         # 1,200 alone may be 1200 or 1.2, and nobody but its writer knows which: left as text, it is asked about.
         if not with_comma.any() or values.filter(with_comma).str.contains(THOUSANDS).all():
@@ -195,5 +197,5 @@ def _with_decimal_points(frame: pl.DataFrame, file: str, findings: Findings) -> 
         pointed = values.str.replace(",", ".", literal=True)
         if is_number(pointed).all():
             findings.add("decimal_comma", file=file, column=name, count=int(with_comma.sum()))
-            frame = frame.with_columns(pointed)
+            frame = put_back(frame, {name: pointed})
     return frame

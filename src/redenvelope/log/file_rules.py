@@ -20,6 +20,16 @@ FILE_RULES = {
         "the file holds bytes that are not UTF-8 text",
         "export it as UTF-8 (CSV UTF-8 in a spreadsheet)",
     ),
+    "files_hidden": Rule(
+        "repaired",
+        "{count} table(s) are hidden, or lie in hidden folders (names that begin with . or _), and were not read",
+        "nothing to do, or rename them if they are part of the log",
+    ),
+    "files_no_tables": Rule(
+        "warning",
+        "{count} file(s) in the folder are of kinds that are not read here",
+        "export them as parquet, CSV or TSV if they are part of the log, or move them elsewhere",
+    ),
     "csv_ragged_row": Rule(
         "error",
         "{count} row(s) do not have the {width} fields of the header",

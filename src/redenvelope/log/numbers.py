@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["LOOKS", "PLAIN_INTEGER", "THOUSANDS", "days", "is_number", "looks_dressed", "to_numbers"]
+__all__ = ["LOOKS", "MISSING_WORDS", "PLAIN_INTEGER", "THOUSANDS", "days", "is_number", "looks_dressed", "to_numbers"]
 
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"
 """Text that an integer is written as: "007" and "+7" are not, so they stay text."""
@@ -23,7 +23,9 @@ LOOKS = {
 }
 """Rule -> the form of text that means a number to a person, and none here: it could be read in two ways."""
 
-_MISSING = ("NA", "N/A", "n/a", "#N/A", "null", "NULL", "-")
+MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "null", "NULL", "-")
+"""Text that stands for a missing number."""
+
 _TRUTH = {"true": "1", "false": "0"}
 _DAY_MICROSECONDS = 86_400_000_000
 
@@ -38,7 +40,7 @@ def to_numbers(values: pl.Series) -> pl.Series:
 
 def is_number(values: pl.Series) -> pl.Series:
     """Which values are numbers, or stand for a missing one."""
-    missing = values.is_null() | values.is_in(list(_MISSING)) if values.dtype == pl.String else values.is_null()
+    missing = values.is_null() | values.is_in(list(MISSING_WORDS)) if values.dtype == pl.String else values.is_null()
     return to_numbers(values).is_not_null() | missing
 
 

@@ -14,18 +14,32 @@ __all__ = ["RULES", "Rule"]
 _ROW_RULES = {
     "user_null": Rule("error", "{count} row(s) have no user", "remove the rows, or repair the export of the id"),
     "user_type": Rule("error", "users are {type}, neither text nor integers", "use the id as text or as an integer"),
+    "user_not_finite": Rule(
+        "error", "{count} id(s) are NaN or infinite", "remove the rows, or repair the export of the id"
+    ),
     "user_not_integer": Rule(
         "error", "{count} id(s) are numbers with a fraction", "store the id as text or as an integer"
     ),
     "user_too_large": Rule(
         "error",
-        "{count} id(s) are decimal numbers of 2^53 or more, where neighbouring ids become the same number",
+        "{count} id(s) are decimal numbers so large (2^53 or more; 2^24 in 32 bits) that neighbouring ids become the "
+        "same number",
         "store the id as text or as an integer",
     ),
     "user_float": Rule("repaired", "ids stored as decimal numbers were read as integers", "nothing to do"),
     "step_null": Rule("error", "{count} row(s) have no step", "number the decisions of each user: 0, 1, 2, …"),
     "step_not_integer": Rule(
         "error", "{count} step(s) are not whole numbers", "number the decisions of each user: 0, 1, 2, …"
+    ),
+    "step_too_large": Rule(
+        "error",
+        "{count} step(s) are beyond ±1,000,000,000: they look like times, not like numbers of decisions",
+        "number the decisions of each user: 0, 1, 2, …",
+    ),
+    "step_span": Rule(
+        "error",
+        "steps run from {first} to {last}: a campaign of {span:,} steps, where {limit:,} are the most",
+        "number the decisions of each user: 0, 1, 2, …",
     ),
     "step_float": Rule("repaired", "steps stored as decimal numbers were read as integers", "nothing to do"),
     "rows_conflict": Rule(

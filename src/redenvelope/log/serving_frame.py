@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from redenvelope.errors import ModelError
 from redenvelope.log.encodings import CategoryEncoding, NumberEncoding
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.ids import read_steps
 from redenvelope.log.log import FeatureTable
+from redenvelope.log.named import column
 from redenvelope.log.numbers import days, is_number, to_numbers
 from redenvelope.log.tables import TEMPORAL, kind_of, plain
 
@@ -20,16 +22,16 @@ __all__ = ["serving_numbers", "serving_steps", "serving_table", "serving_text"]
 _UNSEEN = "\0"  # stands for every label met at serving time that training did not know
 
 
-def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int) -> NDArray[np.int32]:
-    """The step of each row, [rows], all of them steps of the campaign."""
+def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: int = 0) -> NDArray[np.int32]:
+    """The step of each row, [rows], all of them steps of the campaign; so many rows of the table come before."""
     if "step" not in frame.columns:
         raise ModelError("the table has no column 'step'; add the number of the decision to each row")
-    steps, _ = serving_numbers(frame["step"])
-    outside = steps.is_null() | (steps != steps.floor()) | (steps < first_step) | (steps > last_step)
+    steps = read_steps(frame["step"])
+    outside = (steps.is_null() | (steps < first_step) | (steps > last_step)).fill_null(True)
     if outside.any():
-        row = int(outside.arg_true()[0]) + 1
+        row = int(outside.arg_true()[0])
         raise ModelError(
-            f"row {row}: step {frame['step'].slice(row - 1, 1).to_list()[0]} is not a step of the campaign "
+            f"row {before + row + 1:,}: step {str(frame['step'].slice(row, 1).to_list()[0])[:60]} is not a step of the campaign "
             f"({first_step} to {last_step}); remove the {int(outside.sum())} row(s) outside it"
         )
     return steps.cast(pl.Int32).to_numpy()
@@ -77,7 +79,7 @@ def _number_column(frame: pl.DataFrame, name: str, findings: Findings) -> NDArra
     if name not in frame.columns:
         findings.add("serving_column_missing", column=name, count=len(frame))
         return np.full(len(frame), np.nan, dtype=np.float32)
-    numbers, lost = serving_numbers(frame[name])
+    numbers, lost = serving_numbers(column(frame, name))
     values = numbers.cast(pl.Float32, strict=False)
     lost |= values.is_infinite().fill_null(False)
     if lost.any():
@@ -87,7 +89,7 @@ def _number_column(frame: pl.DataFrame, name: str, findings: Findings) -> NDArra
             column=name,
             count=len(rows),
             rows=[int(row) + 1 for row in rows[:EXAMPLES]],
-            examples=frame[name].gather(rows[:EXAMPLES]).to_list(),
+            examples=column(frame, name).gather(rows[:EXAMPLES]).to_list(),
         )
         values = values.set(lost, None)
     return values.fill_null(float("nan")).to_numpy()
@@ -97,7 +99,7 @@ def _code_column(frame: pl.DataFrame, encoding: CategoryEncoding, findings: Find
     if encoding.name not in frame.columns:
         findings.add("serving_column_missing", column=encoding.name, count=len(frame))
         return np.full(len(frame), -1, dtype=np.int32)
-    values = serving_text(frame[encoding.name])
+    values = serving_text(column(frame, encoding.name))
     known = {label: code for code, label in enumerate(encoding.labels)}
     codes = values.replace_strict(known, default=None, return_dtype=pl.Int32)
     unseen = codes.is_null() & values.is_not_null()

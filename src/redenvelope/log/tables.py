@@ -9,9 +9,10 @@ import polars as pl
 
 from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.named import column, put_back, taken, without
 from redenvelope.log.places import Place, Places
 
-__all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there"]
+__all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there", "wide_integers"]
 
 ROW = "\0row"
 """Column with the row's number in its file, from 1. The name can stand in no header."""
@@ -38,7 +39,7 @@ class Table:
 
     def places(self, column: str, rows: Sequence[int], count: int) -> Places:
         """So many rows of a column, the first of which are these, with their values."""
-        shown = self.frame.select(ROW, FILE, column)[rows]
+        shown = taken(self.frame, [ROW, FILE, column])[rows]
         first = [
             Place((file, row), file, row, "missing" if value is None else str(value))
             for row, file, value in zip(shown[ROW], shown[FILE], shown[column].to_list(), strict=True)
@@ -76,16 +77,17 @@ def joined(
             findings.add("column_order", file=file, other_file=names[0])
     unsigned = {name for name in usable if any(frame.schema[name] == pl.UInt64 for frame in prepared)}
     parts = [
-        frame.select(usable).with_columns(
-            *(_unsigned(frame[name]) for name in unsigned), pl.lit(number, dtype=pl.UInt32).alias(FILE)
+        put_back(taken(frame, usable), {name: _unsigned(column(frame, name)) for name in unsigned}).with_columns(
+            pl.lit(number, dtype=pl.UInt32).alias(FILE)
         )
         for number, frame in enumerate(prepared)
     ]
     if len(parts) == 1:
         return Table(parts[0], names)
     table = pl.concat(parts, how="vertical_relaxed")
-    wide = [name for name in usable if table.schema[name] == pl.Int128]  # of files that have nothing narrower in common
-    return Table(table.with_columns(plain(table[name]) for name in wide), names)
+    # Of files that have nothing narrower in common; ids stay as they are.
+    wide = [name for name in usable if table.schema[name] == pl.Int128 and name != "user"]
+    return Table(put_back(table, {name: plain(column(table, name)) for name in wide}), names)
 
 
 def report_not_there(names: list[str], ignored: frozenset[str], file: str, findings: Findings) -> None:
@@ -128,13 +130,16 @@ def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Finding
     """The frame with roles under their own names, less the ignored and the nested columns."""
     roles = {columns.name_of(role): role for role in ROLES}
     dropped = columns.ignored | (set(ROLES) - set(roles))  # what would be taken for a role mapped elsewhere
-    frame = frame.drop([name for name in frame.columns if name in dropped])
+    frame = without(frame, dropped)
     frame = frame.rename({name: role for name, role in roles.items() if name in frame.columns})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
         findings.add("column_nested", file=file, column=name, type=frame.schema[name])
-    frame = frame.drop(nested)
-    return frame.with_columns(plain(frame[name]) for name in frame.columns if name != ROW)
+    frame = without(frame, nested)
+    made_plain = {name: plain(column(frame, name)) for name in frame.columns if name not in (ROW, "user")}
+    if "user" in frame.columns:
+        made_plain["user"] = _plain_ids(frame["user"])
+    return put_back(frame, made_plain)
 
 
 def plain(values: pl.Series) -> pl.Series:
@@ -148,9 +153,27 @@ def plain(values: pl.Series) -> pl.Series:
     if isinstance(dtype, pl.Datetime):
         naive = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if dtype.time_zone else values
         return naive.dt.cast_time_unit("us")
-    if isinstance(dtype, pl.Decimal) or (dtype.is_integer() and dtype not in _INTEGERS):
+    if wide_integers(dtype):
         return _narrow(values)
     return values
+
+
+def wide_integers(dtype: pl.DataType) -> bool:
+    """Whether a type holds integers that int64 cannot, or whole numbers that no float holds exactly."""
+    return isinstance(dtype, pl.Decimal) or (dtype.is_integer() and dtype not in _INTEGERS)
+
+
+def _plain_ids(users: pl.Series) -> pl.Series:
+    """Ids in one of the few types that reading knows, whole ones exactly: ids that become floats become each other."""
+    if not wide_integers(users.dtype):
+        return plain(users)
+    whole = users
+    if isinstance(users.dtype, pl.Decimal):
+        whole = users.cast(pl.String).str.replace(r"\.0*$", "").cast(pl.Int128, strict=False)
+    if whole.null_count() > users.null_count():
+        return users.cast(pl.Float64)
+    narrow = whole.cast(pl.Int64, strict=False)
+    return narrow if narrow.null_count() == whole.null_count() else whole.cast(pl.Int128, strict=False)
 
 
 def _narrow(values: pl.Series) -> pl.Series:

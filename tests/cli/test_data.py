@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.log.files import good_log, put
+from tests.log.files import good_log, many_users, put
 
 PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
 
@@ -54,7 +54,7 @@ def test_a_misspelt_column_is_asked_back(tmp_path: Path) -> None:
 def test_folders_named_by_a_column_are_audited_as_one_log(tmp_path: Path) -> None:
     for step in range(3):
         (tmp_path / f"step={step}").mkdir()
-        part = good_log().filter(pl.col("step") == step).drop("step")
+        part = many_users().filter(pl.col("step") == step).drop("step")
         part.write_parquet(tmp_path / f"step={step}" / "part-0.parquet")
     result = run("audit", tmp_path, "--json")
     assert result.returncode == 0, result.stderr

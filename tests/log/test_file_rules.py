@@ -40,6 +40,28 @@ CASES = [
     Case("file_empty", "error", lambda log: {"log.csv": b""}, remedy=AGAIN),
     Case("file_empty", "error", lambda log: {"log.csv": b" \n\n"}, remedy=AGAIN, name="blank"),
     Case("file_empty", "error", lambda log: {"log.parquet": b""}, remedy=AGAIN, file="log.parquet", name="parquet"),
+    *(
+        Case(
+            "date_outside",
+            "error",
+            lambda log, dtype=dtype, value=value: {
+                "log.parquet": log.with_columns(pl.Series("since", [0] * 358 + [value, None]).cast(dtype))
+            },
+            file="log.parquet",
+            column="since",
+            rows=(359,),
+            examples=(str(value),),
+            remedy="--ignore since",
+            besides=("feature_date",),
+            name=str(dtype),
+        )
+        for dtype, value in (
+            (pl.Date, -(2**31)),
+            (pl.Datetime("ms"), 2**62),
+            (pl.Datetime("us", "Asia/Tokyo"), -(2**62)),
+            (pl.Duration("ms"), 2**62),
+        )
+    ),
     Case("file_no_rows", "error", lambda log: {"log.csv": csv(log.head(0))}, remedy=AGAIN),
     Case(
         "files_hidden",

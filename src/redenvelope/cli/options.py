@@ -44,7 +44,7 @@ CampaignOption = Annotated[
 EstimateOption = Annotated[
     bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features, by user.")
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 

@@ -23,7 +23,7 @@ _SURE = 1e-6  # p-value: with millions of rows every honest rounding is "signifi
 
 def report_values(role: str, found: Found, files: tuple[str, ...], findings: Findings) -> None:
     """Report the values of an outcome or a propensity that are no numbers."""
-    for rule in ("value_null", *LOOKS, "not_a_number", "value_nan", "value_infinite"):
+    for rule in ("value_null", *LOOKS, "not_a_number", "value_nan", "value_infinite", "value_too_large"):
         report_places(findings, files, rule, role, found.get((rule, role)))
 
 
@@ -57,7 +57,7 @@ def check_propensity(
     if 1 < high <= 100 and 2 * sums.above_one > sums.finite:
         findings.add("propensity_percentage", column="propensity", count=sums.finite, low=low, high=high)
         return
-    for rule in ("propensity_not_positive", "propensity_above_one"):
+    for rule in ("propensity_not_positive", "propensity_too_small", "propensity_above_one"):
         report_places(findings, files, rule, "propensity", found.get((rule, "propensity")))
     if low == high == 1:
         findings.add("propensity_deterministic", column="propensity", count=sums.finite)

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.log.ids import read_ids, read_steps
-from redenvelope.log.limits import LARGEST_STEP
+from redenvelope.log.limits import LARGEST_AMOUNT, LARGEST_STEP, LEAST_PROPENSITY
 from redenvelope.log.numbers import LOOKS, PLAIN_INTEGER, to_numbers
 from redenvelope.log.places import Places
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
@@ -84,10 +84,21 @@ def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64]
     _note_no_numbers(table, role, numbers.is_null() & values.is_not_null(), found)
     table.note(found, "value_nan", role, numbers.is_nan().fill_null(False))
     table.note(found, "value_infinite", role, numbers.is_infinite().fill_null(False))
-    if role == "propensity":
+    if role != "propensity":
+        too_large = (numbers.abs() > LARGEST_AMOUNT) & numbers.is_finite()
+        table.note(found, "value_too_large", role, too_large.fill_null(False))
+        numbers = numbers.set(too_large.fill_null(False), None)  # the log is refused; its sums must not overflow before
+    else:
+        too_small = (numbers > 0) & (numbers < LEAST_PROPENSITY)
+        table.note(found, "propensity_too_small", role, too_small.fill_null(False))
         table.note(found, "propensity_not_positive", role, (numbers <= 0).fill_null(False))
         table.note(found, "propensity_above_one", role, ((numbers > 1) & numbers.is_finite()).fill_null(False))
-        table.note(found, "propensity_tiny", role, ((numbers > 0) & (numbers < TINY_PROPENSITY)).fill_null(False))
+        table.note(
+            found,
+            "propensity_tiny",
+            role,
+            ((numbers >= LEAST_PROPENSITY) & (numbers < TINY_PROPENSITY)).fill_null(False),
+        )
     if role == "cost":
         table.note(found, "cost_negative", role, (numbers < 0).fill_null(False))
     return numbers.fill_null(float("nan")).to_numpy()

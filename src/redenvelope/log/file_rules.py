@@ -70,6 +70,11 @@ FILE_RULES = {
         "the column holds lists or records ({type}), not single values",
         "flatten it, or leave it out with --ignore {column}",
     ),
+    "date_outside": Rule(
+        "error",
+        "{count} value(s) are dates outside of the years 1 to 9999, or no times of a day",
+        "repair the export, or leave the column out with --ignore {column}",
+    ),
     "type_clash": Rule(
         "error",
         "the column is {type} in this file but {other_type} in {other_file}",

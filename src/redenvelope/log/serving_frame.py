@@ -14,7 +14,7 @@ from redenvelope.log.findings import EXAMPLES, Findings
 from redenvelope.log.ids import read_steps
 from redenvelope.log.log import FeatureTable
 from redenvelope.log.named import column
-from redenvelope.log.numbers import days, is_number, to_numbers
+from redenvelope.log.numbers import days, is_number, outside_calendar, to_numbers
 from redenvelope.log.tables import TEMPORAL, kind_of, plain
 
 __all__ = ["serving_numbers", "serving_steps", "serving_table", "serving_text"]
@@ -30,8 +30,9 @@ def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: 
     outside = (steps.is_null() | (steps < first_step) | (steps > last_step)).fill_null(True)
     if outside.any():
         row = int(outside.arg_true()[0])
+        shown = str(_shown(frame["step"].slice(row, 1))[0])[:60]
         raise ModelError(
-            f"row {before + row + 1:,}: step {str(frame['step'].slice(row, 1).to_list()[0])[:60]} is not a step of the campaign "
+            f"row {before + row + 1:,}: step {shown} is not a step of the campaign "
             f"({first_step} to {last_step}); remove the {int(outside.sum())} row(s) outside it"
         )
     return steps.cast(pl.Int32).to_numpy()
@@ -61,15 +62,18 @@ def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
     kind = kind_of(values.dtype)
     if kind == "nested":
         return pl.Series(values.name, [None] * len(values), dtype=pl.Float64), values.is_not_null()
+    outside = outside_calendar(values) if kind in TEMPORAL else None
     values = plain(values)
-    if kind in TEMPORAL:
-        return days(values), values.is_null() & False
+    if outside is not None:
+        return days(values), outside
     return to_numbers(values), ~is_number(values)
 
 
 def serving_text(values: pl.Series) -> pl.Series:
     """Values as text, read as a log's are."""
     kind = kind_of(values.dtype)
+    if kind in TEMPORAL:
+        values = plain(values)
     if kind == "nested" or kind in TEMPORAL:
         return pl.Series(values.name, [None if value is None else str(value) for value in values], dtype=pl.String)
     return plain(values).cast(pl.String)
@@ -89,10 +93,15 @@ def _number_column(frame: pl.DataFrame, name: str, findings: Findings) -> NDArra
             column=name,
             count=len(rows),
             rows=[int(row) + 1 for row in rows[:EXAMPLES]],
-            examples=column(frame, name).gather(rows[:EXAMPLES]).to_list(),
+            examples=_shown(column(frame, name).gather(rows[:EXAMPLES])),
         )
         values = values.set(lost, None)
     return values.fill_null(float("nan")).to_numpy()
+
+
+def _shown(values: pl.Series) -> list[object]:
+    """Values as examples; dates that no calendar knows as what they are stored as."""
+    return (values.to_physical() if kind_of(values.dtype) in TEMPORAL else values).to_list()
 
 
 def _code_column(frame: pl.DataFrame, encoding: CategoryEncoding, findings: Findings) -> NDArray[np.int32]:

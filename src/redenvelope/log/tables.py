@@ -10,6 +10,7 @@ import polars as pl
 from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
 from redenvelope.log.findings import EXAMPLES, Findings
 from redenvelope.log.named import column, put_back, taken, without
+from redenvelope.log.numbers import outside_calendar, plain_times
 from redenvelope.log.places import Place, Places
 
 __all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there", "wide_integers"]
@@ -136,10 +137,21 @@ def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Finding
     for name in nested:
         findings.add("column_nested", file=file, column=name, type=frame.schema[name])
     frame = without(frame, nested)
+    _report_times(file, frame, findings)
     made_plain = {name: plain(column(frame, name)) for name in frame.columns if name not in (ROW, "user")}
     if "user" in frame.columns:
         made_plain["user"] = _plain_ids(frame["user"])
     return put_back(frame, made_plain)
+
+
+def _report_times(file: str, frame: pl.DataFrame, findings: Findings) -> None:
+    for name in (name for name, dtype in frame.schema.items() if kind_of(dtype) in TEMPORAL):
+        outside = outside_calendar(column(frame, name))
+        if outside.any():
+            rows = outside.arg_true()[:EXAMPLES]
+            shown = column(frame, name).to_physical().gather(rows).to_list()
+            where = (frame[ROW].gather(rows)).to_list()
+            findings.add("date_outside", file=file, column=name, count=int(outside.sum()), rows=where, examples=shown)
 
 
 def plain(values: pl.Series) -> pl.Series:
@@ -150,9 +162,8 @@ def plain(values: pl.Series) -> pl.Series:
     if values.dtype == pl.String:
         empty = values == ""  # text files cannot tell it from missing, so no file may
         return values.set(empty, None) if empty.any() else values
-    if isinstance(dtype, pl.Datetime):
-        naive = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if dtype.time_zone else values
-        return naive.dt.cast_time_unit("us")
+    if kind_of(dtype) in TEMPORAL:
+        return plain_times(values)
     if wide_integers(dtype):
         return _narrow(values)
     return values

@@ -62,6 +62,31 @@ CASES = [
             (pl.Duration("ms"), 2**62),
         )
     ),
+    Case("file_kind", "error", lambda log: {"log.csv": parquet(log)}, remedy="name it so", says="holds parquet"),
+    Case(
+        "columns_too_many",
+        "error",
+        lambda log: {"log.csv": ",".join(f"c{place}" for place in range(20_000)).encode() + b"\n1\n"},
+        count=20_000,
+        remedy="that a decision could depend on",
+        says="20,000 columns, where 1,000 are the most",
+    ),
+    Case(
+        "text_too_long",
+        "error",
+        lambda log: {"log.parquet": put(log, "city", {7: "x" * 20_000})},
+        file="log.parquet",
+        column="city",
+        rows=(7,),
+        remedy="--ignore city",
+    ),
+    Case(
+        "file_unpacks",
+        "error",
+        lambda log: {"log.csv.gz": gzip.compress(csv(log) + b"\n" * 70_000_000)},
+        file="log.csv.gz",
+        remedy="check what the file holds",
+    ),
     Case("file_no_rows", "error", lambda log: {"log.csv": csv(log.head(0))}, remedy=AGAIN),
     Case(
         "files_hidden",

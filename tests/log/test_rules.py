@@ -24,7 +24,7 @@ from .test_file_rules import CASES as FILE_CASES
 from .test_row_rules import CASES as ROW_CASES
 from .test_value_rules import CASES as VALUE_CASES
 
-# Found by the audit and by the encoder, not by reading; `file_unreadable` has its own test below.
+# Found by the audit and by the encoder, not by reading; `file_unreadable` and `file_too_large` have tests of their own.
 ELSEWHERE = {
     "propensity_miscalibrated",
     "reward_not_monotone",
@@ -43,6 +43,7 @@ ELSEWHERE = {
     "serving_not_a_number",
     "serving_unseen_label",
     "file_unreadable",
+    "file_too_large",
 }
 
 

@@ -15,6 +15,31 @@ FILE_RULES = {
         "the file is cut off or damaged: {reason}",
         "copy or export it again; do not repair it by hand",
     ),
+    "file_kind": Rule(
+        "error",
+        "by how it begins, the file holds {held}, not {expected}",
+        "export the table as parquet, CSV or TSV in UTF-8 (gzip is fine), and name it so",
+    ),
+    "file_too_large": Rule(
+        "error",
+        "reading the file needs about {needed} of memory, and {left} are left",
+        "bring more memory or fewer users; parquet needs less than text, and less still with --ignore of long columns",
+    ),
+    "file_unpacks": Rule(
+        "error",
+        "{packed} unpack to more than {times} times as much: no log is packed so tightly",
+        "check what the file holds; if it is a log, export it as parquet",
+    ),
+    "columns_too_many": Rule(
+        "error",
+        "the table has {count:,} columns, where {limit:,} are the most",
+        "keep the features that a decision could depend on, one a column",
+    ),
+    "text_too_long": Rule(
+        "error",
+        "{count} value(s) are longer than 10,000 bytes: neither labels nor numbers",
+        "leave the column out with --ignore {column}; if none should be so long, look for a quote that is never closed",
+    ),
     "file_undecodable": Rule(
         "error",
         "the file holds bytes that are not UTF-8 text",

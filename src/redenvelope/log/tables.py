@@ -9,6 +9,7 @@ import polars as pl
 
 from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.limits import LONGEST_TEXT
 from redenvelope.log.named import column, put_back, taken, without
 from redenvelope.log.numbers import outside_calendar, plain_times
 from redenvelope.log.places import Place, Places
@@ -69,14 +70,15 @@ def joined(
     _report_roles(*frames[0], columns, required, findings)
     prepared = [_named(file, frame, columns, findings) for file, frame in frames]
     first = prepared[0]
-    usable = [name for name in first.columns if _agrees(name, prepared, names, findings)]
+    schemas = [frame.schema for frame in prepared]  # made anew whenever a frame is asked for it
+    usable = [name for name in first.columns if _agrees(name, schemas, names, findings)]
     for file, frame in zip(names[1:], prepared[1:], strict=True):
         for name in (name for name in frame.columns if name not in first.columns):
             findings.add("columns_differ", file=names[0], column=name, other_file=file)
         shared = [name for name in frame.columns if name in usable]
         if shared != [name for name in usable if name in shared]:
             findings.add("column_order", file=file, other_file=names[0])
-    unsigned = {name for name in usable if any(frame.schema[name] == pl.UInt64 for frame in prepared)}
+    unsigned = {name for name in usable if any(schema[name] == pl.UInt64 for schema in schemas)}
     parts = [
         put_back(taken(frame, usable), {name: _unsigned(column(frame, name)) for name in unsigned}).with_columns(
             pl.lit(number, dtype=pl.UInt32).alias(FILE)
@@ -87,7 +89,7 @@ def joined(
         return Table(parts[0], names)
     table = pl.concat(parts, how="vertical_relaxed")
     # Of files that have nothing narrower in common; ids stay as they are.
-    wide = [name for name in usable if table.schema[name] == pl.Int128 and name != "user"]
+    wide = [name for name, dtype in table.schema.items() if dtype == pl.Int128 and name != "user"]
     return Table(put_back(table, {name: plain(column(table, name)) for name in wide}), names)
 
 
@@ -138,6 +140,7 @@ def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Finding
         findings.add("column_nested", file=file, column=name, type=frame.schema[name])
     frame = without(frame, nested)
     _report_times(file, frame, findings)
+    _report_long(file, frame, findings)
     made_plain = {name: plain(column(frame, name)) for name in frame.columns if name not in (ROW, "user")}
     if "user" in frame.columns:
         made_plain["user"] = _plain_ids(frame["user"])
@@ -152,6 +155,14 @@ def _report_times(file: str, frame: pl.DataFrame, findings: Findings) -> None:
             shown = column(frame, name).to_physical().gather(rows).to_list()
             where = (frame[ROW].gather(rows)).to_list()
             findings.add("date_outside", file=file, column=name, count=int(outside.sum()), rows=where, examples=shown)
+
+
+def _report_long(file: str, frame: pl.DataFrame, findings: Findings) -> None:
+    for name in (name for name, dtype in frame.schema.items() if dtype == pl.String):
+        long = (column(frame, name).str.len_bytes() > LONGEST_TEXT).fill_null(False)
+        if long.any():
+            rows = frame[ROW].gather(long.arg_true()[:EXAMPLES]).to_list()
+            findings.add("text_too_long", file=file, column=name, count=int(long.sum()), rows=rows)
 
 
 def plain(values: pl.Series) -> pl.Series:
@@ -204,20 +215,20 @@ def _unsigned(values: pl.Series) -> pl.Series:
     return unsigned if unsigned.null_count() == values.null_count() else values
 
 
-def _agrees(name: str, frames: list[pl.DataFrame], files: tuple[str, ...], findings: Findings) -> bool:
+def _agrees(name: str, schemas: list[pl.Schema], files: tuple[str, ...], findings: Findings) -> bool:
     """Whether a column of the first file can be joined with the same column of the others."""
-    first = frames[0].schema[name]
+    first = schemas[0][name]
     known, known_file = kind_of(first), files[0]
-    for file, frame in zip(files[1:], frames[1:], strict=True):
-        if name not in frame.columns:
+    for file, schema in zip(files[1:], schemas[1:], strict=True):
+        if name not in schema:
             findings.add("columns_differ", file=file, column=name, other_file=files[0])
             return False
-        kind = kind_of(frame.schema[name])
+        kind = kind_of(schema[name])
         if known == "missing":
             known, known_file = kind, file
         if kind not in (known, "missing") and {kind, known} != {"integer", "number"}:
             findings.add("type_clash", file=file, column=name, type=kind, other_type=known, other_file=known_file)
             return False
-        if first != frame.schema[name] and kind in ("integer", "number") and kind_of(first) == kind:
+        if first != schema[name] and kind in ("integer", "number") and kind_of(first) == kind:
             findings.add("integer_widths", file=file, column=name)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -58,6 +59,9 @@ def main() -> None:
     # The large products run in XLA and polars, which bring their own threads; threads of BLAS for the small ones
     # that remain would only wait for each other, and on busy cores they cost ten times what they save.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for stream in (sys.stdout, sys.stderr):  # a name that cannot be printed must not stop what is said about it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except LogError as error:
@@ -65,6 +69,9 @@ def main() -> None:
         sys.exit(REFUSED)
     except RedenvelopeError as error:
         print(f"redenvelope: {error}", file=sys.stderr)
+        sys.exit(REFUSED)
+    except MemoryError:
+        print("redenvelope: there is not enough memory for this; bring fewer users, or more memory", file=sys.stderr)
         sys.exit(REFUSED)
     except KeyboardInterrupt:
         print("redenvelope: interrupted; what was not finished was not written", file=sys.stderr)

@@ -90,10 +90,11 @@ def simulate(
     frame = campaign.log(users, seed)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix.lower() == ".parquet":
-            frame.write_parquet(out)
-        else:
-            frame.write_csv(out)
+        with out.open("wb") as file:  # opened here, so that no part of the name is taken for a pattern or a home
+            if out.suffix.lower() == ".parquet":
+                frame.write_parquet(file)
+            else:
+                frame.write_csv(file)
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror or error})") from None
     content: dict[str, Any] = {"log": str(out), "users": users, "rows": len(frame), "columns": frame.columns}

@@ -19,6 +19,7 @@ from redenvelope.log.delimited import read_delimited
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.ids import id_refusal, read_ids
+from redenvelope.log.limits import amount_of_memory, memory_lacks
 from redenvelope.log.named import column, put_back, taken, taken_lazily, without
 from redenvelope.log.numbers import PLAIN_INTEGER
 from redenvelope.log.serving_frame import serving_steps
@@ -28,6 +29,8 @@ from redenvelope.log.tables import ROW
 __all__ = ["ROWS_AT_ONCE", "UsersTable", "check_users", "past_table"]
 
 ROWS_AT_ONCE = 200_000
+_CHECKED_BYTES = 48  # a row, while users are compared: a key, a step, and their order
+_PAST_BYTES = 200  # a row of the past, in memory with its copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,15 @@ class UsersTable:
         kept = [name for name in self._names if renames.get(name, name) in wanted and name not in renames.values()]
         for first in range(0, self._rows, ROWS_AT_ONCE):
             yield self._slice(kept, first).rename({name: role for name, role in renames.items() if name in kept})
+
+    def require_room(self, row_bytes: int) -> None:
+        """Refuse a table whose rows would need more memory than there is."""
+        left = memory_lacks(self._rows * row_bytes)
+        if left is not None:
+            raise UsageError(
+                f"{self.path}: {self._rows:,} rows need {amount_of_memory(self._rows * row_bytes)} of memory, and "
+                f"{amount_of_memory(left)} are left; split the table by users"
+            )
 
     def _slice(self, names: list[str], first: int) -> pl.DataFrame:
         if self._frame is not None:
@@ -108,6 +120,7 @@ def _with_whole_ids(frame: pl.DataFrame, columns: ColumnMap) -> pl.DataFrame:
 
 def check_users(table: UsersTable, encoder: Encoder) -> None:
     """Refuse a table with rows of nobody, of no step, or of one user twice at a step, wherever in the file they are."""
+    table.require_room(_CHECKED_BYTES)
     keys: list[NDArray[np.uint64]] = []
     steps: list[NDArray[np.int32]] = []
     first, last_step = 0, encoder.first_step + encoder.campaign_steps - 1
@@ -139,6 +152,7 @@ def check_users(table: UsersTable, encoder: Encoder) -> None:
 def past_table(history: Path, remembered: ColumnMap) -> pl.DataFrame:
     """The users' earlier steps, with the names that histories have: the table may have those of the plan's log."""
     table = UsersTable(history, ColumnMap(), None)
+    table.require_room(_PAST_BYTES)
     names = {remembered.name_of(role): role for role in ROLES if role != "propensity"}
     parts = []
     for part in table.parts(frozenset(names) | frozenset(names.values())):

@@ -15,6 +15,7 @@ import pytest
 
 from redenvelope.engine import memory
 from redenvelope.log import contents, limits
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.footer import stored_bytes
 from redenvelope.log.read import inspect_log, read_log
 
@@ -120,14 +121,24 @@ def test_the_description_of_a_parquet_file_says_how_much_it_unpacks_to(tmp_path:
     path = tmp_path / "log.parquet"
     text = pl.Series("text", [f"{place:050d}" for place in range(10_000)])
     pl.DataFrame([text]).write_parquet(path, row_group_size=1_000, compression="zstd")
-    stored = stored_bytes(path)
-    assert stored is not None
-    assert 50 * 10_000 <= stored < 60 * 10_000
+    assert list(stored_bytes(path)) == ["text"]
+    assert 50 * 10_000 <= stored_bytes(path)["text"] < 60 * 10_000
+    nested = good_log().with_columns(pl.Series("list", [[1, 2]] * 360))
+    nested.write_parquet(path)
+    assert set(stored_bytes(path)) == set(nested.columns)
     for cut in range(4, 400, 7):
         spoilt = bytearray(path.read_bytes())
         spoilt[-cut - 4] ^= 0xFF
         (tmp_path / "spoilt").write_bytes(spoilt)
-        assert stored_bytes(tmp_path / "spoilt") is None or isinstance(stored_bytes(tmp_path / "spoilt"), int)
+        assert all(size >= 0 for size in stored_bytes(tmp_path / "spoilt").values())
+
+
+def test_a_long_column_that_is_ignored_needs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = good_log().with_columns(note=pl.Series([f"{row:09000d}" for row in range(360)]))
+    long.write_parquet(tmp_path / "log.parquet")
+    monkeypatch.setattr(limits, "available_memory", lambda: 1_000_000)
+    assert rules(tmp_path / "log.parquet") == ["file_too_large"]
+    assert len(read_log(tmp_path / "log.parquet", ColumnMap(ignored=frozenset({"note"})))) == 360
 
 
 def test_memory_is_what_the_least_of_all_limits_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,7 @@ def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path
     from redenvelope.log.columns import ColumnMap
 
     given = ColumnMap.parse(columns, ignore)
-    beside = (Path(log) if Path(log).is_dir() else Path(log).parent) / "campaign.toml"
-    path = campaign or (beside if beside.is_file() and columns is None else None)
+    path = campaign or (_beside(Path(log)) if columns is None else None)
     if path is None:
         return given
     if columns is not None:
@@ -62,6 +61,15 @@ def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path
     typer.echo(f"columns from {path}", err=True)
     from_file = ColumnMap.from_toml(path)
     return ColumnMap(from_file.names, from_file.ignored | given.ignored)
+
+
+def _beside(log: Path) -> Path | None:
+    """The campaign file that lies beside a log, or in its folder."""
+    try:
+        found = (log if log.is_dir() else log.parent) / "campaign.toml"
+        return found if found.is_file() else None
+    except (OSError, ValueError):  # a name that no file can have; reading the log says so
+        return None
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -87,9 +87,12 @@ def _fits(path: Path, rows: int, columns: Mapping[str, pl.DataType], file: str, 
     if len(columns) > MOST_COLUMNS:
         findings.add("columns_too_many", file=file, count=len(columns), limit=MOST_COLUMNS)
         return False
-    # Text is stored besides: as long as the file says, or as the file itself where it does not say.
-    stored = max(stored_bytes(path) or 0, path.stat().st_size)
-    needed = stored + rows * sum(_WIDTHS.get(dtype.base_type(), 16) for dtype in columns.values())
+    flat = {column: dtype for column, dtype in columns.items() if kind_of(dtype) != "nested"}
+    needed = rows * sum(_WIDTHS.get(dtype.base_type(), 16) for dtype in flat.values())
+    # Text is kept besides: as long as the file says, or at least as the file itself where it does not say.
+    stored = stored_bytes(path)
+    needed += sum(stored.get(column, 0) for column, dtype in flat.items() if kind_of(dtype) == "text")
+    needed = needed if stored else max(needed, path.stat().st_size)
     return has_room(needed * PARQUET_MEMORY, file, findings)
 
 

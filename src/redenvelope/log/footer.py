@@ -12,23 +12,23 @@ from pathlib import Path
 __all__ = ["stored_bytes"]
 
 _LARGEST_FOOTER = 1 << 22  # a longer one takes long to parse; its file is large by itself
-_ROW_GROUPS, _TOTAL_BYTES = 4, 2  # numbers of the fields in the description
+_ROW_GROUPS, _COLUMNS, _DESCRIBED, _PATH, _BYTES = 4, 1, 3, 3, 6  # numbers of the fields, from the outside in
 _DEEPEST = 20
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
 
 
-def stored_bytes(path: Path) -> int | None:
-    """Bytes of all columns, unpacked; None where the description is not understood."""
+def stored_bytes(path: Path) -> dict[str, int]:
+    """Column -> bytes of its values, unpacked; nothing where the description is not understood."""
     try:
         with path.open("rb") as file:
             file.seek(-8, 2)
             length = int.from_bytes(file.read(4), "little")
             if not 0 < length <= _LARGEST_FOOTER:
-                return None
+                return {}
             file.seek(-8 - length, 2)
-            return _Reader(file.read(length)).row_group_bytes()
+            return _Reader(file.read(length)).column_bytes()
     except (OSError, ValueError, IndexError, RecursionError):
-        return None
+        return {}
 
 
 class _Reader:
@@ -37,21 +37,46 @@ class _Reader:
     def __init__(self, content: bytes) -> None:
         self._content, self._place = content, 0
 
-    def row_group_bytes(self) -> int:
-        """The sum of what row groups say they hold."""
-        total = 0
+    def column_bytes(self) -> dict[str, int]:
+        """What the columns of all row groups hold, by the first part of their paths."""
+        total: dict[str, int] = {}
+        for _ in self._structs(_ROW_GROUPS):
+            for _ in self._structs(_COLUMNS):
+                for field, kind in self._fields():
+                    if field == _DESCRIBED and kind == _STRUCT:
+                        name, size = self._column()
+                        total[name] = total.get(name, 0) + size
+                    else:
+                        self._skip(kind, 0)
+        return total
+
+    def _structs(self, wanted: int) -> Iterator[None]:
+        """Each struct of a list that is a field of the struct here; it is read before the next."""
         for field, kind in self._fields():
-            if field == _ROW_GROUPS and kind in _LISTS:
+            if field == wanted and kind in _LISTS:
                 count, _ = self._list_header()
                 for _ in range(count):
-                    for inner, held in self._fields():
-                        if inner == _TOTAL_BYTES and held in _INTEGERS:
-                            total += max(self._integer(), 0)
-                        else:
-                            self._skip(held, 0)
+                    yield
             else:
                 self._skip(kind, 0)
-        return total
+
+    def _column(self) -> tuple[str, int]:
+        name, size = "", 0
+        for field, kind in self._fields():
+            if field == _PATH and kind in _LISTS:
+                count, _ = self._list_header()
+                parts = [self._text() for _ in range(count)]
+                name = parts[0]
+            elif field == _BYTES and kind in _INTEGERS:
+                size = max(self._integer(), 0)
+            else:
+                self._skip(kind, 0)
+        return name, size
+
+    def _text(self) -> str:
+        length = self._varint()
+        self._place += length
+        return self._content[self._place - length : self._place].decode("utf-8", "replace")
 
     def _fields(self) -> Iterator[tuple[int, int]]:
         """Number and kind of each field of a struct; the value is read, or skipped, before the next."""

@@ -72,19 +72,24 @@ def _integers(users: pl.Series) -> pl.Series:
 
 
 def _of_text(text: pl.Series, is_text: bool) -> Ids:
-    values = text.str.replace(_WHOLE, "${1}")
-    rewritten = (values != text).fill_null(False)
-    none = rewritten & False
-    whole = values.str.contains(_INTEGER)
+    none = text.is_null() & False
+    values, rewritten = text, none
+    if text.str.contains(".0", literal=True).any():
+        values = text.str.replace(_WHOLE, "${1}")
+        rewritten = (values != text).fill_null(False)
+    whole = values.str.contains(_INTEGER).fill_null(True)
+    lost = text.is_null()
     if not is_text:
-        return Ids(values, rewritten, text.is_null(), none, (~whole).fill_null(False), none)
+        return Ids(values, rewritten, lost, none, ~whole, none)
+    if whole.all():
+        return Ids(values, rewritten, lost, none, none, none)
     words = text.is_in(list(MISSING_WORDS)).fill_null(False)
     broken = text.str.contains(_NO_NUMBER).fill_null(False)
     rounded = text.str.contains(_ROUNDED).fill_null(False)
     # Somebody may be called Nan; among numbers, it is a number that is none.
-    if not (whole | words | broken | rounded).fill_null(True).all():
+    if not (whole | words | broken | rounded).all():
         words = broken = none
-    return Ids(values, rewritten, text.is_null() | words, broken, none, rounded)
+    return Ids(values, rewritten, lost | words, broken, none, rounded)
 
 
 def id_refusal(ids: Ids, users: pl.Series, first: int = 0) -> str | None:

@@ -51,7 +51,7 @@ def allocate_file(
     columns: ColumnMap | None = None,
     history: Path | None = None,
 ) -> AllocationSummary:
-    """Decide for every row of a table; memory does not grow with its length.
+    """Decide for every row of a table; memory grows with its length by a few bytes a row, which tell users apart.
 
     `columns` names the table's own columns for user and step; without, they may have the names of the log. `history`
     is a table of the users' earlier steps, held in memory, where the plan decides by them.

@@ -63,6 +63,7 @@ def fit(
     """
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.settings import FitSettings
+    from redenvelope.log.findings import readable
     from redenvelope.log.read import read_log
     from redenvelope.plan.folder import require_room
     from redenvelope.progress import Stages
@@ -86,7 +87,7 @@ def fit(
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
         plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
-        plan = plan.with_source(Path(log).name, mapping, datetime.now(UTC).date().isoformat())
+        plan = plan.with_source(readable(Path(log).name), mapping, datetime.now(UTC).date().isoformat())
         page = render_report(plan).encode()
         stop_if_interrupted()
         plan.save(out, {"report.html": page})

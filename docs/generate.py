@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,25 @@ def rules_page() -> str:
             if rule.severity == severity:
                 lines.append(f"| `{name}` | {_cell(rule.message)} | {_cell(rule.remedy)} |")
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## Limits", "", "What is beyond is refused in words, before memory or time is spent on it.", ""]
+    lines += ["| limit | value | why |", "|---|---|---|"]
+    lines += [f"| `{name}` | {value} | {_cell(why)} |" for name, value, why in limits()]
+    return "\n".join([*lines, ""])
+
+
+def limits() -> list[tuple[str, str, str]]:
+    """Name, value and reason of every limit, as they stand in the code."""
+    body = ast.parse((SOURCE / "log" / "limits.py").read_text(encoding="utf-8")).body
+    found = []
+    for node, after in pairwise(body):
+        if isinstance(node, ast.Assign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            name = ast.unparse(node.targets[0])
+            value = getattr(import_module("redenvelope.log.limits"), name)
+            why = " ".join(str(after.value.value).split())
+            found.append(
+                (name.lower().replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:g}", why)
+            )
+    return found
 
 
 def commands_page() -> str:

@@ -21,27 +21,34 @@ FloatArray = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 """Users as 64-bit numbers, [users]."""
 
-_PLAIN_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,18})")
+_WHOLE = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
+_NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
+_MOST_DIGITS = 20  # of an integer of 64 bits, its sign included
 _LARGEST = 2**64 - 1
 # The odd constant of SplitMix64: keeps a key of zero from mixing to zero.
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def user_key(user: int | str) -> int:
-    """The key of one id; "7" is the same user as 7, because whether ids are read as text depends on the others."""
+    """The key of one id; "7" and "7.0" are the same user as 7, because what ids are stored as depends on the others."""
     if isinstance(user, str):
-        if not (_PLAIN_INTEGER.fullmatch(user) and -(2**63) <= int(user) < 2**63):
-            return int.from_bytes(hashlib.blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-        user = int(user)
-    return int(user) & _LARGEST
+        whole = _WHOLE.fullmatch(user)
+        if whole is None or len(whole[1]) > _MOST_DIGITS:
+            return _text_key(user if whole is None else whole[1])
+        user = int(whole[1])
+    return user & _LARGEST if -(2**63) <= user < 2**63 else _text_key(str(user))
 
 
 def user_keys(users: pl.Series) -> Keys:
     """The keys of ids [users], integers or text: equal for equal ids on every machine."""
-    if users.dtype.is_integer() and users.dtype != pl.UInt64:
+    if users.dtype in _NARROW:
         return users.cast(pl.Int64).to_numpy().view(np.uint64)
     text: Iterable[str] = users.cast(pl.String)
     return np.fromiter(map(user_key, text), dtype=np.uint64, count=len(users))
+
+
+def _text_key(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def fraction(keys: Keys, stream: str, seed: int, step: ArrayLike = 0) -> FloatArray:

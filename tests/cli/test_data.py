@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.log.files import good_log, put
+from tests.log.files import good_log, many_users, put
 
 PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
 
@@ -54,8 +54,41 @@ def test_a_misspelt_column_is_asked_back(tmp_path: Path) -> None:
 def test_folders_named_by_a_column_are_audited_as_one_log(tmp_path: Path) -> None:
     for step in range(3):
         (tmp_path / f"step={step}").mkdir()
-        part = good_log().filter(pl.col("step") == step).drop("step")
+        part = many_users().filter(pl.col("step") == step).drop("step")
         part.write_parquet(tmp_path / f"step={step}" / "part-0.parquet")
     result = run("audit", tmp_path, "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["steps"] == 3
+
+
+@pytest.mark.parametrize("seed", [2**45, 2**63, -1, "1e3"])
+def test_seeds_that_no_generator_takes_are_refused_in_words(seed: object, tmp_path: Path) -> None:
+    result = run("simulate", "two-step", "--out", tmp_path / "log.csv", "--seed", seed)
+    assert result.returncode == 2
+    assert "--seed" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_names_that_look_like_patterns_are_written_and_read(tmp_path: Path) -> None:
+    for name in ("log[1].csv", "log*.parquet", "~"):
+        path = tmp_path / name / "log?.csv" if name == "~" else tmp_path / name
+        assert run("simulate", "two-step", "--users", 700, "--out", path).returncode == 0
+        assert run("audit", path).returncode == 0
+
+
+def test_what_cannot_be_a_file_is_refused_in_words(tmp_path: Path) -> None:
+    for odd in ("x" * 5_000, tmp_path / "gone.csv", "/dev/zero", tmp_path):
+        result = run("audit", odd)
+        assert result.returncode == 2
+        assert result.stderr.startswith("redenvelope: ")
+        assert "Traceback" not in result.stderr
+
+
+def test_names_that_move_a_cursor_are_shown_as_they_are_spelt(tmp_path: Path) -> None:
+    odd = "\x1b[2Jname\n[red]"
+    good_log().with_columns(pl.lit(1).alias(odd)).write_parquet(tmp_path / "log.parquet")
+    for flags in ((), ("--json",)):
+        result = run("audit", tmp_path / "log.parquet", *flags)
+        assert result.returncode == 2  # too few users
+        assert "\x1b[2J" not in result.stdout
+        assert "Traceback" not in result.stderr

@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope.errors import LogError, UsageError
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings, SearchSettings
 from redenvelope.log.log import Log
@@ -90,7 +90,7 @@ def test_a_target_out_of_reach_is_refused(log: Log) -> None:
 
 
 def test_too_few_users_are_refused_before_anything_is_learned(campaign: FiniteCampaign) -> None:
-    with pytest.raises(UsageError, match="the log has 40 users"):
+    with pytest.raises(LogError, match="the log has 40 users"):
         fit(log_from_frame(campaign.log(40, seed=0)), budget=BUDGET)
 
 
@@ -110,7 +110,7 @@ def test_what_makes_no_sense_is_refused(log: Log) -> None:
 
 def test_a_log_with_gaps_is_refused_before_anything_is_learned(campaign: FiniteCampaign) -> None:
     frame = campaign.log(300, seed=0).with_columns(step=pl.col("step") * 2)
-    with pytest.raises(UsageError, match="steps of some users are missing"):
+    with pytest.raises(LogError, match="skip a step of their user, so no sequence can be weighed"):
         fit(log_from_frame(frame), budget=BUDGET)
 
 

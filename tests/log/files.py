@@ -37,6 +37,11 @@ def good_log() -> pl.DataFrame:
     )
 
 
+def many_users(copies: int = 8) -> pl.DataFrame:
+    """The good log's users so many times over: enough to make a plan from."""
+    return pl.concat([good_log().with_columns(pl.col("user") + 1_000 * copy) for copy in range(copies)])
+
+
 def csv(frame: pl.DataFrame, separator: str = ",") -> bytes:
     return frame.write_csv(separator=separator).encode()
 

@@ -40,7 +40,75 @@ CASES = [
     Case("file_empty", "error", lambda log: {"log.csv": b""}, remedy=AGAIN),
     Case("file_empty", "error", lambda log: {"log.csv": b" \n\n"}, remedy=AGAIN, name="blank"),
     Case("file_empty", "error", lambda log: {"log.parquet": b""}, remedy=AGAIN, file="log.parquet", name="parquet"),
+    *(
+        Case(
+            "date_outside",
+            "error",
+            lambda log, dtype=dtype, value=value: {
+                "log.parquet": log.with_columns(pl.Series("since", [0] * 358 + [value, None]).cast(dtype))
+            },
+            file="log.parquet",
+            column="since",
+            rows=(359,),
+            examples=(str(value),),
+            remedy="--ignore since",
+            besides=("feature_date",),
+            name=str(dtype),
+        )
+        for dtype, value in (
+            (pl.Date, -(2**31)),
+            (pl.Datetime("ms"), 2**62),
+            (pl.Datetime("us", "Asia/Tokyo"), -(2**62)),
+            (pl.Duration("ms"), 2**62),
+        )
+    ),
+    Case("file_kind", "error", lambda log: {"log.csv": parquet(log)}, remedy="name it so", says="holds parquet"),
+    Case(
+        "columns_too_many",
+        "error",
+        lambda log: {"log.csv": ",".join(f"c{place}" for place in range(20_000)).encode() + b"\n1\n"},
+        count=20_000,
+        remedy="that a decision could depend on",
+        says="20,000 columns, where 1,000 are the most",
+    ),
+    Case(
+        "text_too_long",
+        "error",
+        lambda log: {"log.parquet": put(log, "city", {7: "x" * 20_000})},
+        file="log.parquet",
+        column="city",
+        rows=(7,),
+        remedy="--ignore city",
+    ),
+    Case(
+        "file_unpacks",
+        "error",
+        lambda log: {"log.csv.gz": gzip.compress(csv(log) + b"\n" * 70_000_000)},
+        file="log.csv.gz",
+        remedy="check what the file holds",
+    ),
     Case("file_no_rows", "error", lambda log: {"log.csv": csv(log.head(0))}, remedy=AGAIN),
+    Case(
+        "files_hidden",
+        "repaired",
+        lambda log: {
+            "log.csv": csv(log),
+            ".ipynb_checkpoints/log-checkpoint.csv": csv(log),
+            "_temporary/0/part.parquet": log,
+            "._log.csv": b"\0\5\x16\7",
+        },
+        count=3,
+        examples=("._log.csv", ".ipynb_checkpoints/log-checkpoint.csv", "_temporary/0/part.parquet"),
+        file=None,
+    ),
+    Case(
+        "files_no_tables",
+        "warning",
+        lambda log: {"log.csv": csv(log), "more.csv.zst": b"\x28\xb5\x2f\xfd", "notes.md": b"read me"},
+        examples=("more.csv.zst",),
+        remedy="export them as parquet",
+        file=None,
+    ),
     Case("file_no_rows", "error", lambda log: {"log.csv": csv(log.head(0)).strip()}, remedy=AGAIN, name="no-line-end"),
     Case(
         "file_no_rows",

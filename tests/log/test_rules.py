@@ -24,7 +24,7 @@ from .test_file_rules import CASES as FILE_CASES
 from .test_row_rules import CASES as ROW_CASES
 from .test_value_rules import CASES as VALUE_CASES
 
-# Found by the audit and by the encoder, not by reading; `file_unreadable` has its own test below.
+# Found by the audit and by the encoder, not by reading; `file_unreadable` and `file_too_large` have tests of their own.
 ELSEWHERE = {
     "propensity_miscalibrated",
     "reward_not_monotone",
@@ -34,12 +34,19 @@ ELSEWHERE = {
     "feature_suspected_leak",
     "feature_tells_action",
     "feature_said_known",
+    "fit_step_gap",
+    "fit_few_users",
+    "evaluate_steps",
+    "evaluate_feature_missing",
+    "evaluate_feature_kind",
+    "evaluate_feature_left_out",
     "drift_number",
     "drift_category",
     "serving_column_missing",
     "serving_not_a_number",
     "serving_unseen_label",
     "file_unreadable",
+    "file_too_large",
 }
 
 
@@ -53,7 +60,7 @@ def test_every_rule_is_used_and_no_other() -> None:
     used = {
         node.value
         for file in folder.rglob("*.py")
-        if file.name not in ("rules.py", "file_rules.py")
+        if file.name not in ("rules.py", "file_rules.py", "use_rules.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -148,9 +155,9 @@ def test_a_folder_or_a_glob_is_one_log(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("")
     (tmp_path / ".part.parquet").write_bytes(b"half written")
     (tmp_path / "notes.md").write_text("not a table")
-    for source in (tmp_path, f"{tmp_path}/**/*.parquet"):
+    for source, rules in ((tmp_path, ["files_hidden"]), (f"{tmp_path}/**/*.parquet", [])):
         log = read_log(source)
-        assert log.findings == ()
+        assert [finding.rule for finding in log.findings] == rules
         assert log.cost.tolist() == good_log()["cost"].to_list()
 
 

@@ -128,6 +128,9 @@ PROPENSITIES = [
         says="user, step, action, reward, cost",
     ),
     value_case("propensity_not_positive", "propensity", {2: 0.0, 4: -0.5}, ("0.0", "-0.5"), "at the time it was drawn"),
+    value_case(
+        "propensity_too_small", "propensity", {2: 5e-324, 4: 1e-160}, ("5e-324", "1e-160"), "keep a floor under it"
+    ),
     value_case("propensity_above_one", "propensity", {2: 1.5}, ("1.5",), "not a score or an odds ratio"),
     Case(
         "propensity_percentage",
@@ -201,6 +204,8 @@ PROPENSITIES = [
 REWARD_AND_COST = [
     value_case("value_infinite", "cost", {2: INFINITE, 8: INFINITE}, ("inf", "inf"), "divided by zero"),
     value_case("value_infinite", "propensity", {2: INFINITE}, ("inf",), "divided by zero"),
+    value_case("value_too_large", "cost", {2: 1e308, 8: 1e22}, ("1e+308", "1e+22"), "in a larger unit"),
+    value_case("value_too_large", "reward", {2: -1e308, 8: 1e39}, ("-1e+308", "1e+39"), "in a larger unit"),
     value_case("cost_negative", "cost", {6: -1.0, 9: -0.01}, ("-1.0", "-0.01"), "refunds"),
     Case(
         "cost_constant",

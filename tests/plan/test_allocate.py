@@ -7,7 +7,7 @@ import pytest
 from redenvelope.chance import user_keys
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.columns import ColumnMap
-from redenvelope.plan import allocate
+from redenvelope.plan import users_table
 from redenvelope.plan.allocate import allocate_file
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
@@ -75,7 +75,7 @@ def test_files_are_decided_in_parts(
     users.write_parquet(tmp_path / "users.parquet")
     users.write_csv(tmp_path / "users.csv")
     summary = allocate_file(plan, tmp_path / "users.parquet", tmp_path / "whole.parquet", seed=0)
-    monkeypatch.setattr(allocate, "_ROWS_AT_ONCE", 999)
+    monkeypatch.setattr(users_table, "ROWS_AT_ONCE", 999)
     allocate_file(plan, tmp_path / "users.parquet", tmp_path / "parts.parquet", seed=0)
     allocate_file(plan, tmp_path / "users.csv", tmp_path / "csv.parquet", seed=0)
     whole, parts, from_csv = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("whole", "parts", "csv"))

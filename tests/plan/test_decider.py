@@ -72,7 +72,7 @@ def test_actions_that_are_ruled_out_are_never_given(plan: Plan, users: pl.DataFr
         assert decision.probabilities[plan.catalogue.labels[1]] == 0
 
 
-@pytest.mark.parametrize("row", [{"step": 0}, {"user": None, "step": 0}, {"user": 1.5, "step": 0}])
+@pytest.mark.parametrize("row", [{"step": 0}, {"user": None, "step": 0}, {"user": True, "step": 0}])
 def test_nobody_is_not_decided_for(plan: Plan, row: dict[str, object]) -> None:
     with pytest.raises(ModelError, match="needs a 'user'"):
         Decider(plan).decide(row)

@@ -11,6 +11,7 @@ from typing import Any
 from redenvelope.audit.assignment import AssignmentEvidence, assignment_evidence
 from redenvelope.audit.carry_over import CarryOver, carry_overs
 from redenvelope.audit.effects import ActionEffect, Mean, Reversal, action_effects, reversals
+from redenvelope.audit.fitness import report_few_users, report_gaps
 from redenvelope.audit.leaks import Leak, report_leaks, suspected_leaks
 from redenvelope.audit.overlap import (
     LEAST_EFFECTIVE_USERS,
@@ -114,7 +115,11 @@ def audit_partitions(
     runs = engine or LocalEngine()
     first = reduce(add, runs.map(first_sums, parts))
     second = reduce(add, runs.map(partial(second_sums, first=first), parts))
-    return _with_findings(_figures(first, second, known_before), first.header.findings, budget)
+    fitness = Findings()
+    report_gaps(first.gaps, fitness)
+    report_few_users(first.fold_users.tolist(), fitness)
+    known = merge(first.header.findings, fitness.sorted())
+    return _with_findings(_figures(first, second, known_before), known, budget)
 
 
 def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]) -> Audit:

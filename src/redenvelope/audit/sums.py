@@ -43,6 +43,8 @@ class FirstSums:
     last_step: int
     longest: int
     """Most steps of a user."""
+    gaps: int
+    """Rows that skip a step of their user."""
     fold_users: NDArray[np.int64]
     """[folds]"""
     fold_rows: NDArray[np.int64]
@@ -79,6 +81,7 @@ class FirstSums:
             min(self.first_step, other.first_step),
             max(self.last_step, other.last_step),
             max(self.longest, other.longest),
+            self.gaps + other.gaps,
             self.fold_users + other.fold_users,
             self.fold_rows + other.fold_rows,
             self.logged + other.logged,
@@ -131,6 +134,7 @@ def first_sums(log: Log) -> FirstSums:
         first_step=log.first_step,
         last_step=log.first_step + log.campaign_steps - 1,
         longest=int(log.lengths.max()),
+        gaps=log.gaps,
         fold_users=np.bincount(fold, minlength=folds),
         fold_rows=np.array([int(log.lengths[fold == number].sum()) for number in range(folds)]),
         logged=UserMoments.of(np.stack([log.sums_by_user(values) for values in log.outcomes], axis=1)),

@@ -55,7 +55,7 @@ CampaignOption = Annotated[
 EstimateOption = Annotated[
     bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features, by user.")
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
@@ -71,8 +71,7 @@ def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path
     from redenvelope.log.columns import ColumnMap
 
     given = ColumnMap.parse(columns, ignore)
-    beside = (Path(log) if Path(log).is_dir() else Path(log).parent) / "campaign.toml"
-    path = campaign or (beside if beside.is_file() and columns is None else None)
+    path = campaign or (_beside(Path(log)) if columns is None else None)
     if path is None:
         return given
     if columns is not None:
@@ -85,6 +84,15 @@ def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path
 def names(given: str | None) -> tuple[str, ...]:
     """The names in `one,another`."""
     return tuple(name.strip() for name in (given or "").split(",") if name.strip())
+
+
+def _beside(log: Path) -> Path | None:
+    """The campaign file that lies beside a log, or in its folder."""
+    try:
+        found = (log if log.is_dir() else log.parent) / "campaign.toml"
+        return found if found.is_file() else None
+    except (OSError, ValueError):  # a name that no file can have; reading the log says so
+        return None
 
 
 def print_json(content: dict[str, Any]) -> None:

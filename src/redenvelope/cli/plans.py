@@ -68,6 +68,7 @@ def fit(
     """
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.settings import FitSettings
+    from redenvelope.log.findings import readable
     from redenvelope.log.read import read_log
     from redenvelope.plan.store import require_room
     from redenvelope.progress import Stages
@@ -92,7 +93,7 @@ def fit(
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
         plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
-        plan = plan.with_source(Path(log).name, mapping, datetime.now(UTC).date().isoformat())
+        plan = plan.with_source(readable(Path(log).name), mapping, datetime.now(UTC).date().isoformat())
         stop_if_interrupted()
         save_with_report(plan, out)
     _tell(plan, out, as_json)

@@ -1,54 +1,20 @@
-"""Memory: what there is, asked before much of it is taken, and given back when it is not needed any more."""
+"""Memory: how much there still is, asked before much is taken; what is not needed any more, given back."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from redenvelope.errors import UsageError
 
-__all__ = ["available_bytes", "give_back", "require_memory"]
+__all__ = ["available_memory", "give_back", "require_memory"]
 
-_GROUP = Path("/sys/fs/cgroup")
-_ENDLESS = 2**60
-
-
-def available_bytes() -> int:
-    """What this process may still take: the least of what the machine has free, its group's limit and its own."""
-    least = _ENDLESS
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                least = min(least, int(line.split()[1]) * 1024)
-    # A container's limit: version two of control groups, or version one.
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        with suppress(OSError, ValueError):
-            least = min(least, int((_GROUP / limit).read_text()) - int((_GROUP / used).read_text()))
-    if sys.platform != "win32":
-        import resource
-
-        with suppress(OSError, ValueError):
-            soft = resource.getrlimit(resource.RLIMIT_AS)[0]
-            taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-            if soft != resource.RLIM_INFINITY:
-                least = min(least, soft - taken)
-    return max(least, 0)
-
-
-def require_memory(needed: int, what: str, remedy: str) -> None:
-    """Refuse work that needs more memory than there is, before any of it is taken."""
-    there = available_bytes()
-    if needed > there:
-        raise UsageError(
-            f"{what} would need about {_size(needed)} of memory, and {_size(there)} are available; {remedy}"
-        )
+_SYSTEM = Path("/proc/meminfo")
+_PROCESS = Path("/proc/self/status")
+_OWN_GROUP = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 def give_back() -> None:
@@ -59,6 +25,70 @@ def give_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
         if trim is not None:
             trim(0)
+
+
+def available_memory() -> int | None:
+    """Bytes that this process may still ask for: of the machine, of its group and of its own limit, whichever is
+    least; None where nothing says so."""
+    found = [_kilobytes(_SYSTEM, "MemAvailable"), *_left_of_groups(), _left_of_limit()]
+    known = [value for value in found if value is not None]
+    return max(min(known), 0) if known else None
+
+
+def _kilobytes(path: Path, name: str) -> int | None:
+    """A line such as `MemAvailable:  1024 kB`, in bytes."""
+    try:
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # "max" is no limit
+        return None
+
+
+def _left_of_groups() -> list[int]:
+    """What the control groups of this process leave, from its own up to the root, in both versions of them."""
+    try:
+        own = [line.split(":", 2) for line in _OWN_GROUP.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return []
+    left = []
+    for _, controllers, name in (line for line in own if len(line) == 3):
+        root = _GROUPS / "memory" if "memory" in controllers.split(",") else _GROUPS
+        limit, used = ("limit_in_bytes", "usage_in_bytes") if controllers else ("max", "current")
+        place = root / name.strip("/")
+        for group in (place, *place.parents):
+            most, now = _number(group / f"memory.{limit}"), _number(group / f"memory.{used}")
+            if most is not None and now is not None:
+                left.append(most - now)
+            if group == root:
+                break
+    return left
+
+
+def _left_of_limit() -> int | None:
+    """What the limit on this process's address space leaves."""
+    try:
+        import resource
+    except ImportError:  # no such limits on this system
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    used = _kilobytes(_PROCESS, "VmSize")
+    return None if most == resource.RLIM_INFINITY or used is None else most - used
+
+
+def require_memory(needed: int, what: str, remedy: str) -> None:
+    """Refuse work that needs more memory than there is, before any of it is taken."""
+    there = available_memory()
+    if there is not None and needed > there:
+        raise UsageError(
+            f"{what} would need about {_size(needed)} of memory, and {_size(there)} are available; {remedy}"
+        )
 
 
 def _size(count: int) -> str:

@@ -14,6 +14,7 @@ from redenvelope.evaluation.estimators import ESTIMATORS
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.check import Contestant, check_policies, fold_sha256
+from redenvelope.fitting.comparable import lacking_features
 from redenvelope.fitting.comparison import logged_by_user
 from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog, encode
@@ -41,6 +42,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
             f"the log holds the action {unknown[0]!r}, which the plan does not know (it knows "
             f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
         )
+    lacking = lacking_features(plan, log)
     whole = plan.recoded(log)
     kept = whole if all_users else _not_trained_on(plan, whole)
     encoded = _encoded(plan, kept)
@@ -55,6 +57,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
         "left_out": len(log.users) - len(kept.users),
         "confidence": confidence,
         "verdict": to_plain(_verdict(plan, ladder)),
+        "lacking": [finding.as_dict() for finding in lacking],
         "drift": [finding.as_dict() for finding in drift_findings(plan.policy.encoder, encoded.states)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])},
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
+from redenvelope.audit.fitness import report_few_users
 from redenvelope.engine.memory import give_back
-from redenvelope.errors import LogError, UsageError
+from redenvelope.errors import LogError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256
@@ -23,7 +24,7 @@ from redenvelope.fitting.scouting import grid_of_prices, model_frontier
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.fitting.shares import action_shares
 from redenvelope.fitting.trusted import trusted_check
-from redenvelope.log.findings import Severity
+from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
 from redenvelope.models.fidelity import Fidelity
@@ -40,7 +41,6 @@ __all__ = ["fit"]
 
 FloatArray = NDArray[np.float64]
 
-_LEAST_USERS = 50  # a certificate refuses fewer effective ones
 _JOINT = (0.8, 0.9, 0.95, 0.99)  # confidences at which bounds for all prices at once are kept
 _BOILING = 1e6  # so warm that every action is equally likely
 _FOLDS = ("train", "tune", "check")
@@ -60,7 +60,6 @@ def fit(
     """
     settings, stages = settings or FitSettings(), Stages(progress)
     question = Question(budget, target_reward, settings.confidence)
-    _require_steps(log)
     audited = _audited(log, budget, settings, stages)
     train, tune, hold = _folds(log, settings, stages)
     sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
@@ -94,14 +93,6 @@ def fit(
     return Plan(policy, certificate, frontier, ladder, record)
 
 
-def _require_steps(log: Log) -> None:
-    if log.has_gaps:
-        raise UsageError(
-            "steps of some users are missing from the log, so no sequence can be weighed and no plan certified; "
-            "bring every step, or number the decisions of each user without gaps (the audit names the rows)"
-        )
-
-
 def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stages) -> Audit:
     """The audit; what it refuses is refused here, with every reason."""
     stages.begin("audit")
@@ -118,13 +109,11 @@ def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
     folds = split(log, settings.parts, settings.seed)
     train, tune, check = (len(fold.users) for fold in folds)
     stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check")
-    fewest = min(tune, check)
-    if fewest < _LEAST_USERS:
-        enough = int(np.ceil(_LEAST_USERS * len(log.users) / max(fewest, 1) * 1.2 / 50) * 50)
-        raise UsageError(
-            f"the log has {len(log.users)} users, which leaves {fewest} to tune or to check on; at least "
-            f"{_LEAST_USERS} are needed in each, so about {enough} in all (a few thousand for a certificate)"
-        )
+    # The audit judged the folds of the usual seed and shares; these may be others.
+    findings = Findings()
+    report_few_users((train, tune, check), findings)
+    if findings.refused:
+        raise LogError(findings.sorted())
     return folds
 
 

@@ -80,6 +80,8 @@ class FitSettings:
             raise UsageError(f"the horizon must be at least 1 step, not {self.horizon}")
         if self.temperature is not None and not 0 <= self.temperature < float("inf"):
             raise UsageError(f"the temperature must be zero or a positive number, not {self.temperature}")
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"the seed is a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
 

@@ -14,6 +14,7 @@ from redenvelope.log.encoding import Encoder
 from redenvelope.log.findings import Findings
 from redenvelope.log.join import join_logs
 from redenvelope.log.layout import StateLayout
+from redenvelope.log.limits import LEAST_PROPENSITY
 from redenvelope.log.log import Log
 from redenvelope.log.logistic import fit_logistic, log_probabilities
 
@@ -57,7 +58,8 @@ class AssignmentModel:
             for number in np.unique(folds):
                 rows = np.flatnonzero(folds == number)
                 logs = log_probabilities(design[:, rows], self._weights(int(number)))
-                propensity[rows + first] = np.exp(logs[action[rows], np.arange(len(rows))])
+                chances = np.exp(logs[action[rows], np.arange(len(rows))])
+                propensity[rows + first] = np.maximum(chances, LEAST_PROPENSITY)
         return propensity
 
     def _weights(self, number: int) -> NDArray[np.float64]:

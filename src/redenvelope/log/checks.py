@@ -8,6 +8,7 @@ import numpy as np
 
 from redenvelope.log.action_sums import ActionRows, ActionSums
 from redenvelope.log.findings import Findings
+from redenvelope.log.limits import MOST_ACTIONS
 from redenvelope.log.numbers import LOOKS
 from redenvelope.log.outcome_sums import OutcomeSums
 from redenvelope.log.places import Found, report_places
@@ -15,7 +16,6 @@ from redenvelope.log.places import Found, report_places
 __all__ = ["check_actions", "check_cost", "check_propensity", "check_reward", "report_values"]
 
 _RARE_ACTION_ROWS = 50
-_MOST_ACTIONS = 1_000
 _MOSTLY_ZERO = 0.999
 _ROUNDED = 0.02  # relative: a third is often stored as 0.33
 _SURE = 1e-6  # p-value: with millions of rows every honest rounding is "significant" at 5 %
@@ -23,7 +23,7 @@ _SURE = 1e-6  # p-value: with millions of rows every honest rounding is "signifi
 
 def report_values(role: str, found: Found, files: tuple[str, ...], findings: Findings) -> None:
     """Report the values of an outcome or a propensity that are no numbers."""
-    for rule in ("value_null", *LOOKS, "not_a_number", "value_nan", "value_infinite"):
+    for rule in ("value_null", *LOOKS, "not_a_number", "value_nan", "value_infinite", "value_too_large"):
         report_places(findings, files, rule, role, found.get((rule, role)))
 
 
@@ -37,8 +37,8 @@ def check_actions(
     if len(actions) == 1:
         findings.add("action_single", column="action", count=rows, label=actions[0].label)
         return
-    if len(actions) > _MOST_ACTIONS:
-        findings.add("action_too_many", column="action", count=len(actions), limit=_MOST_ACTIONS)
+    if len(actions) > MOST_ACTIONS:
+        findings.add("action_too_many", column="action", count=len(actions), limit=MOST_ACTIONS)
         return
     rare = [action for action in actions if action.rows < _RARE_ACTION_ROWS]
     if rare:
@@ -57,7 +57,7 @@ def check_propensity(
     if 1 < high <= 100 and 2 * sums.above_one > sums.finite:
         findings.add("propensity_percentage", column="propensity", count=sums.finite, low=low, high=high)
         return
-    for rule in ("propensity_not_positive", "propensity_above_one"):
+    for rule in ("propensity_not_positive", "propensity_too_small", "propensity_above_one"):
         report_places(findings, files, rule, "propensity", found.get((rule, "propensity")))
     if low == high == 1:
         findings.add("propensity_deterministic", column="propensity", count=sums.finite)

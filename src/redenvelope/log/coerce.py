@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from redenvelope.log.ids import read_ids, read_steps
+from redenvelope.log.limits import LARGEST_AMOUNT, LARGEST_STEP, LEAST_PROPENSITY
 from redenvelope.log.numbers import LOOKS, PLAIN_INTEGER, to_numbers
 from redenvelope.log.places import Places
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
@@ -25,54 +27,50 @@ TINY_PROPENSITY = 0.001
 """Rows with less weigh more than a thousand others each."""
 
 _EXACT_FLOAT = 2.0**53
-_STEP_RANGE = 2**31 - 1
 
 Noted = dict[tuple[str, str], Places]
 
 
 def ids_are_whole(users: pl.Series) -> bool:
     """Whether ids of text are all integers as integers are written; one that is not keeps all of them text."""
-    if kind_of(users.dtype) != "text" or not users.str.contains(PLAIN_INTEGER).all():
+    if kind_of(users.dtype) != "text":
+        return False
+    ids = read_ids(users)
+    if ids is None or not ids.usable.str.contains(PLAIN_INTEGER).all():
         return False
     # Nineteen digits may be too many for int64.
-    return users.cast(pl.Int64, strict=False).null_count() == users.null_count()
+    return ids.usable.cast(pl.Int64, strict=False).null_count() == ids.usable.null_count()
 
 
 def coerce_user(table: Table, whole: bool, found: Noted) -> pl.Series | None:
     """Ids as int64 or text; None when the column cannot be an id. Text is read as integers where it is whole."""
     users = table.frame["user"]
-    table.note(found, "user_null", "user", users.is_null())
-    kind = kind_of(users.dtype)
-    if kind == "integer":
-        if users.dtype != pl.UInt64:
-            return users.cast(pl.Int64)
-        return users.cast(pl.String)  # some are beyond int64, or they would not be unsigned any more
-    if kind == "text":
-        return users.cast(pl.Int64) if whole else users
-    if kind == "number":
-        fractional = (users != users.floor()) | ~users.is_finite()
-        table.note(found, "user_not_integer", "user", fractional.fill_null(False))
-        too_large = (users.abs() >= _EXACT_FLOAT).fill_null(False) & ~fractional
-        table.note(found, "user_too_large", "user", too_large)
-        return users.cast(pl.Int64, strict=False)
-    return None
+    ids = read_ids(users)
+    if ids is None:
+        table.note(found, "user_null", "user", users.is_null())
+        return None
+    for rule, broken in (
+        ("user_null", ids.lost),
+        ("user_not_finite", ids.not_finite),
+        ("user_not_integer", ids.fractional),
+        ("user_too_large", ids.too_large),
+        ("user_float", ids.rewritten),
+    ):
+        table.note(found, rule, "user", broken)
+    return ids.usable.cast(pl.Int64) if whole else ids.usable
 
 
 def coerce_step(table: Table, found: Noted) -> pl.Series | None:
     """Steps as int32; None when the column cannot be a step."""
     steps = table.frame["step"]
     table.note(found, "step_null", "step", steps.is_null())
-    kind = kind_of(steps.dtype)
-    if kind in TEMPORAL:
-        table.note(found, "step_not_integer", "step", steps.is_not_null())
+    numbers = read_steps(steps)
+    table.note(found, "step_not_integer", "step", numbers.is_null() & steps.is_not_null())
+    far = ~numbers.is_between(-LARGEST_STEP, LARGEST_STEP).fill_null(True)
+    table.note(found, "step_too_large", "step", far)
+    if kind_of(steps.dtype) in (*TEMPORAL, "boolean"):
         return None
-    numbers = steps.cast(pl.Int64, strict=False) if kind == "integer" else to_numbers(steps)
-    broken = numbers.is_null() & steps.is_not_null()
-    broken |= ~numbers.is_between(-_STEP_RANGE, _STEP_RANGE).fill_null(True)
-    if kind != "integer":
-        broken |= (numbers != numbers.floor()).fill_null(False)
-    table.note(found, "step_not_integer", "step", broken)
-    return (numbers.set(broken, None) if broken.any() else numbers).cast(pl.Int32)
+    return (numbers.set(far, None) if far.any() else numbers).cast(pl.Int32)
 
 
 def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64] | None:
@@ -86,10 +84,21 @@ def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64]
     _note_no_numbers(table, role, numbers.is_null() & values.is_not_null(), found)
     table.note(found, "value_nan", role, numbers.is_nan().fill_null(False))
     table.note(found, "value_infinite", role, numbers.is_infinite().fill_null(False))
-    if role == "propensity":
+    if role != "propensity":
+        too_large = (numbers.abs() > LARGEST_AMOUNT) & numbers.is_finite()
+        table.note(found, "value_too_large", role, too_large.fill_null(False))
+        numbers = numbers.set(too_large.fill_null(False), None)  # the log is refused; its sums must not overflow before
+    else:
+        too_small = (numbers > 0) & (numbers < LEAST_PROPENSITY)
+        table.note(found, "propensity_too_small", role, too_small.fill_null(False))
         table.note(found, "propensity_not_positive", role, (numbers <= 0).fill_null(False))
         table.note(found, "propensity_above_one", role, ((numbers > 1) & numbers.is_finite()).fill_null(False))
-        table.note(found, "propensity_tiny", role, ((numbers > 0) & (numbers < TINY_PROPENSITY)).fill_null(False))
+        table.note(
+            found,
+            "propensity_tiny",
+            role,
+            ((numbers >= LEAST_PROPENSITY) & (numbers < TINY_PROPENSITY)).fill_null(False),
+        )
     if role == "cost":
         table.note(found, "cost_negative", role, (numbers < 0).fill_null(False))
     return numbers.fill_null(float("nan")).to_numpy()

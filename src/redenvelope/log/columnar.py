@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
 
+from redenvelope.errors import UsageError
+from redenvelope.log.contents import has_room, held_kind
 from redenvelope.log.findings import Findings
-from redenvelope.log.tables import ROW, report_not_there
+from redenvelope.log.footer import stored_bytes
+from redenvelope.log.limits import MOST_COLUMNS, PARQUET_MEMORY
+from redenvelope.log.named import is_unnamed, taken, taken_lazily
+from redenvelope.log.tables import ROW, kind_of, report_not_there
 
-__all__ = ["read_parquet"]
+__all__ = ["read_failures", "read_parquet", "scan_file"]
 
 _MAGIC = b"PAR1"
+_WIDTHS = {pl.Boolean: 1, pl.Int8: 1, pl.UInt8: 1, pl.Int16: 2, pl.UInt16: 2}
+_WIDTHS |= dict.fromkeys((pl.Int32, pl.UInt32, pl.Float32, pl.Date), 4)
+_WIDTHS |= dict.fromkeys((pl.Int64, pl.UInt64, pl.Float64, pl.Datetime, pl.Duration, pl.Time), 8)
+# The decoder panics on some damaged files; a panic is no Exception, but it is a damaged file all the same.
+_FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, OverflowError)
 
 
 def read_parquet(path: Path, name: str, ignored: frozenset[str], findings: Findings) -> pl.DataFrame | None:
@@ -33,26 +46,84 @@ def read_parquet(path: Path, name: str, ignored: frozenset[str], findings: Findi
         findings.add("file_empty", file=name)
         return None
     if head != _MAGIC or tail != _MAGIC or size < 12:
-        findings.add("file_truncated", file=name, reason="a parquet file begins and ends with PAR1")
+        kind = held_kind(head) or ("text" if _is_text(path) else None)
+        if kind in (None, "parquet"):
+            findings.add("file_truncated", file=name, reason="a parquet file begins and ends with PAR1")
+        else:
+            findings.add("file_kind", file=name, held=kind, expected="parquet")
         return None
     try:
-        # A file of this very name: brackets in it are no pattern.
-        scan = pl.scan_parquet(path, row_index_name=ROW, row_index_offset=1, glob=False)
-        names = list(scan.collect_schema())
-        frame = scan.drop([column for column in names if column in ignored]).collect()
-    # The decoder panics on some damaged files; a panic is no Exception, but it is a damaged file all the same.
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        OSError,
-        ValueError,
-        OverflowError,
-    ) as error:
-        reason = (str(error).splitlines() or ["unknown"])[0]
-        findings.add("file_truncated", file=name, reason=reason)
+        scan = scan_file(path)
+        schema = scan.collect_schema()
+        rows = int(scan.select(pl.len()).collect().item())
+        usable = [column for column in schema if not is_unnamed(column)]
+        kept = {column: schema[column] for column in usable if column not in ignored}
+        if not _fits(path, rows, kept, name, findings):
+            return None
+        # What lies nested in a column is never needed, and may be any number of values: its name and type are enough.
+        flat = [column for column, dtype in kept.items() if kind_of(dtype) != "nested"]
+        frame = taken_lazily(scan, flat).collect() if flat else pl.DataFrame({ROW: range(rows)})
+        frame = _with_nested(frame, kept)
+    except _FAILURES as error:
+        findings.add("file_truncated", file=name, reason=_first_line(error))
         return None
-    report_not_there(names, ignored, name, findings)
+    report_not_there(list(schema), ignored, name, findings)
+    if len(usable) < len(schema):
+        findings.add("column_unnamed", file=name, count=len(schema) - len(usable))
     if frame.is_empty():
         findings.add("file_no_rows", file=name)
         return None
-    return frame
+    return frame.with_row_index(ROW, offset=1)
+
+
+def _with_nested(frame: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """The frame of these columns, the nested ones among them empty."""
+    empty = [name for name in columns if name not in frame.columns]
+    return taken(frame.with_columns(pl.lit(None, dtype=columns[name]).alias(name) for name in empty), columns)
+
+
+def _fits(path: Path, rows: int, columns: Mapping[str, pl.DataType], file: str, findings: Findings) -> bool:
+    """Whether a table is no larger than is read here; told from its description, before any of it is read."""
+    if len(columns) > MOST_COLUMNS:
+        findings.add("columns_too_many", file=file, count=len(columns), limit=MOST_COLUMNS)
+        return False
+    flat = {column: dtype for column, dtype in columns.items() if kind_of(dtype) != "nested"}
+    needed = rows * sum(_WIDTHS.get(dtype.base_type(), 16) for dtype in flat.values())
+    # Text is kept besides: as long as the file says, or at least as the file itself where it does not say.
+    stored = stored_bytes(path)
+    needed += sum(stored.get(column, 0) for column, dtype in flat.items() if kind_of(dtype) == "text")
+    needed = needed if stored else max(needed, path.stat().st_size)
+    return has_room(needed * PARQUET_MEMORY, file, findings)
+
+
+def _is_text(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(1_000)
+    try:
+        head[:-4].decode()  # the last character may be cut in two
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in head
+
+
+@contextmanager
+def read_failures(path: Path) -> Iterator[None]:
+    """Failures of reading a parquet file in words."""
+    try:
+        yield
+    except _FAILURES as error:
+        raise UsageError(f"{path}: the file is damaged ({_first_line(error)})") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or ["unknown"])[0]
+
+
+def scan_file(path: Path) -> pl.LazyFrame:
+    """A scan of this very file: no part of its name is a pattern, a home folder or a column."""
+    whole = path.absolute()
+    try:
+        str(whole).encode()
+    except UnicodeEncodeError:  # a name that the table library cannot spell
+        return pl.scan_parquet(io.BytesIO(whole.read_bytes()))
+    return pl.scan_parquet(whole, glob=False, hive_partitioning=False)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
-import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from redenvelope.log.contents import text_bytes
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.limits import LONGEST_TEXT, MOST_COLUMNS
+from redenvelope.log.named import column, put_back, without
 from redenvelope.log.numbers import THOUSANDS, is_number
 from redenvelope.log.tables import ROW
 
@@ -20,7 +22,6 @@ __all__ = ["read_delimited"]
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-_LARGEST_FIELD = 10_000_000
 
 
 def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFrame | None:
@@ -37,6 +38,10 @@ def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFra
     delimiter = _delimiter(header_line.decode("utf-8"))
     if delimiter != ",":
         findings.add("delimiter", file=file, delimiter=_DELIMITERS[delimiter])
+    width = header_line.count(delimiter.encode()) + 1
+    if width > MOST_COLUMNS:
+        findings.add("columns_too_many", file=file, count=width, limit=MOST_COLUMNS)
+        return None
     try:
         header = next(csv.reader([header_line.decode("utf-8")], delimiter=delimiter), [])
     except csv.Error as error:  # a name longer than any name is: this is no table
@@ -55,7 +60,7 @@ def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFra
     unnamed = [name for name in frame.columns if name.startswith("\0") and name != ROW]
     if unnamed:
         findings.add("column_unnamed", file=file, count=len(unnamed))
-        frame = frame.drop(unnamed)
+        frame = without(frame, unnamed)
     if delimiter != ",":
         frame = _with_decimal_points(frame, file, findings)
     frame = frame.filter(~pl.all_horizontal(pl.exclude(ROW).is_null()))
@@ -67,17 +72,9 @@ def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFra
 
 def _content(path: Path, file: str, findings: Findings) -> bytes | None:
     """The text of the file as UTF-8 with plain line ends, or None with a finding."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        findings.add("file_unreadable", file=file, reason=error.strerror or error)
+    content = text_bytes(path, file, findings)
+    if content is None:
         return None
-    if content[:2] == b"\x1f\x8b" or path.name.lower().endswith(".gz"):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            findings.add("file_truncated", file=file, reason=error)
-            return None
     if content.startswith(_BYTE_ORDER_MARK):
         findings.add("byte_order_mark", file=file)
         content = content[len(_BYTE_ORDER_MARK) :]
@@ -116,9 +113,10 @@ def _delimiter(header: str) -> str:
 
 def _column_names(header: list[str], file: str, findings: Findings) -> list[str] | None:
     names = [name.strip() for name in header]
-    twice = sorted({name for name in names if name and names.count(name) > 1})
+    counts = Counter(names)
+    twice = sorted(name for name, count in counts.items() if name and count > 1)
     for name in twice:
-        findings.add("column_duplicated", file=file, column=name, count=names.count(name))
+        findings.add("column_duplicated", file=file, column=name, count=counts[name])
     return None if twice else names
 
 
@@ -138,7 +136,7 @@ def _count_rows(content: bytes, width: int, delimiter: str, file: str, findings:
 
 def _count_quoted_rows(content: bytes, width: int, delimiter: str, file: str, findings: Findings) -> int | None:
     """The same where quoted fields may hold delimiters and line ends: only a real parser can count."""
-    limit = csv.field_size_limit(_LARGEST_FIELD)
+    limit = csv.field_size_limit(10 * LONGEST_TEXT)  # the field that is too long is named later, if it is no lost quote
     reader = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter, strict=True)
     bad: list[int] = []
     row = -1
@@ -166,9 +164,10 @@ def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows:
     # Blank lines count as rows, but the parser takes the first line it meets for the width of all.
     line_ends = re.compile(rb"\n+").search(content)
     before = len(line_ends[0]) if line_ends else 1
+    body = content[line_ends.start() if line_ends else len(content) :]  # some headers begin as packed files do: x^
     try:
         frame = pl.read_csv(
-            content,
+            body,
             separator=delimiter,
             quote_char='"' if quoted else None,
             has_header=False,
@@ -187,7 +186,7 @@ def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows:
 def _with_decimal_points(frame: pl.DataFrame, file: str, findings: Findings) -> pl.DataFrame:
     """Where commas do not separate fields they may separate decimals, as spreadsheets write in much of Europe."""
     for name in (name for name in frame.columns if name != ROW):
-        values = frame[name]
+        values = column(frame, name)
         with_comma = values.str.contains(r"^[+-]?\d+,\d+$")
         # 1,200 alone may be 1200 or 1.2, and nobody but its writer knows which: left as text, it is asked about.
         if not with_comma.any() or values.filter(with_comma).str.contains(THOUSANDS).all():
@@ -195,5 +194,5 @@ def _with_decimal_points(frame: pl.DataFrame, file: str, findings: Findings) -> 
         pointed = values.str.replace(",", ".", literal=True)
         if is_number(pointed).all():
             findings.add("decimal_comma", file=file, column=name, count=int(with_comma.sum()))
-            frame = frame.with_columns(pointed)
+            frame = put_back(frame, {name: pointed})
     return frame

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.log.findings import EXAMPLES
+from redenvelope.log.named import column
 from redenvelope.log.numbers import days, to_numbers
 from redenvelope.log.places import Found, Places
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
@@ -58,7 +59,7 @@ class FeatureRows:
 
 def coerce_feature(table: Table, name: str) -> FeatureRows:
     """A feature in the types its rows can have."""
-    values = table.frame[name]
+    values = column(table.frame, name)
     kind = kind_of(values.dtype)
     if kind == "text":
         return _text_rows(table, name, values)
@@ -118,12 +119,12 @@ def _text_rows(table: Table, name: str, text: pl.Series) -> FeatureRows:
 def _many_rows(table: Table, name: str, text: pl.Series, distinct: pl.Series) -> FeatureRows:
     """The same for text with more different values than a category has."""
     counted = text.drop_nulls().value_counts()
-    meanings = Meanings.of(counted[name])
+    meanings = Meanings.of(counted["value"])
     tally = meanings.tally(counted["count"].cast(pl.Int64).to_numpy())
     many = many_labels(text.null_count(), distinct)
     meant = {"feature_number_as_text": meanings.dressed, "feature_mixed": meanings.wordy}
     broken = {
-        rule: text.is_in(counted[name].filter(pl.Series(values)).implode()).fill_null(False)
+        rule: text.is_in(counted["value"].filter(pl.Series(values)).implode()).fill_null(False)
         for rule, values in meant.items()
         if values.any()
     }

@@ -15,10 +15,45 @@ FILE_RULES = {
         "the file is cut off or damaged: {reason}",
         "copy or export it again; do not repair it by hand",
     ),
+    "file_kind": Rule(
+        "error",
+        "by how it begins, the file holds {held}, not {expected}",
+        "export the table as parquet, CSV or TSV in UTF-8 (gzip is fine), and name it so",
+    ),
+    "file_too_large": Rule(
+        "error",
+        "reading the file needs about {needed} of memory, and {left} are left",
+        "bring more memory or fewer users; parquet needs less than text, and less still with --ignore of long columns",
+    ),
+    "file_unpacks": Rule(
+        "error",
+        "{packed} unpack to more than {times} times as much: no log is packed so tightly",
+        "check what the file holds; if it is a log, export it as parquet",
+    ),
+    "columns_too_many": Rule(
+        "error",
+        "the table has {count:,} columns, where {limit:,} are the most",
+        "keep the features that a decision could depend on, one a column",
+    ),
+    "text_too_long": Rule(
+        "error",
+        "{count} value(s) are longer than 10,000 bytes: neither labels nor numbers",
+        "leave the column out with --ignore {column}; if none should be so long, look for a quote that is never closed",
+    ),
     "file_undecodable": Rule(
         "error",
         "the file holds bytes that are not UTF-8 text",
         "export it as UTF-8 (CSV UTF-8 in a spreadsheet)",
+    ),
+    "files_hidden": Rule(
+        "repaired",
+        "{count} table(s) are hidden, or lie in hidden folders (names that begin with . or _), and were not read",
+        "nothing to do, or rename them if they are part of the log",
+    ),
+    "files_no_tables": Rule(
+        "warning",
+        "{count} file(s) in the folder are of kinds that are not read here",
+        "export them as parquet, CSV or TSV if they are part of the log, or move them elsewhere",
     ),
     "csv_ragged_row": Rule(
         "error",
@@ -59,6 +94,11 @@ FILE_RULES = {
         "error",
         "the column holds lists or records ({type}), not single values",
         "flatten it, or leave it out with --ignore {column}",
+    ),
+    "date_outside": Rule(
+        "error",
+        "{count} value(s) are dates outside of the years 1 to 9999, or no times of a day",
+        "repair the export, or leave the column out with --ignore {column}",
     ),
     "type_clash": Rule(
         "error",

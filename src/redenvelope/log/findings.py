@@ -9,7 +9,7 @@ from typing import Any
 
 from redenvelope.log.rules import RULES
 
-__all__ = ["EXAMPLES", "IN_MEMORY", "Finding", "Findings", "Severity", "merge", "place"]
+__all__ = ["EXAMPLES", "IN_MEMORY", "Finding", "Findings", "Severity", "merge", "place", "readable"]
 
 EXAMPLES = 5
 """How many examples a finding shows."""
@@ -59,13 +59,19 @@ class Finding:
 
 def place(file: str | None, column: str | None, rows: Sequence[int]) -> str:
     """Where a finding is, for people: lines of a text file as a spreadsheet numbers them, rows of any other table."""
-    parts = [part for part in (file, f"column {column}" if column else None) if part]
+    parts = [part for part in (file and readable(file), f"column {readable(column)}" if column else None) if part]
     if rows:
         # The header is line 1 of a text file; a parquet file and a table in memory have no such line.
         in_text = file is not None and file != IN_MEMORY and not file.lower().endswith((".parquet", ".pq"))
         shown = ", ".join(str(row + 1 if in_text else row) for row in rows)
         parts.append(f"{'line' if in_text else 'row'}{'s' if len(rows) > 1 else ''} {shown}")
     return ", ".join(parts)
+
+
+def readable(text: str, most: int = 300) -> str:
+    """Text that can be shown on a line: no longer than so, and without what moves a cursor or cannot be printed."""
+    cut = text if len(text) <= most else text[: most - 3] + "…"
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in cut)
 
 
 class Findings:
@@ -87,16 +93,17 @@ class Findings:
     ) -> None:
         """Record a broken rule; `details` fill the placeholders of its sentence."""
         known = RULES[rule]
+        said = {name: readable(value) if isinstance(value, str) else value for name, value in details.items()}
+        said["column"] = None if column is None else readable(column)
         shown = []
         for example in examples:
-            text = str(example)
-            shown.append(text if len(text) <= 60 else text[:57] + "…")
+            shown.append(readable(str(example), 60))
         self._found.append(
             Finding(
                 rule=rule,
                 severity=Severity(known.severity),
-                message=known.message.format(column=column, count=count, **details),
-                remedy=known.remedy.format(column=column, count=count, **details),
+                message=known.message.format(count=count, **said),
+                remedy=known.remedy.format(count=count, **said),
                 file=file,
                 column=column,
                 count=count,

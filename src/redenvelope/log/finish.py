@@ -8,6 +8,7 @@ from redenvelope.log.copies import copies_and_conflicts
 from redenvelope.log.features import judge_feature, report_leaks
 from redenvelope.log.findings import Findings
 from redenvelope.log.keys import KeySums, report_keys
+from redenvelope.log.limits import MOST_STEPS
 from redenvelope.log.places import report_places
 from redenvelope.log.rows import OUTCOMES
 from redenvelope.log.schema import FeatureColumn, Schema, SchemaSums
@@ -20,6 +21,11 @@ _FEW_USERS = 100
 def finish(sums: SchemaSums, keys: KeySums, files: tuple[str, ...], findings: Findings) -> Schema:
     """What the sums of a whole log mean; `findings` are those of its files, to which the log's own are added."""
     report_keys(keys, files, findings)
+    span = sums.last_step - sums.first_step + 1
+    if span > MOST_STEPS:
+        findings.add(
+            "step_span", column="step", first=sums.first_step, last=sums.last_step, span=span, limit=MOST_STEPS
+        )
     actions, numeric = _actions(sums, files, findings)
     for role in OUTCOMES:
         report_values(role, sums.found, files, findings)

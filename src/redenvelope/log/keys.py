@@ -52,13 +52,15 @@ def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places
 
 def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> None:
     """Report what is wrong with ids and steps; their order is reported with the copies, see `finish.py`."""
-    for rule in ("user_null", "user_not_integer", "user_too_large"):
+    broken = ("user_null", "user_not_finite", "user_not_integer", "user_too_large")
+    for rule in broken:
         report_places(findings, files, rule, "user", keys.found.get((rule, "user")))
-    if keys.user_kind == "number" and ("user_not_integer", "user") not in keys.found:
-        findings.add("user_float", column="user", count=keys.rows)
+    rewritten = keys.found.get(("user_float", "user"))
+    if rewritten is not None and not any((rule, "user") in keys.found for rule in broken):
+        findings.add("user_float", column="user", count=rewritten.count)
     if keys.user_kind in ("boolean", "date", "time", "duration"):
         findings.add("user_type", column="user", count=keys.rows, type=f"{keys.user_kind}s")
-    for rule in ("step_null", "step_not_integer"):
+    for rule in ("step_null", "step_not_integer", "step_too_large"):
         report_places(findings, files, rule, "step", keys.found.get((rule, "step")))
     if keys.step_kind == "number" and ("step_not_integer", "step") not in keys.found:
         findings.add("step_float", column="step", count=keys.rows)

@@ -133,10 +133,15 @@ class Log:
         return _frozen(last)
 
     @cached_property
+    def gaps(self) -> int:
+        """Number of rows that skip a step of their user."""
+        following = ~self.is_last[:-1]
+        return int((np.diff(self.step)[following] != 1).sum())
+
+    @property
     def has_gaps(self) -> bool:
         """Whether a user's steps ever skip a number."""
-        following = ~self.is_last[:-1]
-        return bool((np.diff(self.step)[following] != 1).any())
+        return self.gaps > 0
 
     @cached_property
     def first_step(self) -> int:

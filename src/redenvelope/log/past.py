@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
 from redenvelope.log.history import HistoryEncoding, walk
+from redenvelope.log.ids import read_steps, serving_ids
+from redenvelope.log.named import taken
 from redenvelope.log.serving_frame import serving_numbers, serving_text
 
 __all__ = ["history_of_frame", "history_of_row"]
@@ -50,8 +52,9 @@ def history_of_frame(
     for name in ("user", "step", "action", *encoding.outcomes):
         if name not in past.columns:
             raise ModelError(f"the history has no column {name!r}; it needs user, step, action, reward and cost")
-    asked = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": users["user"], "now": steps})
-    joined = _joined(asked, past)
+    now = pl.Series("now", steps)
+    asked = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": serving_ids(users["user"]), "now": now})
+    joined = _joined(asked, taken(past, ("user", "step", "action", *encoding.outcomes)))
     _require_whole(joined, asked, _Asked(encoding, first_step))
     ordered = joined.sort("row", "step")
     lengths = np.bincount(ordered["row"].to_numpy(), minlength=len(users))
@@ -62,13 +65,20 @@ def history_of_frame(
 
 def _joined(asked: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
     """The past rows of each row asked for, before its own step."""
-    kept = past.with_row_index("past_row", 1)
+    kept = past.with_row_index("past_row", 1).with_columns(_past_ids(past["user"]))
     if kept["user"].dtype != asked["user"].dtype:
         kept, asked = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (kept, asked))
-    step, _ = serving_numbers(kept["step"])
+    step = read_steps(kept["step"]).cast(pl.Float64)
     if step.null_count():
-        raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is no number")
+        raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is no whole number")
     return asked.join(kept.with_columns(step.alias("step")), on="user").filter(pl.col("step") < pl.col("now"))
+
+
+def _past_ids(users: pl.Series) -> pl.Series:
+    try:
+        return serving_ids(users)
+    except ModelError as error:
+        raise ModelError(f"history: {error}") from None
 
 
 def _require_whole(joined: pl.DataFrame, asked: pl.DataFrame, wanted: _Asked) -> None:

@@ -65,11 +65,13 @@ def typed_rows(table: Table) -> Rows:
     action = coerce_action(table, found) if "action" in frame.columns else None
     outcomes = {role: coerce_outcome(table, role, found) for role in OUTCOMES if role in frame.columns}
     names = [name for name in frame.columns if name not in ROLES and name not in (ROW, FILE)]
-    numeric_names = tuple(name for name in names if kind_of(frame.schema[name]) != "text")
+    schema = frame.schema
+    numeric_names = tuple(name for name in names if kind_of(schema[name]) != "text")
+    places = {name: place for place, name in enumerate(numeric_names)}
     numeric = np.empty((len(frame), len(numeric_names)), dtype=np.float32, order="F")
 
     def move(name: str) -> FeatureRows:
-        place = numeric[:, numeric_names.index(name)] if name in numeric_names else None
+        place = numeric[:, places[name]] if name in places else None
         return _moved(coerce_feature(table, name), order.index, place)
 
     features = dict(zip(names, LocalEngine().map(move, names), strict=True))
@@ -82,7 +84,7 @@ def typed_rows(table: Table) -> Rows:
         step=order.step,
         within=order.within,
         action=action if action is None or order.index is None else action.rows(order.index),
-        action_kind=kind_of(frame.schema["action"]) if "action" in frame.columns else None,
+        action_kind=kind_of(schema["action"]) if "action" in frame.columns else None,
         outcomes={
             role: values if order.index is None else values[order.index]
             for role, values in outcomes.items()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from redenvelope.log.file_rules import FILE_RULES
 from redenvelope.log.rule import Rule
+from redenvelope.log.use_rules import USE_RULES
 
 __all__ = ["RULES", "Rule"]
 
@@ -14,18 +15,32 @@ __all__ = ["RULES", "Rule"]
 _ROW_RULES = {
     "user_null": Rule("error", "{count} row(s) have no user", "remove the rows, or repair the export of the id"),
     "user_type": Rule("error", "users are {type}, neither text nor integers", "use the id as text or as an integer"),
+    "user_not_finite": Rule(
+        "error", "{count} id(s) are NaN or infinite", "remove the rows, or repair the export of the id"
+    ),
     "user_not_integer": Rule(
         "error", "{count} id(s) are numbers with a fraction", "store the id as text or as an integer"
     ),
     "user_too_large": Rule(
         "error",
-        "{count} id(s) are decimal numbers of 2^53 or more, where neighbouring ids become the same number",
+        "{count} id(s) are decimal numbers so large (2^53 or more; 2^24 in 32 bits) that neighbouring ids become the "
+        "same number",
         "store the id as text or as an integer",
     ),
     "user_float": Rule("repaired", "ids stored as decimal numbers were read as integers", "nothing to do"),
     "step_null": Rule("error", "{count} row(s) have no step", "number the decisions of each user: 0, 1, 2, …"),
     "step_not_integer": Rule(
         "error", "{count} step(s) are not whole numbers", "number the decisions of each user: 0, 1, 2, …"
+    ),
+    "step_too_large": Rule(
+        "error",
+        "{count} step(s) are beyond ±1,000,000,000: they look like times, not like numbers of decisions",
+        "number the decisions of each user: 0, 1, 2, …",
+    ),
+    "step_span": Rule(
+        "error",
+        "steps run from {first} to {last}: a campaign of {span:,} steps, where {limit:,} are the most",
+        "number the decisions of each user: 0, 1, 2, …",
     ),
     "step_float": Rule("repaired", "steps stored as decimal numbers were read as integers", "nothing to do"),
     "rows_conflict": Rule(
@@ -67,6 +82,11 @@ _VALUE_RULES = {
     "value_null": Rule("error", "{count} row(s) have no {column}", "fill the value in, or remove the rows"),
     "value_nan": Rule("error", "{count} value(s) are NaN", "fill the value in, or remove the rows"),
     "value_infinite": Rule("error", "{count} value(s) are infinite", "repair the export that divided by zero"),
+    "value_too_large": Rule(
+        "error",
+        "{count} value(s) are beyond ±1e15, where sums over users are not exact any more",
+        "repair the export, or write the column in a larger unit",
+    ),
     "action_null": Rule(
         "error",
         "{count} row(s) have no action",
@@ -101,6 +121,11 @@ _VALUE_RULES = {
         "error",
         "{count} propensities are 0 or less, yet the action was logged",
         "store the probability of the logged action at the time it was drawn",
+    ),
+    "propensity_too_small": Rule(
+        "error",
+        "{count} propensities are below 1e-9: a row that weighs more than a billion others carries nothing",
+        "store the probability that the action was really drawn with, and keep a floor under it",
     ),
     "propensity_above_one": Rule(
         "error",
@@ -243,31 +268,5 @@ _ESTIMATION_RULES = {
     ),
 }
 
-_SERVING_RULES = {
-    "serving_column_missing": Rule(
-        "warning",
-        "the table has no column {column!r}; it is taken as missing in every row",
-        "add the column the plan was made with",
-    ),
-    "serving_not_a_number": Rule(
-        "warning", "{count} value(s) are not numbers; taken as missing", "write plain numbers"
-    ),
-    "drift_number": Rule(
-        "warning",
-        "its mean is {mean:.4g}, where it was {before:.4g} in training: {deviations:.1f} standard deviations away",
-        "leave out what only counts time, such as dates; if users have changed, fit a new plan on a newer log",
-    ),
-    "drift_category": Rule(
-        "warning",
-        "{share} of the rows have a label that training did not know, or hardly",
-        "fit a new plan on a newer log when the labels have changed for good",
-    ),
-    "serving_unseen_label": Rule(
-        "warning",
-        "{count} value(s) were never seen in training; taken as 'other'",
-        "fit a new plan when the labels have changed for good",
-    ),
-}
-
-RULES: dict[str, Rule] = FILE_RULES | _ROW_RULES | _VALUE_RULES | _FEATURE_RULES | _ESTIMATION_RULES | _SERVING_RULES
+RULES: dict[str, Rule] = FILE_RULES | _ROW_RULES | _VALUE_RULES | _FEATURE_RULES | _ESTIMATION_RULES | USE_RULES
 """Every rule by its name."""

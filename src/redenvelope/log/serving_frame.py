@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from redenvelope.errors import ModelError
 from redenvelope.log.encodings import CategoryEncoding, NumberEncoding
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.ids import read_steps
 from redenvelope.log.log import FeatureTable
-from redenvelope.log.numbers import days, is_number, to_numbers
+from redenvelope.log.named import column
+from redenvelope.log.numbers import days, is_number, outside_calendar, to_numbers
 from redenvelope.log.tables import TEMPORAL, kind_of, plain
 
 __all__ = ["serving_numbers", "serving_steps", "serving_table", "serving_text"]
@@ -20,16 +22,17 @@ __all__ = ["serving_numbers", "serving_steps", "serving_table", "serving_text"]
 _UNSEEN = "\0"  # stands for every label met at serving time that training did not know
 
 
-def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int) -> NDArray[np.int32]:
-    """The step of each row, [rows], all of them steps of the campaign."""
+def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: int = 0) -> NDArray[np.int32]:
+    """The step of each row, [rows], all of them steps of the campaign; so many rows of the table come before."""
     if "step" not in frame.columns:
         raise ModelError("the table has no column 'step'; add the number of the decision to each row")
-    steps, _ = serving_numbers(frame["step"])
-    outside = steps.is_null() | (steps != steps.floor()) | (steps < first_step) | (steps > last_step)
+    steps = read_steps(frame["step"])
+    outside = (steps.is_null() | (steps < first_step) | (steps > last_step)).fill_null(True)
     if outside.any():
-        row = int(outside.arg_true()[0]) + 1
+        row = int(outside.arg_true()[0])
+        shown = str(_shown(frame["step"].slice(row, 1))[0])[:60]
         raise ModelError(
-            f"row {row}: step {frame['step'].slice(row - 1, 1).to_list()[0]} is not a step of the campaign "
+            f"row {before + row + 1:,}: step {shown} is not a step of the campaign "
             f"({first_step} to {last_step}); remove the {int(outside.sum())} row(s) outside it"
         )
     return steps.cast(pl.Int32).to_numpy()
@@ -59,15 +62,18 @@ def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
     kind = kind_of(values.dtype)
     if kind == "nested":
         return pl.Series(values.name, [None] * len(values), dtype=pl.Float64), values.is_not_null()
+    outside = outside_calendar(values) if kind in TEMPORAL else None
     values = plain(values)
-    if kind in TEMPORAL:
-        return days(values), values.is_null() & False
+    if outside is not None:
+        return days(values), outside
     return to_numbers(values), ~is_number(values)
 
 
 def serving_text(values: pl.Series) -> pl.Series:
     """Values as text, read as a log's are."""
     kind = kind_of(values.dtype)
+    if kind in TEMPORAL:
+        values = plain(values)
     if kind == "nested" or kind in TEMPORAL:
         return pl.Series(values.name, [None if value is None else str(value) for value in values], dtype=pl.String)
     return plain(values).cast(pl.String)
@@ -77,7 +83,7 @@ def _number_column(frame: pl.DataFrame, name: str, findings: Findings) -> NDArra
     if name not in frame.columns:
         findings.add("serving_column_missing", column=name, count=len(frame))
         return np.full(len(frame), np.nan, dtype=np.float32)
-    numbers, lost = serving_numbers(frame[name])
+    numbers, lost = serving_numbers(column(frame, name))
     values = numbers.cast(pl.Float32, strict=False)
     lost |= values.is_infinite().fill_null(False)
     if lost.any():
@@ -87,17 +93,22 @@ def _number_column(frame: pl.DataFrame, name: str, findings: Findings) -> NDArra
             column=name,
             count=len(rows),
             rows=[int(row) + 1 for row in rows[:EXAMPLES]],
-            examples=frame[name].gather(rows[:EXAMPLES]).to_list(),
+            examples=_shown(column(frame, name).gather(rows[:EXAMPLES])),
         )
         values = values.set(lost, None)
     return values.fill_null(float("nan")).to_numpy()
+
+
+def _shown(values: pl.Series) -> list[object]:
+    """Values as examples; dates that no calendar knows as what they are stored as."""
+    return (values.to_physical() if kind_of(values.dtype) in TEMPORAL else values).to_list()
 
 
 def _code_column(frame: pl.DataFrame, encoding: CategoryEncoding, findings: Findings) -> NDArray[np.int32]:
     if encoding.name not in frame.columns:
         findings.add("serving_column_missing", column=encoding.name, count=len(frame))
         return np.full(len(frame), -1, dtype=np.int32)
-    values = serving_text(frame[encoding.name])
+    values = serving_text(column(frame, encoding.name))
     known = {label: code for code, label in enumerate(encoding.labels)}
     codes = values.replace_strict(known, default=None, return_dtype=pl.Int32)
     unseen = codes.is_null() & values.is_not_null()

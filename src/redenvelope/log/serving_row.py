@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from redenvelope.errors import ModelError
 from redenvelope.log.encode_table import state_places
 from redenvelope.log.encodings import LARGEST_DEVIATION, MISSING, OTHER, CategoryEncoding, NumberEncoding
+from redenvelope.log.ids import read_steps
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.serving_frame import serving_numbers, serving_text
 
-__all__ = ["RowEncoder"]
+__all__ = ["RowEncoder", "step_number"]
 
 _TOO_LARGE = float.fromhex("0x1.ffffffp127")  # from here on a number becomes infinite as float32
 _LARGE_INTEGER = 2**53
@@ -79,15 +80,22 @@ class RowEncoder:
                 state[place + code] = 1.0
         return state
 
-    def _step_of(self, row: Mapping[str, Any]) -> float:
+    def _step_of(self, row: Mapping[str, Any]) -> int:
         if "step" not in row:
             raise ModelError("the row has no 'step'; add the number of the decision")
-        step = _number_of(row["step"])
-        if not (self._first_step <= step <= self._last_step and step == step // 1):
-            raise ModelError(
-                f"step {row['step']} is not a step of the campaign ({self._first_step} to {self._last_step})"
-            )
+        step = step_number(row["step"])
+        if step is None or not self._first_step <= step <= self._last_step:
+            shown = str(row["step"])[:60]
+            raise ModelError(f"step {shown} is not a step of the campaign ({self._first_step} to {self._last_step})")
         return step
+
+
+def step_number(value: Any) -> int | None:
+    """A step as a table's would be read; None where it is no whole number."""
+    if type(value) is int:
+        return value
+    series = _series_of(value)
+    return None if series is None else read_steps(series)[0]
 
 
 def _number_of(value: Any) -> float:

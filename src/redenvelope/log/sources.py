@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 import polars as pl
 
 from redenvelope.errors import UsageError
+from redenvelope.log.findings import Findings
 
-__all__ = ["SourceFile", "files_of", "partition_columns"]
+__all__ = ["SourceFile", "files_of", "partition_columns", "report_passed_over", "require_file"]
 
 _SUFFIXES = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+_OTHER_TABLES = (
+    *(".zst", ".bz2", ".xz", ".zip", ".7z", ".tar", ".gz", ".json", ".jsonl", ".ndjson", ".xlsx", ".xls", ".ods"),
+    *(".arrow", ".feather", ".ipc", ".orc", ".avro", ".sqlite", ".db", ".dat"),
+)
 _MISSING_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -42,33 +49,110 @@ class SourceFile:
 
 
 def files_of(source: str | Path) -> list[SourceFile]:
-    """The files a source names, in a fixed order; at least one."""
+    """The files a source names, in a fixed order; at least one. What exists under this very name is no pattern."""
+    place = _place(source)
+    if place == "file":
+        return [SourceFile(Path(source), Path(source).name)]
+    if place == "folder":
+        found = _below(Path(source))
+        if not found.tables:
+            raise UsageError(
+                f"{source}: no table in this folder; expected files ending in {', '.join(_SUFFIXES)}, not hidden"
+            )
+        return _named(found.tables, Path(source))
+    found = _matches(str(source))
+    if not found.tables:
+        besides = f", but for {len(found.hidden)} hidden one(s)" if found.hidden else ""
+        raise UsageError(f"{source}: no file matches{besides}")
+    return _named(found.tables, Path(os.path.commonpath([file.parent for file in found.tables])))
+
+
+def require_file(path: Path) -> None:
+    """Refuse a path that is no file: a pipe would never end, a device may do anything."""
+    place = _place(path, patterns=False)
+    if place != "file":
+        raise UsageError(f"{path}: is a folder; name the file in it")
+
+
+def report_passed_over(source: str | Path, findings: Findings) -> None:
+    """Report what lies in a folder, or matches a pattern, and is not read."""
     path = Path(source)
-    if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_table(file)]
-        if not files:
-            raise UsageError(f"{source}: no table in this folder; expected files ending in {', '.join(_SUFFIXES)}")
-        return _named(files, path)
     if path.is_file():
-        return [SourceFile(path, path.name)]
-    if glob.has_magic(str(source)):
-        files = sorted(Path(match) for match in glob.glob(str(source), recursive=True))  # noqa: PTH207 - the pattern may be absolute
-        files = [file for file in files if file.is_file()]
-        if not files:
-            raise UsageError(f"{source}: no file matches")
-        return _named(files, Path(os.path.commonpath([file.parent for file in files])))
-    raise UsageError(f"{source}: no such file or folder")
+        return
+    found = _below(path) if path.is_dir() else _matches(str(source))
+    if found.hidden:
+        findings.add("files_hidden", count=len(found.hidden), examples=found.hidden)
+    if found.others:
+        findings.add("files_no_tables", count=len(found.others), examples=found.others)
+
+
+class _Found(NamedTuple):
+    """What lies below a folder, or matches a pattern."""
+
+    tables: list[Path]
+    hidden: list[str]
+    """Tables that writers and editors left beside the parts."""
+    others: list[str]
+    """Tables of kinds that are not read here."""
+
+
+def _place(source: str | Path, patterns: bool = True) -> Literal["file", "folder", "pattern"]:
+    """What a source is."""
+    try:
+        mode = Path(source).stat().st_mode
+    except (OSError, ValueError) as error:
+        if patterns and glob.has_magic(str(source)):
+            return "pattern"
+        unknown = isinstance(error, FileNotFoundError | NotADirectoryError)
+        why = "no such file or folder" if patterns else "no such file"
+        raise UsageError(f"{source}: {why if unknown else getattr(error, 'strerror', None) or error}") from None
+    if stat.S_ISDIR(mode):
+        return "folder"
+    if stat.S_ISREG(mode):
+        return "file"
+    raise UsageError(f"{source}: is a pipe, a socket or a device; write the table to a file, and name that")
+
+
+def _below(folder: Path) -> _Found:
+    tables, hidden, others = [], [], []
+    for file in sorted(folder.rglob("*")):
+        if not file.is_file():
+            continue
+        parts = file.relative_to(folder).parts
+        unseen = any(map(_is_hidden, parts))
+        if file.name.lower().endswith(_SUFFIXES):
+            if unseen:
+                hidden.append("/".join(parts))
+            else:
+                tables.append(file)
+        elif not unseen and file.name.lower().endswith(_OTHER_TABLES):
+            others.append("/".join(parts))
+    return _Found(tables, hidden, others)
+
+
+def _matches(pattern: str) -> _Found:
+    """The files that match; hidden ones only where the pattern says so."""
+    tables: list[Path] = []
+    hidden: list[Path] = []
+    asked = {part[:1] for part in Path(pattern).parts if _is_hidden(part)}
+    fixed = next((place for place, part in enumerate(Path(pattern).parts) if glob.has_magic(part)), 0)
+    for match in sorted(map(Path, glob.glob(pattern, recursive=True))):  # noqa: PTH207 - the pattern may be absolute
+        if match.is_file():
+            unseen = any(_is_hidden(part) and part[:1] not in asked for part in match.parts[fixed:])
+            (hidden if unseen else tables).append(match)
+    return _Found(tables, [str(file) for file in hidden], [])
+
+
+def _is_hidden(name: str) -> bool:
+    # Writers leave markers (_SUCCESS), halves (_temporary) and copies (.ipynb_checkpoints, ._part.csv) beside the
+    # parts; an underscore before a column's name is part of that name.
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def partition_columns(files: list[SourceFile]) -> dict[str, int]:
     """Columns that the names of folders add, and how many files each is added to."""
     names = [name for file in files for name in file.partition]
     return {name: names.count(name) for name in names}
-
-
-def _is_table(file: Path) -> bool:
-    # Writers leave hidden and underscored marker files (_SUCCESS, .part.crc) beside the parts.
-    return file.name.lower().endswith(_SUFFIXES) and not file.name.startswith((".", "_"))
 
 
 def _named(files: list[Path], root: Path) -> list[SourceFile]:

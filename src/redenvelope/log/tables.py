@@ -9,9 +9,12 @@ import polars as pl
 
 from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.limits import LONGEST_TEXT
+from redenvelope.log.named import column, put_back, taken, without
+from redenvelope.log.numbers import outside_calendar, plain_times
 from redenvelope.log.places import Place, Places
 
-__all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there"]
+__all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there", "wide_integers"]
 
 ROW = "\0row"
 """Column with the row's number in its file, from 1. The name can stand in no header."""
@@ -38,7 +41,7 @@ class Table:
 
     def places(self, column: str, rows: Sequence[int], count: int) -> Places:
         """So many rows of a column, the first of which are these, with their values."""
-        shown = self.frame.select(ROW, FILE, column)[rows]
+        shown = taken(self.frame, [ROW, FILE, column])[rows]
         first = [
             Place((file, row), file, row, "missing" if value is None else str(value))
             for row, file, value in zip(shown[ROW], shown[FILE], shown[column].to_list(), strict=True)
@@ -67,25 +70,27 @@ def joined(
     _report_roles(*frames[0], columns, required, findings)
     prepared = [_named(file, frame, columns, findings) for file, frame in frames]
     first = prepared[0]
-    usable = [name for name in first.columns if _agrees(name, prepared, names, findings)]
+    schemas = [frame.schema for frame in prepared]  # made anew whenever a frame is asked for it
+    usable = [name for name in first.columns if _agrees(name, schemas, names, findings)]
     for file, frame in zip(names[1:], prepared[1:], strict=True):
         for name in (name for name in frame.columns if name not in first.columns):
             findings.add("columns_differ", file=names[0], column=name, other_file=file)
         shared = [name for name in frame.columns if name in usable]
         if shared != [name for name in usable if name in shared]:
             findings.add("column_order", file=file, other_file=names[0])
-    unsigned = {name for name in usable if any(frame.schema[name] == pl.UInt64 for frame in prepared)}
+    unsigned = {name for name in usable if any(schema[name] == pl.UInt64 for schema in schemas)}
     parts = [
-        frame.select(usable).with_columns(
-            *(_unsigned(frame[name]) for name in unsigned), pl.lit(number, dtype=pl.UInt32).alias(FILE)
+        put_back(taken(frame, usable), {name: _unsigned(column(frame, name)) for name in unsigned}).with_columns(
+            pl.lit(number, dtype=pl.UInt32).alias(FILE)
         )
         for number, frame in enumerate(prepared)
     ]
     if len(parts) == 1:
         return Table(parts[0], names)
     table = pl.concat(parts, how="vertical_relaxed")
-    wide = [name for name in usable if table.schema[name] == pl.Int128]  # of files that have nothing narrower in common
-    return Table(table.with_columns(plain(table[name]) for name in wide), names)
+    # Of files that have nothing narrower in common; ids stay as they are.
+    wide = [name for name, dtype in table.schema.items() if dtype == pl.Int128 and name != "user"]
+    return Table(put_back(table, {name: plain(column(table, name)) for name in wide}), names)
 
 
 def report_not_there(names: list[str], ignored: frozenset[str], file: str, findings: Findings) -> None:
@@ -128,13 +133,36 @@ def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Finding
     """The frame with roles under their own names, less the ignored and the nested columns."""
     roles = {columns.name_of(role): role for role in ROLES}
     dropped = columns.ignored | (set(ROLES) - set(roles))  # what would be taken for a role mapped elsewhere
-    frame = frame.drop([name for name in frame.columns if name in dropped])
+    frame = without(frame, dropped)
     frame = frame.rename({name: role for name, role in roles.items() if name in frame.columns})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
         findings.add("column_nested", file=file, column=name, type=frame.schema[name])
-    frame = frame.drop(nested)
-    return frame.with_columns(plain(frame[name]) for name in frame.columns if name != ROW)
+    frame = without(frame, nested)
+    _report_times(file, frame, findings)
+    _report_long(file, frame, findings)
+    made_plain = {name: plain(column(frame, name)) for name in frame.columns if name not in (ROW, "user")}
+    if "user" in frame.columns:
+        made_plain["user"] = _plain_ids(frame["user"])
+    return put_back(frame, made_plain)
+
+
+def _report_times(file: str, frame: pl.DataFrame, findings: Findings) -> None:
+    for name in (name for name, dtype in frame.schema.items() if kind_of(dtype) in TEMPORAL):
+        outside = outside_calendar(column(frame, name))
+        if outside.any():
+            rows = outside.arg_true()[:EXAMPLES]
+            shown = column(frame, name).to_physical().gather(rows).to_list()
+            where = (frame[ROW].gather(rows)).to_list()
+            findings.add("date_outside", file=file, column=name, count=int(outside.sum()), rows=where, examples=shown)
+
+
+def _report_long(file: str, frame: pl.DataFrame, findings: Findings) -> None:
+    for name in (name for name, dtype in frame.schema.items() if dtype == pl.String):
+        long = (column(frame, name).str.len_bytes() > LONGEST_TEXT).fill_null(False)
+        if long.any():
+            rows = frame[ROW].gather(long.arg_true()[:EXAMPLES]).to_list()
+            findings.add("text_too_long", file=file, column=name, count=int(long.sum()), rows=rows)
 
 
 def plain(values: pl.Series) -> pl.Series:
@@ -145,12 +173,29 @@ def plain(values: pl.Series) -> pl.Series:
     if values.dtype == pl.String:
         empty = values == ""  # text files cannot tell it from missing, so no file may
         return values.set(empty, None) if empty.any() else values
-    if isinstance(dtype, pl.Datetime):
-        naive = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if dtype.time_zone else values
-        return naive.dt.cast_time_unit("us")
-    if isinstance(dtype, pl.Decimal) or (dtype.is_integer() and dtype not in _INTEGERS):
+    if kind_of(dtype) in TEMPORAL:
+        return plain_times(values)
+    if wide_integers(dtype):
         return _narrow(values)
     return values
+
+
+def wide_integers(dtype: pl.DataType) -> bool:
+    """Whether a type holds integers that int64 cannot, or whole numbers that no float holds exactly."""
+    return isinstance(dtype, pl.Decimal) or (dtype.is_integer() and dtype not in _INTEGERS)
+
+
+def _plain_ids(users: pl.Series) -> pl.Series:
+    """Ids in one of the few types that reading knows, whole ones exactly: ids that become floats become each other."""
+    if not wide_integers(users.dtype):
+        return plain(users)
+    whole = users
+    if isinstance(users.dtype, pl.Decimal):
+        whole = users.cast(pl.String).str.replace(r"\.0*$", "").cast(pl.Int128, strict=False)
+    if whole.null_count() > users.null_count():
+        return users.cast(pl.Float64)
+    narrow = whole.cast(pl.Int64, strict=False)
+    return narrow if narrow.null_count() == whole.null_count() else whole.cast(pl.Int128, strict=False)
 
 
 def _narrow(values: pl.Series) -> pl.Series:
@@ -170,20 +215,20 @@ def _unsigned(values: pl.Series) -> pl.Series:
     return unsigned if unsigned.null_count() == values.null_count() else values
 
 
-def _agrees(name: str, frames: list[pl.DataFrame], files: tuple[str, ...], findings: Findings) -> bool:
+def _agrees(name: str, schemas: list[pl.Schema], files: tuple[str, ...], findings: Findings) -> bool:
     """Whether a column of the first file can be joined with the same column of the others."""
-    first = frames[0].schema[name]
+    first = schemas[0][name]
     known, known_file = kind_of(first), files[0]
-    for file, frame in zip(files[1:], frames[1:], strict=True):
-        if name not in frame.columns:
+    for file, schema in zip(files[1:], schemas[1:], strict=True):
+        if name not in schema:
             findings.add("columns_differ", file=file, column=name, other_file=files[0])
             return False
-        kind = kind_of(frame.schema[name])
+        kind = kind_of(schema[name])
         if known == "missing":
             known, known_file = kind, file
         if kind not in (known, "missing") and {kind, known} != {"integer", "number"}:
             findings.add("type_clash", file=file, column=name, type=kind, other_type=known, other_file=known_file)
             return False
-        if first != frame.schema[name] and kind in ("integer", "number") and kind_of(first) == kind:
+        if first != schema[name] and kind in ("integer", "number") and kind_of(first) == kind:
             findings.add("integer_widths", file=file, column=name)
     return True

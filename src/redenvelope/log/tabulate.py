@@ -10,7 +10,8 @@ from redenvelope.log.columnar import read_parquet
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.delimited import read_delimited
 from redenvelope.log.findings import IN_MEMORY, Findings
-from redenvelope.log.sources import files_of, partition_columns
+from redenvelope.log.named import is_unnamed, without
+from redenvelope.log.sources import files_of, partition_columns, report_passed_over
 from redenvelope.log.tables import ROW, Table, joined, report_not_there
 
 __all__ = ["table_of"]
@@ -33,18 +34,22 @@ def table_of(
     unread = frozenset({"propensity"} if estimate_propensity else ())
     table = joined(frames, columns, frozenset(ROLES) - unread, findings)
     frames.clear()  # the files' own frames are not needed twice
-    return Table(table.frame.drop(unread & set(table.frame.columns)), table.files)
+    return Table(without(table.frame, unread), table.files)
 
 
 def _frames_in_memory(frame: pl.DataFrame, findings: Findings) -> list[tuple[str, pl.DataFrame]]:
     if frame.is_empty():
         findings.add("file_no_rows", file=IN_MEMORY)
         return []
-    return [(IN_MEMORY, frame.with_row_index(ROW, offset=1))]
+    unnamed = [name for name in frame.columns if is_unnamed(name)]
+    if unnamed:
+        findings.add("column_unnamed", file=IN_MEMORY, count=len(unnamed))
+    return [(IN_MEMORY, without(frame, unnamed).with_row_index(ROW, offset=1))]
 
 
 def _frames_of_files(source: str | Path, columns: ColumnMap, findings: Findings) -> list[tuple[str, pl.DataFrame]]:
     files = files_of(source)
+    report_passed_over(source, findings)
     frames = []
     for file in files:
         ignored = columns.ignored - file.partition.keys()

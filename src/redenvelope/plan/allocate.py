@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from redenvelope.errors import UsageError
 from redenvelope.files import require_writable, same_file
-from redenvelope.log.columns import ROLES, ColumnMap
-from redenvelope.log.delimited import read_delimited
-from redenvelope.log.findings import Finding, Findings
-from redenvelope.log.numbers import PLAIN_INTEGER
-from redenvelope.log.tables import ROW
+from redenvelope.log.columns import ColumnMap
+from redenvelope.log.findings import Finding
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.spool import Spool
+from redenvelope.plan.users_table import UsersTable, check_users, past_table
 
 __all__ = ["AllocationSummary", "allocate_file"]
-
-_ROWS_AT_ONCE = 200_000
 
 
 @dataclass(frozen=True)
@@ -56,7 +49,7 @@ def allocate_file(
     columns: ColumnMap | None = None,
     history: Path | None = None,
 ) -> AllocationSummary:
-    """Decide for every row of a table; memory does not grow with its length.
+    """Decide for every row of a table; memory grows with its length by a few bytes a row, which tell users apart.
 
     `columns` names the table's own columns for user and step; without, they may have the names of the log. `history`
     is a table of the users' earlier steps, held in memory, where the plan decides by them.
@@ -70,12 +63,15 @@ def allocate_file(
     counts: dict[str, int] = {}
     found: dict[tuple[str, str | None], Finding] = {}
     require_writable(out)
-    past = None if history is None or not plan.needs_history else _past(history, plan.columns)
+    past = None if history is None or not plan.needs_history else past_table(history, plan.columns)
+    table = UsersTable(users, plan.columns, columns)
+    check_users(table, plan.policy.encoder)
     with Spool(out) as spool:
-        for part in _parts(users, plan.columns, columns):
+        for part in table.parts(_needed(plan)):
             decisions, findings = plan.allocate(part, seed, past)
             for finding in findings:
-                found.setdefault((finding.rule, finding.column), finding)
+                inside = tuple(row + rows for row in finding.rows)
+                found.setdefault((finding.rule, finding.column), replace(finding, rows=inside))
             rows += len(decisions)
             cost += float(decisions["expected_cost"].sum())
             reward += float(decisions["expected_reward"].sum())
@@ -88,60 +84,8 @@ def allocate_file(
     return AllocationSummary(rows, cost / rows, reward / rows, dict(sorted(counts.items())), tuple(found.values()))
 
 
-def _parts(users: Path, remembered: ColumnMap, asked: ColumnMap | None) -> Iterator[pl.DataFrame]:
-    """The table, so many rows at a time, with the names that decisions need."""
-    if not users.is_file():
-        raise UsageError(f"{users}: no such file")
-    if users.suffix.lower() in (".parquet", ".pq"):
-        try:
-            table = pl.scan_parquet(users)
-            rows = int(table.select(pl.len()).collect().item())
-            for first in range(0, rows, _ROWS_AT_ONCE):
-                yield _renamed(table.slice(first, _ROWS_AT_ONCE).collect(), remembered, asked)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise UsageError(f"{users}: the file is damaged ({str(error).splitlines()[0]})") from None
-        return
-    findings = Findings()
-    frame = read_delimited(users, findings)
-    if frame is None:
-        raise UsageError(f"{users}: cannot be read: {findings.sorted()[0].message}")
-    named = _renamed(frame.drop(ROW), remembered, asked)
-    typed = named.with_columns(_typed(named["user"])) if "user" in named.columns else named
-    for first in range(0, len(typed), _ROWS_AT_ONCE):
-        yield typed.slice(first, _ROWS_AT_ONCE)
-
-
-def _past(history: Path, remembered: ColumnMap) -> pl.DataFrame:
-    """The users' earlier steps, with the names that histories have: the table may have those of the plan's log."""
-    parts = []
-    for part in _parts(history, ColumnMap(), None):
-        names = {remembered.name_of(role): role for role in ROLES if role != "propensity"}
-        renames = {name: role for name, role in names.items() if name in part.columns and role not in part.columns}
-        named = part.rename(renames)
-        kept = [role for role in names.values() if role in named.columns]
-        parts.append(named.select(kept))
-    past = pl.concat(parts) if parts else pl.DataFrame()
-    if "user" in past.columns and past["user"].dtype == pl.String:
-        past = past.with_columns(_typed(past["user"]))
-    return past
-
-
-def _renamed(part: pl.DataFrame, remembered: ColumnMap, asked: ColumnMap | None) -> pl.DataFrame:
-    """The table with the names that decisions need; names that were asked for must be there."""
-    renames = {}
-    for role in ("user", "step"):
-        name = (asked or remembered).name_of(role)
-        if asked is not None and name not in part.columns:
-            raise UsageError(
-                f"there is no column {name!r} in the table of users, which was named for {role!r}; "
-                f"the columns are {', '.join(part.columns)}"
-            )
-        if name != role and name in part.columns and (asked is not None or role not in part.columns):
-            renames[name] = role
-    kept = [column for column in part.columns if column not in renames.values()]
-    return part.select(kept).rename(renames)
-
-
-def _typed(users: pl.Series) -> pl.Series:
-    """Ids of a text file as integers where they all are, so that they hash like those of a parquet file."""
-    return users.cast(pl.Int64) if users.str.contains(PLAIN_INTEGER).all() else users
+def _needed(plan: Plan) -> frozenset[str]:
+    """The columns that decisions are made from."""
+    encoder = plan.policy.encoder
+    features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
+    return frozenset({"user", "step", *features})

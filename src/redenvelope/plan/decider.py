@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.chance import draw, fraction, user_key
 from redenvelope.errors import ModelError
+from redenvelope.log.ids import serving_ids
+from redenvelope.log.serving_row import step_number
 from redenvelope.plan.decisions import ACTION_STREAM
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.sources import SingleValuer
@@ -74,19 +78,18 @@ class Decider:
         A feature that is missing, a label never seen, a value that is no number is taken as in a table. A plan that
         `needs_history` asks for the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
-        user = row.get("user")
-        if user is None or isinstance(user, bool) or not isinstance(user, int | str | np.integer):
-            raise ModelError("a decision needs a 'user' to be for: a text or an integer")
+        user = _user_of(row.get("user"))
         state = self._encoder.encode_row(row, history)
-        step = int(row["step"])
+        step = step_number(row["step"])
+        assert step is not None  # or it would not have been encoded
         found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, eligible)
-        keys = np.array([user_key(user if isinstance(user, str) else int(user))], dtype=np.uint64)
+        keys = np.array([user_key(user)], dtype=np.uint64)
         followed = int(self._pricing.drawn(keys, self._seed)[0])
         shares = found.values.probabilities[0, followed]
         probabilities = shares / shares.sum()
         action = int(draw(probabilities[None], fraction(keys, ACTION_STREAM, self._seed, step))[0])
         return Decision(
-            user=user if isinstance(user, str) else int(user),
+            user=user,
             step=step,
             action=self._written[action],
             propensity=float(probabilities[action]),
@@ -95,6 +98,17 @@ class Decider:
             expected_cost=float(found.outcomes[1, action]),
             prices=self._pricing.prices[followed],
         )
+
+
+def _user_of(user: Any) -> int | str:
+    """An id as a table's would be read."""
+    if isinstance(user, str) and user:
+        return user
+    if isinstance(user, int | np.integer) and not isinstance(user, bool):
+        return int(user)
+    if isinstance(user, float | np.floating | Decimal):
+        return int(serving_ids(pl.Series([user]))[0])
+    raise ModelError("a decision needs a 'user' to be for: a text or an integer")
 
 
 def _written(label: str, numeric: bool, labels: tuple[str, ...]) -> str | int | float:

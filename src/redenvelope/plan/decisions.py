@@ -10,6 +10,7 @@ import polars as pl
 from redenvelope.chance import draw, fraction, user_keys
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.findings import Finding
+from redenvelope.log.ids import read_steps, serving_ids
 from redenvelope.policies.policy import normalised
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ def decide_frame(
     `history` are the users' earlier steps, where the plan decides by them.
     """
     _check(plan, users)
+    users = users.with_columns(serving_ids(users["user"]))
+    _refuse_twice(users)
     policy = plan.policy
     states, findings = policy.encoder.encode_frame(users, history)
-    step = users["step"].cast(pl.Int64).to_numpy()
+    step = read_steps(users["step"]).to_numpy()
     keys, rows = user_keys(users["user"]), np.arange(len(users))
     followed = policy.pricing.drawn(keys, seed)
     decided = policy.valuer.decided(states, policy.steps_left(step), policy.pricing.table)
@@ -55,22 +58,23 @@ def _check(plan: Plan, users: pl.DataFrame) -> None:
     for name in ("user", "step"):
         if name not in users.columns:
             raise UsageError(f"the table of users has no column {name!r}; rename yours, or add it")
-    if users["user"].null_count():
-        row = int(users["user"].is_null().arg_true()[0]) + 1
-        raise ModelError(f"row {row}: no user; a decision needs somebody to be for")
-    twice = users.select(pl.struct("user", "step").is_duplicated()).to_series()
-    if twice.any():
-        row = int(twice.arg_true()[0]) + 1
-        raise ModelError(
-            f"row {row}: {int(twice.sum())} row(s) share a user and step with another row; keep one row for each, "
-            "or the user would be decided for twice"
-        )
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
     if features and not set(features) & set(users.columns):
         raise ModelError(
             f"the table has none of the {len(features)} features the plan was made with ({features[0]}, …); "
             "join them to the users"
+        )
+
+
+def _refuse_twice(users: pl.DataFrame) -> None:
+    rows = pl.DataFrame({"user": users["user"].cast(pl.String), "step": read_steps(users["step"])})
+    twice = rows.select(pl.struct("user", "step").is_duplicated() & pl.col("step").is_not_null()).to_series()
+    if twice.any():
+        row = int(twice.arg_true()[0]) + 1
+        raise ModelError(
+            f"row {row}: {int(twice.sum())} row(s) share a user and step with another row; keep one row for each, "
+            "or the user would be decided for twice"
         )
 
 

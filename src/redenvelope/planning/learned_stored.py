@@ -43,6 +43,7 @@ def learned_state(values: LearnedValues) -> tuple[dict[str, Any], dict[str, NDAr
             "bellman_error": values.report.bellman_error.tolist(),
             "epochs": list(values.report.epochs),
             "excluded": values.report.excluded.tolist(),
+            "late": list(values.report.late),
         },
     }
     return config, named_arrays(_parts(immediate, values.futures))
@@ -66,7 +67,10 @@ def learned_from_state(config: dict[str, Any], arrays: dict[str, NDArray[np.floa
         layout=layout,
         least_chance=float(config["least_chance"]),
         report=LearningReport(
-            np.array(report["bellman_error"]), tuple(report["epochs"]), np.array(report["excluded"], dtype=np.float64)
+            np.array(report["bellman_error"]),
+            tuple(report["epochs"]),
+            np.array(report["excluded"], dtype=np.float64),
+            tuple(report.get("late", ())),  # plans of before do not tell
         ),
     )
 

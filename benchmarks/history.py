@@ -5,7 +5,8 @@ these columns and without, and without them also with states that tell the histo
 along a ladder of prices on the same users with the same random numbers, and compared where it costs the budget; the
 share is (reward − cheapest) / (optimum − cheapest). No history tells the habit that users come with, and the logger
 looked at the columns that are dropped: `--blind-logger` takes the second away. `--stateless` asks the same of a
-campaign without carry-over, where the history must not be taken.
+campaign without carry-over, where the history must not be taken. The limit beside the figure is exact: what a planner
+keeps who knows the campaign's laws and believes by Bayes' rule what a history tells (see sections/belief.py).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from redenvelope.simulate.campaign import draw_actions
 from redenvelope.simulate.envelope_dynamics import OUTCOMES, state_parts, state_rows
 from redenvelope.simulate.envelope_parameters import EnvelopeParameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
+from sections.belief import history_limit
 
 DYNAMIC = ("habit", "fatigue", "last_outcome")
 BUDGET_SHARES = np.array([0.1, 0.25, 0.5])
@@ -94,6 +96,13 @@ class Walked:
         return (np.interp(budgets, costs, rewards) - cheapest.reward) / (best - cheapest.reward)
 
 
+def limit_of(campaign: EnvelopeCampaign) -> FloatArray:
+    """Share of the gain with the columns that the best policy keeps that looks at histories, [budgets]."""
+    budgets = BUDGET_SHARES * campaign.uniform().cost
+    exact = [campaign.optimum(float(budget)).dual for budget in budgets]
+    return history_limit(campaign, budgets, np.geomspace(min(exact) / 3, max(exact) * 3, 12)).kept
+
+
 def stateless() -> EnvelopeParameters:
     """The same campaign without anything carried over."""
     effects = ("habit_effect", "fatigue_effect", "fatigue_decay", "ignored_effect", "used_effect")
@@ -111,12 +120,13 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--population", type=int, default=500, help="users who are followed")
+    parser.add_argument("--believers", type=int, default=100, help="users for whom the limit is computed")
     parser.add_argument("--stateless", action="store_true", help="a campaign without carry-over")
     parser.add_argument("--blind-logger", action="store_true", help="a logger that did not look at the columns either")
     parser.add_argument("--quick", action="store_true", help="one log of 8,000 users")
     options = parser.parse_args()
     if options.quick:
-        options.users, options.seeds = 8_000, 1
+        options.users, options.seeds, options.believers = 8_000, 1, 20
     parameters = EnvelopeParameters()
     if options.stateless or options.blind_logger:
         parameters = stateless() if options.stateless else blind_logger()
@@ -141,7 +151,11 @@ def main() -> None:
     for name, values in found.items():
         print(f"{name:<24}{np.mean(values):.3f} of the optimum's gain")
     whole = np.mean(found["with the columns"])
-    print(f"kept without the columns: {np.mean(found['without, the log tells']) / whole:.3f} of the gain with them")
+    limit = limit_of(EnvelopeCampaign(parameters=parameters, population=options.believers))
+    print(
+        f"kept without the columns: {np.mean(found['without, the log tells']) / whole:.3f} of the gain with them; "
+        f"the limit of any history is {limit.mean():.3f} {np.round(limit, 3).tolist()}"
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def random_values(components: int, folds: int = 1, actions: int = 5, seed: int =
 
 
 def found_values(values: np.ndarray, temperature: float, allowed: np.ndarray) -> np.ndarray:
-    return np.asarray(double_value(jnp.asarray(values), WEIGHTS, jnp.asarray(temperature), jnp.asarray(allowed)))
+    return np.asarray(double_value(jnp.asarray(values), WEIGHTS, jnp.asarray(temperature), jnp.asarray(allowed)).value)
 
 
 def test_soft_value_of_one_fold_is_the_log_sum_exp() -> None:

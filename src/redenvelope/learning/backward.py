@@ -26,12 +26,12 @@ from redenvelope.models.stacked import stack
 from redenvelope.models.training import Training, train
 from redenvelope.models.value_network import ValueNetwork, networks_at, new_value_networks
 
-__all__ = ["Futures", "NextValues", "fit_backward", "future_loss"]
+__all__ = ["Futures", "Targets", "fit_backward", "future_loss"]
 
-NextValues = Callable[[ValueNetwork | None, int, NDArray[np.int64]], NDArray[np.float32]]
-"""(networks of a step, the step, rows of the log at that step) -> values of their states [rows, heads, components].
+Targets = Callable[[ValueNetwork | None, NDArray[np.int64]], NDArray[np.float32]]
+"""(networks of the next step, rows of a step) -> what their futures are learned from, [rows, heads, components].
 
-The networks have a leading axis [folds]; they are None at the last step.
+The networks have a leading axis [folds]; they are None where the next step is the last.
 """
 
 # Losses are relative to targets of variance one: a constant has 0.5, and nothing sane is so much worse.
@@ -53,7 +53,7 @@ class Futures:
 def fit_backward(
     examples: Examples,
     folds: UserFolds,
-    next_values: NextValues,
+    targets: Targets,
     heads: int,
     components: int,
     settings: LearningSettings,
@@ -77,10 +77,7 @@ def fit_backward(
     errors, epochs = [], []
     for stage in reversed(range(stages)):
         rows = np.flatnonzero(teaches & (folds.step == stage))
-        target = np.zeros((len(rows), heads, components), np.float32)
-        followed = examples.continues[rows]
-        following = found[-1] if found else None
-        target[followed] = settings.discount * next_values(following, stage + 1, rows[followed] + 1)
+        target = targets(found[-1] if found else None, rows)
         aim = aim_at(networks_at(warm, stage) or networks, target, folds.fold[rows] >= 0)
         training, held_out = folds.split(rows, f"step {stage + 1} of the campaign")
         result = train(

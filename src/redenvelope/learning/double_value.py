@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
 from redenvelope.planning.learned_decisions import choose
 
-__all__ = ["double_value"]
+__all__ = ["DoubleValue", "double_value"]
 
 
-def double_value(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array) -> jax.Array:
-    """Value of a state, [n, prices, components], from [folds, n, prices, components, actions].
+class DoubleValue(NamedTuple):
+    """Of states."""
+
+    value: jax.Array
+    """[n, prices, components]"""
+    chosen: jax.Array
+    """How likely every action is by the choice of all folds but one, [folds, n, prices, actions]."""
+    others: jax.Array
+    """Values by all folds but one, [folds, n, prices, components, actions]."""
+
+
+def double_value(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array) -> DoubleValue:
+    """Value of a state from [folds, n, prices, components, actions].
 
     All folds but one choose and that one says what the choice is worth, so that an action picked because it is
     over-rated is not over-valued; the mean over who judges counts. With one fold and a temperature it is the
     log-sum-exp, taken apart into reward, cost and entropy bonus.
     """
-    chosen, judged = choose(_others(values), weights, temperature, allowed), values
+    others = _others(values)
+    chosen, judged = choose(others, weights, temperature, allowed), values
     value = (chosen[..., None, :] * judged).sum(axis=-1)
     if values.shape[-2] == 3:
         entropy = -jax.scipy.special.xlogy(chosen, chosen).sum(axis=-1)
         value = value.at[..., 2].add(temperature * entropy)
-    return value.mean(axis=0)
+    return DoubleValue(value.mean(axis=0), chosen, others)
 
 
 def _others(values: jax.Array) -> jax.Array:

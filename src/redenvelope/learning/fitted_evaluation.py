@@ -80,5 +80,11 @@ def evaluate_policies(learner: SoftQ, policies: Sequence[Policy]) -> PolicyValue
         )
         return found
 
-    futures = fit_backward(examples, learner.folds, next_values, len(policies), 2, learner.settings, learner.seed)
+    def targets(networks: ValueNetwork | None, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        followed, stage = examples.continues[rows], int(learner.folds.step[rows[0]])
+        target = np.zeros((len(rows), len(policies), 2), np.float32)
+        target[followed] = learner.settings.discount * next_values(networks, stage + 1, rows[followed] + 1)
+        return target
+
+    futures = fit_backward(examples, learner.folds, targets, len(policies), 2, learner.settings, learner.seed)
     return PolicyValues(learner.immediate, futures, len(policies), steps, examples.layout)

@@ -52,6 +52,12 @@ class UserFolds:
     held_out_rows: int
     """Rows held out of a split, at most."""
 
+    def strangers(self, rows: IndexArray) -> NDArray[np.float32]:
+        """How much each fold's others (all networks but its own) speak of each row, [rows, folds]: only those who did
+        not learn from its user; of a held-out user all alike."""
+        own = self.fold[rows][:, None] == np.arange(self.count)
+        return np.where(own.any(axis=1, keepdims=True), own, 1.0 / self.count).astype(np.float32)
+
     def split(self, rows: IndexArray, what: str) -> tuple[IndexArray, IndexArray]:
         """Training rows and held-out rows, both [.., folds], of some rows [any].
 

@@ -50,6 +50,9 @@ class LearningSettings:
     least_chance: float = 0.005
     """The guard: an action that the logger is estimated to give in a state with less than this probability
     is neither planned with nor chosen there. 0 lets everything through."""
+    lags: int = 3
+    """Steps by which an effect may show later than the next state tells, at most: those that held-out users confirm
+    become part of what is learned (see late_effects). 0 bootstraps through states alone."""
     discount: float = 1.0
     immediate: TrainingSettings = field(default_factory=_immediate_training)
     """Training of the immediate outcomes."""
@@ -57,7 +60,7 @@ class LearningSettings:
     """Training of what follows, once for each step but the last."""
 
     def __post_init__(self) -> None:
-        for name, least in (("folds", 1), ("knots", 2), ("most_curves", 1), ("held_out_rows", 1)):
+        for name, least in (("folds", 1), ("knots", 2), ("most_curves", 1), ("held_out_rows", 1), ("lags", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.least_chance < 1:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import UsageError
 from redenvelope.learning.backward import fit_backward
-from redenvelope.learning.double_value import double_value
 from redenvelope.learning.folds import UserFolds, new_folds
 from redenvelope.learning.immediate import learn_immediate
+from redenvelope.learning.late_effects import LateEffects
+from redenvelope.learning.next_states import NextStates
 from redenvelope.learning.settings import LearningSettings, StageProgress
 from redenvelope.models.examples import Examples
 from redenvelope.models.immediate import Immediate
-from redenvelope.models.value_network import ValueNetwork
 from redenvelope.planning.learned_decisions import supported
-from redenvelope.planning.learned_passes import block_rows, future, in_blocks, present
+from redenvelope.planning.learned_passes import in_blocks, present
 from redenvelope.planning.learned_values import (
     LearnedValues,
     LearningReport,
@@ -30,7 +26,6 @@ from redenvelope.planning.learned_values import (
     unscaled_dual,
 )
 from redenvelope.policies.checks import whole_mask
-from redenvelope.prices import outcome_weights
 
 __all__ = ["SoftQ", "all_prices", "near_prices"]
 
@@ -104,29 +99,16 @@ class SoftQ:
         components = 3 if temperature > 0 else 2
         if warm is not None and (len(warm.duals), warm.components) != (len(duals), components):
             raise UsageError("a warm start needs values of as many prices, with a temperature or without alike")
-        weights = jnp.asarray(outcome_weights(duals[:, None]).astype(np.float32))
-        soft = jnp.asarray(np.float32(temperature))
-        actions = self.examples.actions
-        numbers = len(duals) * components * actions
-
-        def next_values(networks: ValueNetwork | None, stage: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-            shape = (block_rows(len(rows), numbers), self.settings.folds, len(duals), components, actions)
-            nothing = jnp.asarray(np.zeros(shape, np.float32) if networks is None else 0.0)
-
-            def block(states: Any, now: Any, allowed: Any) -> jax.Array:
-                later = nothing if networks is None else future(networks, states)
-                return _values(now, later, weights, soft, allowed)
-
-            allowed = supported(self.frequent[rows], self.eligible[rows])
-            found: NDArray[np.float32] = in_blocks(
-                block, numbers, self.examples.states[rows], self.outcomes[rows], allowed
-            )
-            return found
-
+        late = LateEffects(
+            self.examples, self.outcomes.mean(axis=1), self.settings.lags, self.settings.discount, self.seed
+        )
+        ahead = NextStates(
+            self.examples, self.folds, self.outcomes, supported(self.frequent, self.eligible), duals, temperature
+        )
         futures = fit_backward(
             self.examples,
             self.folds,
-            next_values,
+            lambda networks, rows: ahead.targets(networks, rows, late),
             len(duals),
             components,
             self.settings,
@@ -143,7 +125,7 @@ class SoftQ:
             steps=self.examples.campaign_steps,
             layout=self.examples.layout,
             least_chance=self.settings.least_chance,
-            report=LearningReport(futures.bellman_error, futures.epochs, self.excluded),
+            report=LearningReport(futures.bellman_error, futures.epochs, self.excluded, late.outcomes),
         )
 
     def learn_all(self, temperature: float = 0.0, progress: StageProgress | None = None) -> LearnedValues:
@@ -175,15 +157,3 @@ def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int
     low, high = scaled_dual(duals[place - 1 : place + 1], unit)
     spread = np.linspace(low, min(high, 1 - 1e-6), knots - 2)
     return np.unique(np.concatenate([[0.0], unscaled_dual(spread, unit), [np.inf]]))
-
-
-@eqx.filter_jit
-def _values(
-    now: jax.Array, later: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array
-) -> jax.Array:
-    """Values of states, [n, prices, components], where outcomes count by weights [outcomes, prices].
-
-    They are made of what a step gives [n, folds, 2, actions] and what follows, [n, folds, prices, components, actions].
-    """
-    values = later.at[..., :2, :].add(now[:, :, None])
-    return double_value(jnp.swapaxes(values, 0, 1), weights, temperature, allowed)

@@ -31,6 +31,7 @@ class _WrittenReport:
     bellman_error: tuple[float, ...]
     epochs: tuple[int, ...]
     excluded: tuple[float, ...]
+    late: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def learned_state(values: LearnedValues) -> tuple[dict[str, Any], dict[str, NDAr
         steps=values.steps,
         least_chance=float(values.least_chance),
         report=_WrittenReport(
-            tuple(report.bellman_error.tolist()), tuple(report.epochs), tuple(report.excluded.tolist())
+            tuple(report.bellman_error.tolist()), tuple(report.epochs), tuple(report.excluded.tolist()), report.late
         ),
     )
     return to_plain(written), named_arrays(_parts(immediate, values.futures))
@@ -127,7 +128,7 @@ def learned_from_state(config: dict[str, Any], arrays: dict[str, NDArray[np.floa
         steps=written.steps,
         layout=written.layout,
         least_chance=written.least_chance,
-        report=LearningReport(np.array(report.bellman_error), report.epochs, np.array(report.excluded)),
+        report=LearningReport(np.array(report.bellman_error), report.epochs, np.array(report.excluded), report.late),
     )
 
 

@@ -38,14 +38,20 @@ class LearningReport:
     """Epochs run for each step but the last."""
     excluded: FloatArray
     """Share of the rows in which the guard rules an action out, [actions]."""
+    late: tuple[str, ...] = ()
+    """Outcomes that actions change later than the next state tells: there, values follow the log."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the guard did, in words."""
-        return tuple(
+        """What the guard did and what was found, in words."""
+        rare = tuple(
             f"action {action} is too rare in the log to be valued in {share:.1%} of the rows, and left out there"
             for action, share in enumerate(self.excluded)
             if share > 0
+        )
+        return rare + tuple(
+            f"what actions do to the {name} shows later than the next state tells: it was learned along the log"
+            for name in self.late
         )
 
 
@@ -85,7 +91,7 @@ class LearnedValues:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the guard left out, in words."""
+        """What the guard left out and what shows late, in words."""
         return self.report.notes
 
     @property

@@ -30,8 +30,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def user_key(user: int | str) -> int:
-    """The key of one id; "7" and "7.0" are the same user as 7, because what ids are stored as depends on the others."""
+    """The key of one id; "7" and "7.0" are the same user as 7: what an id is stored as depends on the others."""
     if isinstance(user, str):
+        user = user.strip()
         whole = _WHOLE.fullmatch(user)
         if whole is None or len(whole[1]) > _MOST_DIGITS:
             return _text_key(user if whole is None else whole[1])

@@ -34,6 +34,7 @@ def with_ids(ids: pl.Series) -> pl.DataFrame:
         pl.Series([f"{user}.0" for user in WHOLE]),
         pl.Series([f"{user}.0" if user % 2 else str(user) for user in WHOLE]),
         pl.Series([str(user) for user in WHOLE], dtype=pl.Categorical),
+        pl.Series([f"{user}   " for user in WHOLE]),
     ],
     ids=lambda ids: str(ids.dtype),
 )
@@ -57,9 +58,9 @@ def test_ids_of_thirty_digits_are_exact(dtype: pl.DataType, tmp_path: Path) -> N
 
 
 def test_text_is_itself_letter_by_letter() -> None:
-    different = ["5", "05", "+5", "5e0", " 5", "5.5", "5.", "-5", "٥", "five", "5.0.0", str(2**64 + 5), "0x5"]
+    different = ["5", "05", "+5", "5e0", "5.5", "5.", "-5", "٥", "five", "5.0.0", str(2**64 + 5), "0x5"]
     assert len(set(user_keys(pl.Series(different)).tolist())) == len(different)
-    same: list[int | str] = [5, "5", "5.0", "5.000"]
+    same: list[int | str] = [5, "5", "5.0", "5.000", " 5 "]
     assert len({user_key(user) for user in same}) == 1
     wide: list[int | str] = [2**64 + 5, str(2**64 + 5), f"{2**64 + 5}.0"]
     assert len({user_key(user) for user in wide}) == 1

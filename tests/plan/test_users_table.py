@@ -165,3 +165,21 @@ def test_columns_that_are_not_needed_do_not_matter(plan: Plan, tmp_path: Path) -
     expected = plan.allocate(table(), seed=3)[0]
     assert decided(plan, odd, tmp_path).equals(expected)
     assert plan.allocate(odd, seed=3)[0].equals(expected)
+
+
+def test_files_of_another_kind_are_called_what_they_are(plan: Plan, tmp_path: Path) -> None:
+    table().write_csv(tmp_path / "users.parquet")
+    table().write_parquet(tmp_path / "users.csv")
+    (tmp_path / "wide.csv").write_text(",".join(f"c{place}" for place in range(20_000)) + "\n")
+    for name, said in (("users.parquet", "holds text"), ("users.csv", "holds parquet"), ("wide.csv", "20,000 columns")):
+        with pytest.raises(UsageError, match=said):
+            allocate_file(plan, tmp_path / name, tmp_path / "out.csv", seed=0)
+
+
+def test_a_table_that_does_not_fit_is_refused_before_it_is_read(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table().write_parquet(tmp_path / "users.parquet")
+    monkeypatch.setattr("redenvelope.log.limits.available_memory", lambda: 1_000)
+    with pytest.raises(UsageError, match=r"40 rows need .* of memory"):
+        allocate_file(plan, tmp_path / "users.parquet", tmp_path / "out.csv", seed=0)

@@ -17,7 +17,7 @@ from redenvelope.log.limits import MOST_COLUMNS, PARQUET_MEMORY
 from redenvelope.log.named import is_unnamed, taken, taken_lazily
 from redenvelope.log.tables import ROW, kind_of, report_not_there
 
-__all__ = ["read_failures", "read_parquet", "scan_file"]
+__all__ = ["is_parquet", "read_failures", "read_parquet", "scan_file"]
 
 _MAGIC = b"PAR1"
 _WIDTHS = {pl.Boolean: 1, pl.Int8: 1, pl.UInt8: 1, pl.Int16: 2, pl.UInt16: 2}
@@ -32,25 +32,7 @@ def read_parquet(path: Path, name: str, ignored: frozenset[str], findings: Findi
 
     `name` is what findings call the file.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(4)
-            file.seek(0, 2)
-            size = file.tell()
-            file.seek(max(size - 4, 0))
-            tail = file.read(4)
-    except OSError as error:
-        findings.add("file_unreadable", file=name, reason=error.strerror or error)
-        return None
-    if size == 0:
-        findings.add("file_empty", file=name)
-        return None
-    if head != _MAGIC or tail != _MAGIC or size < 12:
-        kind = held_kind(head) or ("text" if _is_text(path) else None)
-        if kind in (None, "parquet"):
-            findings.add("file_truncated", file=name, reason="a parquet file begins and ends with PAR1")
-        else:
-            findings.add("file_kind", file=name, held=kind, expected="parquet")
+    if not is_parquet(path, name, findings):
         return None
     try:
         scan = scan_file(path)
@@ -74,6 +56,31 @@ def read_parquet(path: Path, name: str, ignored: frozenset[str], findings: Findi
         findings.add("file_no_rows", file=name)
         return None
     return frame.with_row_index(ROW, offset=1)
+
+
+def is_parquet(path: Path, name: str, findings: Findings) -> bool:
+    """Whether a file begins and ends as parquet does; what it is instead is reported."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+            file.seek(0, 2)
+            size = file.tell()
+            file.seek(max(size - 4, 0))
+            tail = file.read(4)
+    except OSError as error:
+        findings.add("file_unreadable", file=name, reason=error.strerror or error)
+        return False
+    if size == 0:
+        findings.add("file_empty", file=name)
+        return False
+    if head != _MAGIC or tail != _MAGIC or size < 12:
+        kind = held_kind(head) or ("text" if _is_text(path) else None)
+        if kind in (None, "parquet"):
+            findings.add("file_truncated", file=name, reason="a parquet file begins and ends with PAR1")
+        else:
+            findings.add("file_kind", file=name, held=kind, expected="parquet")
+        return False
+    return True
 
 
 def _with_nested(frame: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:

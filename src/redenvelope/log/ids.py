@@ -1,8 +1,8 @@
 """Who and when: the one form of an id, whatever it is stored as, and of a step.
 
 A whole number is the same user as an integer, as a decimal number (5.0) and as text ("5", "5.0"). Any other text is
-itself, letter by letter: "005", "+5" and "5e0" are other users than 5. No id ever goes through a number that cannot
-hold it exactly.
+itself, letter by letter but for spaces around it: "005", "+5" and "5e0" are other users than 5. No id ever goes through
+a number that cannot hold it exactly.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ def _integers(users: pl.Series) -> pl.Series:
 
 def _of_text(text: pl.Series, is_text: bool) -> Ids:
     none = text.is_null() & False
+    # Text files cannot tell spaces around a value from none, so no id may.
+    text = plain(text.str.strip_chars())
     values, rewritten = text, none
     if text.str.contains(".0", literal=True).any():
         values = text.str.replace(_WHOLE, "${1}")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from redenvelope.chance import user_keys
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.log.columnar import read_failures, scan_file
+from redenvelope.log.columnar import is_parquet, read_failures, scan_file
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.delimited import read_delimited
 from redenvelope.log.encoding import Encoder
@@ -68,10 +68,12 @@ class UsersTable:
     def _frame(self) -> pl.DataFrame | None:
         """The whole table, where it is text; None where it is parquet, which is read as it is needed."""
         require_file(self.path)
+        findings, frame = Findings(), None
         if self.path.suffix.lower() in (".parquet", ".pq"):
-            return None
-        findings = Findings()
-        frame = read_delimited(self.path, findings)
+            if is_parquet(self.path, self.path.name, findings):
+                return None
+        else:
+            frame = read_delimited(self.path, findings)
         if frame is None:
             faults = [str(finding) for finding in findings.sorted() if finding.severity is Severity.ERROR]
             raise UsageError(f"{self.path}: cannot be read: {'; '.join(faults)}")

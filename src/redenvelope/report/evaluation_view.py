@@ -27,7 +27,7 @@ def show_evaluation(content: dict[str, Any]) -> None:
     console.print(told, soft_wrap=True)
     if content["left_out"]:
         console.print(f"{content['left_out']:,} users were left out: by their ids, the plan was made with them.")
-    for finding in (*content["lacking"], *content["drift"]):
+    for finding in (*content.get("lacking", ()), *content["drift"]):
         told = f"{finding['column']}: {finding['message']} → {finding['remedy']}"
         console.print(f"  [yellow]![/] {escape(told)}", soft_wrap=True)
     console.print(f"Certificate: {certificate['status']}, {verdict}.", soft_wrap=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redenvelope.errors import UsageError
+from redenvelope.files import read_regular
 
 __all__ = ["ROLES", "ColumnMap", "nearest_name"]
 
@@ -21,6 +22,10 @@ ROLES: dict[str, str] = {
     "cost": "what it cost: a number, never negative",
 }
 """The columns of a log; every other column is a feature."""
+
+
+_LARGEST_BYTES = 2**20
+"""Of a campaign file."""
 
 
 def nearest_name(name: str, present: Iterable[str]) -> str | None:
@@ -74,10 +79,10 @@ class ColumnMap:
     def from_toml(cls, path: str | Path) -> ColumnMap:
         """Read the `[columns]` table and the `ignore` list of a campaign file."""
         try:
-            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            content = tomllib.loads(read_regular(Path(path), _LARGEST_BYTES).decode("utf-8"))
         except FileNotFoundError:
             raise UsageError(f"{path}: no such campaign file") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        except (ValueError, RecursionError, OSError) as error:  # a number of a million digits is a ValueError too
             raise UsageError(f"{path}: not a readable TOML file ({error})") from None
         unknown = sorted(set(content) - {"columns", "ignore"})
         if unknown:

@@ -115,7 +115,7 @@ def test_weights_that_do_not_fit_are_named(learned: NeuralFit) -> None:
     name = next(iter(arrays))
     with pytest.raises(ModelError, match="missing or too much"):
         NeuralModel.from_state(config, {key: value for key, value in arrays.items() if key != name})
-    with pytest.raises(ModelError, match="has shape"):
+    with pytest.raises(ModelError, match="of shape"):
         NeuralModel.from_state(config, arrays | {name: arrays[name][:1]})
 
 

@@ -55,7 +55,7 @@ class _WrittenValues:
     report: _WrittenReport
 
     def __post_init__(self) -> None:
-        if min(self.actions, self.folds, self.steps, len(self.duals), *self.hidden) < 1 or not self.hidden:
+        if min(self.actions, self.folds, self.steps, len(self.duals), *self.hidden) < 1:
             raise ValueError("at least one action, fold, step, price and unit in every layer are needed")
         if (self.rank is None) != (self.steps == 1) or (self.rank is not None and self.rank < 1):
             raise ValueError("values of later steps are there where there are later steps")

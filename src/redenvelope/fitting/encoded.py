@@ -14,6 +14,9 @@ from redenvelope.log.encoding import Encoder
 from redenvelope.log.history import HistoryEncoding
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
+from redenvelope.policies.rule_constraint import RuleConstraint
+from redenvelope.policies.standing import Standing
+from redenvelope.policies.standing_rows import standing_of_log
 
 __all__ = ["EncodedLog", "encode"]
 
@@ -33,6 +36,8 @@ class EncodedLog:
     """Where each part of a state stands."""
     past: NDArray[np.float32] | None = None
     """What happened before, where the states do not tell it, [rows, columns]: estimates are checked against it."""
+    standing: Standing | None = None
+    """What rows may get by the rules; None where nothing is ruled out."""
 
     @property
     def codes(self) -> int:
@@ -54,11 +59,14 @@ class EncodedLog:
         first = self.log.starts[:-1]
         return self.states[first], self.steps_left[first]
 
+    def first_standing(self) -> Standing | None:
+        """Where every user's first row stands."""
+        return None if self.standing is None else self.standing[self.log.starts[:-1]]
+
     def select(self, chosen: NDArray[np.bool_]) -> EncodedLog:
         """Some users: chosen [users]."""
         rows = np.repeat(chosen, self.log.lengths)
-        past = None if self.past is None else self.past[rows]
-        return EncodedLog(self.log.select(chosen), self.states[rows], self.steps_left[rows], self.layout, past)
+        return self._part(self.log.select(chosen), rows)
 
     def some_users(self, users: int, stream: str, seed: int) -> EncodedLog:
         """At most so many users, chosen by a stream of their own: always the same ones."""
@@ -74,13 +82,18 @@ class EncodedLog:
         first = 0
         for part in self.log.batches(_USERS_PER_BATCH):
             rows = slice(first, first + len(part))
-            past = None if self.past is None else self.past[rows]
-            yield EncodedLog(part, self.states[rows], self.steps_left[rows], self.layout, past)
+            yield self._part(part, rows)
             first += len(part)
 
+    def _part(self, log: Log, rows: slice | NDArray[np.bool_]) -> EncodedLog:
+        past = None if self.past is None else self.past[rows]
+        standing = None if self.standing is None else self.standing[rows]
+        return EncodedLog(log, self.states[rows], self.steps_left[rows], self.layout, past, standing)
 
-def encode(log: Log, encoder: Encoder, steps: int) -> EncodedLog:
-    """A log with its states, in a campaign of so many steps."""
+
+def encode(log: Log, encoder: Encoder, steps: int, rules: RuleConstraint | None = None) -> EncodedLog:
+    """A log with its states, in a campaign of so many steps with these rules."""
     steps_left = np.asarray(encoder.first_step + steps - log.step, dtype=np.int64)
     past = HistoryEncoding.fit(log).columns(log) if encoder.history is None and log.lengths.max() > 1 else None
-    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, past)
+    standing = standing_of_log(rules, log)
+    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, past, standing)

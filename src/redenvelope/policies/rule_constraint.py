@@ -96,6 +96,16 @@ class RuleConstraint(Constraint):
     def _decoder(self) -> StateDecoder:
         return StateDecoder(self.encoder)
 
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The features that are text."""
+        return frozenset(category.name for category in self.encoder.categories)
+
+    @property
+    def counters_wide(self) -> int:
+        """Columns of the memory that count."""
+        return int(self._answers.start)
+
     @property
     def counts(self) -> bool:
         """Whether any rule counts what was given before."""

@@ -38,6 +38,8 @@ class EncodedLog:
     """What happened before, where the states do not tell it, [rows, columns]: estimates are checked against it."""
     standing: Standing | None = None
     """What rows may get by the rules; None where nothing is ruled out."""
+    counted: NDArray[np.float32] | None = None
+    """What rules that count know of rows, [rows, columns]; None where none counts."""
 
     @property
     def codes(self) -> int:
@@ -47,12 +49,14 @@ class EncodedLog:
     @property
     def features(self) -> NDArray[np.float32]:
         """What ratios of states are regressed on, [rows, features]: nested sets of columns, `feature_blocks` wide."""
-        return RatioFeatures(self.layout).of(self.states)
+        made = RatioFeatures(self.layout).of(self.states)
+        return made if self.counted is None else np.concatenate([self.counted, made], axis=1)
 
     @property
     def feature_blocks(self) -> tuple[int, ...]:
         """Widths of the nested sets, rising."""
-        return RatioFeatures(self.layout).blocks
+        further = 0 if self.counted is None else self.counted.shape[1]
+        return tuple(width + further for width in RatioFeatures(self.layout).blocks)
 
     def first_states(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """States of every user's first row [users, width], and the steps left there [users]."""
@@ -88,7 +92,8 @@ class EncodedLog:
     def _part(self, log: Log, rows: slice | NDArray[np.bool_]) -> EncodedLog:
         past = None if self.past is None else self.past[rows]
         standing = None if self.standing is None else self.standing[rows]
-        return EncodedLog(log, self.states[rows], self.steps_left[rows], self.layout, past, standing)
+        counted = None if self.counted is None else self.counted[rows]
+        return EncodedLog(log, self.states[rows], self.steps_left[rows], self.layout, past, standing, counted)
 
 
 def encode(log: Log, encoder: Encoder, steps: int, rules: RuleConstraint | None = None) -> EncodedLog:
@@ -96,4 +101,7 @@ def encode(log: Log, encoder: Encoder, steps: int, rules: RuleConstraint | None 
     steps_left = np.asarray(encoder.first_step + steps - log.step, dtype=np.int64)
     past = HistoryEncoding.fit(log).columns(log) if encoder.history is None and log.lengths.max() > 1 else None
     standing = standing_of_log(rules, log)
-    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, past, standing)
+    counted = None
+    if rules is not None and rules.counts and standing is not None:
+        counted = rules.told(standing.memory)
+    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, past, standing, counted)

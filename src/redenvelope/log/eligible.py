@@ -8,16 +8,70 @@ from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
 from redenvelope.log.log import ActionCatalogue
+from redenvelope.log.words import Words
 
-__all__ = ["BETWEEN", "ELIGIBLE", "as_text", "is_listed", "listed_actions", "mask_of_texts", "parts_of"]
+__all__ = [
+    "BETWEEN",
+    "ELIGIBLE",
+    "LISTED",
+    "as_text",
+    "is_listed",
+    "listed_actions",
+    "lists_logged",
+    "mask_of_texts",
+    "parts_of",
+    "with_listed",
+]
 
 ELIGIBLE = "eligible"
 """What the column is called, in logs and in tables of users."""
+
+LISTED = "\0eligible"
+"""What it is called while a log is read; the name can stand in no header."""
 
 BETWEEN = "|"
 """Stands between labels where a file has no lists."""
 
 _UNIT = "\x1f"  # stands between labels here: no label is written with it
+
+
+def with_listed(frame: pl.DataFrame) -> pl.DataFrame:
+    """A log's table with its lists under a name of ours, as one text each; else the table as it is.
+
+    A text is a list only if all of it are labels of actions: a column of that name may be a feature like any other.
+    """
+    if ELIGIBLE not in frame.columns or frame[ELIGIBLE].dtype != pl.String or "action" not in frame.columns:
+        return frame
+    text = frame[ELIGIBLE]
+    if not text.str.starts_with(_UNIT).all():
+        text = as_text(text)
+        labels = {form for label in frame["action"].unique() if label is not None for form in _forms(label)}
+        if not all(part in labels for value in text.drop_nulls().unique() for part in parts_of(value)):
+            return frame
+    return frame.drop(ELIGIBLE).with_columns(text.alias(LISTED))
+
+
+def _forms(label: object) -> set[str]:
+    return {str(label), f"{label:g}"} if isinstance(label, float | int) else {str(label)}
+
+
+def lists_logged(listed: Words, action: Words) -> NDArray[np.bool_]:
+    """Whether each row lists the action that it logs, [rows]; a row without a list, or without an action, does."""
+    member = np.ones((len(listed.values) + 1, len(action.values) + 1), dtype=bool)
+    labels = [_forms(float(label)) | {label} if _is_number(label) else {label} for label in action.values]
+    for row, text in enumerate(listed.values):
+        parts = {
+            form for part in parts_of(text) for form in ({part, f"{float(part):g}"} if _is_number(part) else {part})
+        }
+        member[row, : len(labels)] = [bool(forms & parts) for forms in labels]
+    return np.asarray(member[listed.codes, action.codes])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
 
 
 def is_listed(dtype: pl.DataType) -> bool:

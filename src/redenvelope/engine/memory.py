@@ -44,7 +44,7 @@ def forget_programs() -> None:
         if sum(1 for _ in lines) > _ROOM_FOR_PROGRAMS * most:
             import jax
 
-            jax.clear_caches()
+            jax.clear_caches()  # type: ignore[no-untyped-call]
             gc.collect()
 
 

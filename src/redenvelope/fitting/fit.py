@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.fitness import report_few_users
 from redenvelope.campaign.campaign import Campaign
-from redenvelope.engine.memory import give_back
+from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
@@ -65,6 +65,7 @@ def fit(
     rules forbid is never planned, checked or decided.
     """
     settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
+    forget_programs()
     campaign.check(log)
     budget = _campaign_budget(campaign, budget, target_reward)
     explore = next((share for share in (settings.explore, campaign.explore) if share is not None), EXPLORE)

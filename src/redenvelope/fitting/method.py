@@ -21,7 +21,7 @@ from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.models.history_trial import HistoryChoice, try_history
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.sources import LearnedSource, ModelSource
+from redenvelope.plan.sources import LearnedSource, ModelSource, Source
 from redenvelope.plan.specification import PolicySpecification
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rule_constraint import RuleConstraint
@@ -45,13 +45,15 @@ class Lessons:
     """Whether states tell what happened before, and why; None where it was not asked."""
     rules: tuple[Rule, ...] = ()
     """Who may get what, how often."""
+    joins_late: bool = False
+    """Whether some users' campaigns began after the first step."""
     explore: float = 0.0
     """Share of the decisions that is drawn evenly among what is eligible."""
 
     @property
     def constraint(self) -> RuleConstraint | None:
         """The rules as planners ask them; None where there are none."""
-        return RuleConstraint(self.rules, self.encoder, self.catalogue) if self.rules else None
+        return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
 
     def eligible(self, log: Log) -> NDArray[np.bool_] | None:
         """What the rows of a log may get, [rows, actions]; None where nothing is ruled out."""
@@ -83,7 +85,8 @@ def learn_model(
     told = "; decides by what happened before" if encoder.history is not None else ""
     stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
     steps = encoder.campaign_steps
-    return Lessons(encoder, train.catalogue, neural, steps, history, rules, explore), training
+    late = bool((train.step[train.starts[:-1]] != train.first_step).any())
+    return Lessons(encoder, train.catalogue, neural, steps, history, rules, late, explore), training
 
 
 def _encoded(
@@ -91,8 +94,8 @@ def _encoded(
 ) -> tuple[Encoder, Examples, HistoryChoice | None]:
     """The training users' rows; their states tell what happened before where held-out ones of them say it helps."""
     encoder = Encoder.fit(train)
-    if encoder.campaign_steps > 1 and any(rule.most is not None for rule in rules):
-        # What a plan may give depends on what it gave: without the past, a state would not tell what comes next.
+    if settings.method == "learned" and encoder.campaign_steps > 1 and any(rule.most is not None for rule in rules):
+        # What may be given next depends on what was given: trees count it along their branches, networks must be told.
         telling = encoder.with_history(train)
         return telling, Examples.from_log(train, telling), None
     if settings.history == "none" or encoder.campaign_steps == 1:
@@ -160,7 +163,13 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
     specification = PolicySpecification(method, horizon, 0.0, lessons.steps, lessons.explore)
     source = ModelSource(lessons.neural.model)
-    return DeployedPolicy(specification, source, lessons.encoder, lessons.catalogue, Pricing.at(0.0), lessons.rules)
+    return _deployed(specification, source, lessons)
+
+
+def _deployed(specification: PolicySpecification, source: Source, lessons: Lessons) -> DeployedPolicy:
+    """A policy before its price is known."""
+    own = (lessons.encoder, lessons.catalogue, Pricing.at(0.0), lessons.rules, lessons.joins_late)
+    return DeployedPolicy(specification, source, *own)
 
 
 def _learned_policy(
@@ -177,8 +186,7 @@ def _learned_policy(
     def at(temperature: float) -> DeployedPolicy:
         source = LearnedSource(learner.learn_all(temperature, progress=fits))
         specification = PolicySpecification("learned", steps, temperature, steps, lessons.explore)
-        catalogue = scouts.log.catalogue
-        return DeployedPolicy(specification, source, lessons.encoder, catalogue, Pricing.at(0.0), lessons.rules)
+        return _deployed(specification, source, lessons)
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)

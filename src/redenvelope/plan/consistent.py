@@ -84,7 +84,7 @@ def require_policy(policy: DeployedPolicy) -> None:
 
 
 def _require_rules(policy: DeployedPolicy) -> None:
-    """Rules about actions and features that the plan knows, which count only where its states tell the past."""
+    """Rules about actions and features that the plan knows."""
     _require(
         len(policy.rules) <= MOST_RULES, f"plan.json: rules: {len(policy.rules):,}, at most {MOST_RULES} are allowed"
     )
@@ -94,8 +94,6 @@ def _require_rules(policy: DeployedPolicy) -> None:
         where = f"plan.json: rules: {place}"
         known = places_of(rule.actions, policy.catalogue.labels, policy.catalogue.numeric)
         _require(None not in known, f"{where}: it is about an action that the plan does not know")
-        counted = rule.most is not None and policy.encoder.campaign_steps > 1
-        _require(not counted or policy.encoder.history is not None, f"{where}: it counts what the states do not tell")
         for name, kind in () if rule.condition is None else rule.condition.uses():
             fits = name in (texts if kind == "text" else numbers if kind == "number" else texts | numbers)
             _require(fits, f"{where}: it asks for {name[:40]!r}, which the plan does not know so")

@@ -53,12 +53,12 @@ def mutated(folder: Path, generator: np.random.Generator) -> str:
     Most often the certificate is made out to the changed policy too, as somebody would who wants to be believed.
     """
     what = _one_change(folder, generator)
-    if generator.random() < 0.7 and _certify(folder):
+    if generator.random() < 0.7 and certify(folder):
         what += ", certified again"
     return what
 
 
-def _certify(folder: Path) -> bool:
+def certify(folder: Path) -> bool:
     """Make the certificate out to the policy as it is now, where there is one."""
     manifest = json.loads((folder / "plan.json").read_text())
     try:

@@ -148,6 +148,7 @@ def making_section(plan: Plan) -> str:
         ("method", wanted.method),
         ("steps planned ahead", f"{min(wanted.horizon, wanted.steps)} of {wanted.steps}"),
         ("temperature", number(wanted.temperature, 3)),
+        ("share of decisions left to chance", number(wanted.explore, 3)),
         ("price λ", ", ".join(number(row[0]) for row in pricing.prices)),
         ("share of users at each price", ", ".join(f"{share:.1%}" for share in pricing.shares)),
         ("estimator of the certificate", plan.certificate.cost.estimator),

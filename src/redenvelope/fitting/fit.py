@@ -10,18 +10,21 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.fitness import report_few_users
+from redenvelope.campaign.campaign import Campaign
 from redenvelope.engine.memory import forget_programs, give_back
-from redenvelope.errors import LogError
+from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256
 from redenvelope.fitting.comparison import compare, logged_by_user
 from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.exploration import exploration_record
 from redenvelope.fitting.frontier import frontier_table
-from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, trust_in, unpriced_policy
+from redenvelope.fitting.method import Lessons, Training, learn_model, one_step_policy, trust_in, unpriced_policy
+from redenvelope.fitting.rules import with_rules
 from redenvelope.fitting.scouting import grid_of_prices, model_frontier
-from redenvelope.fitting.settings import FitSettings
+from redenvelope.fitting.settings import EXPLORE, FitSettings
 from redenvelope.fitting.shares import action_shares
 from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.findings import Findings, Severity
@@ -35,6 +38,7 @@ from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
+from redenvelope.policies.standing import allowed
 from redenvelope.progress import Progress, Stages
 
 __all__ = ["fit"]
@@ -51,29 +55,36 @@ def fit(
     *,
     budget: float | None = None,
     target_reward: float | None = None,
+    campaign: Campaign | None = None,
     settings: FitSettings | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
 
-    Exactly one of `budget` and `target_reward` must be given.
+    Exactly one of `budget` and `target_reward` must be given, unless the campaign has a budget. What the campaign's
+    rules forbid is never planned, checked or decided.
     """
-    settings, stages = settings or FitSettings(), Stages(progress)
+    settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
     forget_programs()
+    campaign.check(log)
+    budget = _campaign_budget(campaign, budget, target_reward)
+    explore = next((share for share in (settings.explore, campaign.explore) if share is not None), EXPLORE)
     question = Question(budget, target_reward, settings.confidence)
     audited = _audited(log, budget, settings, stages)
     train, tune, hold = _folds(log, settings, stages)
     sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
-    lessons, training = learn_model(train, settings, stages)
-    tuning = encode(tune, lessons.encoder, lessons.steps)
+    lessons, examples = learn_model(train, settings, stages, campaign.rules, explore)
+    training = Training(examples, lessons.eligible(train))
+    audited = with_rules(audited, lessons, log)
+    tuning = encode(tune, lessons.encoder, lessons.steps, lessons.constraint)
     fidelity = trust_in(lessons, tuning, stages)
     scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
     policy = unpriced_policy(scouts, lessons, training, fidelity.trusted, settings, stages)
-    del train, training  # most of the log, and not needed any more
+    del train, training, examples  # most of the log, and not needed any more
     give_back()
     stages.begin("check")
     contestants = _contestants(policy, lessons, scouts, settings)
-    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings)
+    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps, lessons.constraint), settings)
     stages.finish("check", f"{len(contestants['plan'].prices)} prices on {len(hold.users):,} users")
     stages.begin("certificate")
     check, ladder = _ladder(check, question, settings)
@@ -86,12 +97,29 @@ def fit(
     stages.begin("comparison")
     compared = _compared(check, stop.place, certificate)
     record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against)
+    decided, rows = check.shown.decided(policy, stop.place), check.shown.encoded
+    eligible = np.ones(decided.probabilities.shape, dtype=bool)
+    if rows.standing is not None:
+        eligible = allowed(rows.standing, policy.constraint, rows.states, rows.steps_left)
     del check  # the evidence of all prices, and not needed any more
     give_back()
     model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
+    cost = certificate.cost.estimate
+    explored = exploration_record(policy, scouts, model, cost, decided, eligible, settings.search)
+    record = replace(record, exploration=explored)
     stages.finish("comparison", _gain(compared))
     frontier = frontier_table(ladder, model, settings.confidence)
     return Plan(policy, certificate, frontier, ladder, record)
+
+
+def _campaign_budget(campaign: Campaign, budget: float | None, target_reward: float | None) -> float | None:
+    """The budget asked for, or the campaign's own."""
+    if budget is not None or target_reward is not None or not campaign.budgets:
+        return budget
+    (limit, *others), first = campaign.limits, campaign.budgets[0]
+    if others or first.summed != "cost" or first.steps is not None or first.where is not None:
+        raise UsageError("a plan is made for one budget of the cost; give --budget, or keep one such [[budget]]")
+    return limit
 
 
 def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stages) -> Audit:

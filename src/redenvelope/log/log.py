@@ -84,11 +84,15 @@ class Log:
     propensity_source: Literal["logged", "estimated"] = "logged"
     findings: tuple[Finding, ...] = ()
     """Warnings and repairs met while reading."""
+    eligible: NDArray[np.bool_] | None = None
+    """What each row's user might have got, [rows, actions]; None where the log does not list it."""
 
     def __post_init__(self) -> None:
         columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)
         for column in (*columns, self.features.numeric, self.features.codes):
             _frozen(column)
+        if self.eligible is not None:
+            _frozen(self.eligible)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -187,6 +191,7 @@ class Log:
             reward=self.reward[rows],
             cost=self.cost[rows],
             features=self.features.rows(rows),
+            eligible=None if self.eligible is None else self.eligible[rows],
         )
 
 

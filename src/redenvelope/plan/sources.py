@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -18,6 +18,8 @@ from redenvelope.planning.learned_stored import learned_from_state, learned_stat
 from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.constraints import Constraint
+from redenvelope.policies.standing import Standing
 from redenvelope.policies.values import Valuer
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ Weights = dict[str, NDArray[np.float32]]
 class SingleValuer(Protocol):
     """Says what one user's actions are worth at the prices it was made for, in plain arrays."""
 
-    def decide(self, state: States, steps_left: int, eligible: NDArray[np.bool_] | None = None) -> SingleDecision:
-        """Of a state [width]; `eligible` [actions] rules actions out."""
+    def decide(
+        self, state: States, steps_left: int, eligible: Standing | NDArray[np.bool_] | None = None
+    ) -> SingleDecision:
+        """Of a state [width]; `eligible` [actions], or a `Standing` of one row, rules actions out."""
         ...
 
 
@@ -44,20 +48,29 @@ class Source(Protocol):
 
     kind: ClassVar[str]
 
-    def valuer(self, wanted: PolicySpecification) -> Valuer:
-        """What says how much every action is worth, as the specification wants it."""
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer:
+        """What says how much every action is worth, as the specification wants it and the rules allow."""
         ...
 
-    def planner(self, wanted: PolicySpecification) -> TreePlanner | None:
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner | None:
         """The planner behind it, whose trees may end before the campaign does; None where nothing is planned."""
         ...
 
-    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
         """The same for one user at a time, at prices [prices, budgets]."""
         ...
 
-    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
-        """What it believes of the whole campaign from first states [users, width] on."""
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: States,
+        steps_left: StepsLeft,
+        standing: Standing | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
+        """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
         ...
 
     @property
@@ -87,23 +100,33 @@ class ModelSource:
     kind: ClassVar[str] = "model"
     model: NeuralModel
 
-    def valuer(self, wanted: PolicySpecification) -> TreePlanner:
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
         """See Source."""
-        return TreePlanner(self.model, wanted.horizon, wanted.temperature, wanted.steps)
+        terms = (wanted.horizon, wanted.temperature, wanted.steps)
+        return TreePlanner(self.model, *terms, constraint=rules, explore=wanted.explore)
 
-    def planner(self, wanted: PolicySpecification) -> TreePlanner:
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
         """See Source."""
-        return self.valuer(wanted)
+        return self.valuer(wanted, rules)
 
-    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
         """See Source."""
         from redenvelope.planning.single import SinglePlanner
 
-        return SinglePlanner.of(self.valuer(wanted), self.model, prices)
+        return SinglePlanner.of(self.valuer(wanted, rules), self.model, prices)
 
-    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: States,
+        steps_left: StepsLeft,
+        standing: Standing | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
         """See Source: the policy is followed through the model to the end of the campaign."""
-        return ModelPrice(self.valuer(wanted), states, steps_left)
+        return ModelPrice(self.valuer(wanted, rules), states, steps_left, standing)
 
     @property
     def shape(self) -> tuple[StateLayout, int, int]:
@@ -132,23 +155,32 @@ class LearnedSource:
     kind: ClassVar[str] = "learned"
     values: LearnedValues
 
-    def valuer(self, wanted: PolicySpecification) -> LearnedValues:
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> LearnedValues:
         """See Source."""
-        return self.values
+        return replace(self.values, constraint=rules, explore=wanted.explore)
 
-    def planner(self, wanted: PolicySpecification) -> None:
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> None:
         """See Source."""
         return
 
-    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
         """See Source."""
         from redenvelope.planning.single_learned import SingleLearned
 
-        return SingleLearned.of(self.values, prices)
+        return SingleLearned.of(self.valuer(wanted, rules), prices)
 
-    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: States,
+        steps_left: StepsLeft,
+        standing: Standing | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
         """See Source."""
-        return LearnedPrice(self.values, states, steps_left)
+        return LearnedPrice(self.valuer(wanted, rules), states, steps_left, standing)
 
     @property
     def shape(self) -> tuple[StateLayout, int, int]:

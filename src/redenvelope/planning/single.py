@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from redenvelope.models.charges import Charges
 from redenvelope.models.neural import NeuralModel
 from redenvelope.models.single.build import single_model
 from redenvelope.models.single.model import SingleModel, quiet
@@ -38,20 +39,22 @@ class SinglePlanner:
     action has a branch of its own."""
     constraint: Any = None
     """Asked at every node which actions a state allows: `eligible(states [n, width], steps_left [n])`, [n, actions]."""
+    charges: Charges | None = None
+    """What budgets are charged of what is measured; None where the costs are as they are measured."""
 
     @classmethod
     def of(cls, planner: TreePlanner, model: NeuralModel, prices: ArrayLike) -> SinglePlanner:
         """A planner on a loaded model, for one user at a time and prices [prices, budgets]."""
         branching = planner.branching
         shares = None if branching.is_full else branch_shares(branching.actions, branching.branches).astype(np.float64)
-        single = single_model(model)
-        terms = new_terms(checked_prices(prices, single.budgets), planner.temperature)
+        single, charges = single_model(model), getattr(planner.model, "charges", None)
+        terms = new_terms(checked_prices(prices, planner.budgets), planner.temperature)
         constraint = getattr(planner, "constraint", None)
-        return cls(single, planner, terms, branching.depth, shares, constraint)
+        return cls(single, planner, terms, branching.depth, shares, constraint, charges)
 
     def at(self, prices: ArrayLike) -> SinglePlanner:
         """The same planner at other prices [prices, budgets]."""
-        return replace(self, terms=new_terms(checked_prices(prices, self.model.budgets), self.planner.temperature))
+        return replace(self, terms=new_terms(checked_prices(prices, self.planner.budgets), self.planner.temperature))
 
     @quiet
     def decide(self, state: StateArray, steps_left: int, eligible: NDArray[np.bool_] | None = None) -> SingleDecision:
@@ -62,6 +65,11 @@ class SinglePlanner:
         levels, survival = responses, None
         if self.model.leaves:
             levels, survival = [level[:-1] for level in responses], [level[-1] for level in responses]
+        if self.charges is not None:
+            levels = [
+                np.stack(self.charges.outcomes(level, nodes))
+                for level, nodes in zip(levels, self._nodes(state, tails), strict=True)
+            ]
         barred = self._barred(state, tails, steps_left, eligible)
         roots = [back_up(levels, self.shares, terms, barred, planner.discount, survival) for terms in self.terms]
         return SingleDecision(gathered(self.terms, roots), levels[0][:, :, 0])
@@ -85,6 +93,15 @@ class SinglePlanner:
                     following = following[:, np.argmax(self.shares, axis=0)]
                 tails.append(following.reshape(-1, following.shape[2]))
         return levels, tails
+
+    def _nodes(self, state: StateArray, tails: list[StateArray]) -> list[StateArray]:
+        """The states of the nodes of every level, [nodes, width] each."""
+        levels = []
+        for tail, step in zip(tails, self._steps(state, len(tails)), strict=True):
+            nodes = np.repeat(state[None], len(tail), axis=0)
+            nodes[:, self.model.layout.step], nodes[:, self.model.layout.step + 1 :] = step, tail
+            levels.append(nodes)
+        return levels
 
     def _steps(self, state: StateArray, depth: int) -> StateArray:
         """The step's column of a state [width] and of the levels below it, [depth]."""

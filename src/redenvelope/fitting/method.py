@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
+from redenvelope.fitting.asked import Asked
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.scouting import horizon_for, temperature_for
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.models.charges import Charges
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
@@ -37,9 +40,18 @@ class Lessons:
     """Steps of the campaign."""
     history: HistoryChoice | None = None
     """Whether states tell what happened before, and why; None where it was not asked."""
+    charges: Charges | None = None
+    """What budgets are charged of what is measured; None where the one budget is of the cost."""
+    budgets: NDArray[np.float64] | None = None
+    """The mean a user that each of several budgets allows, [budgets]; None with one."""
+
+    @property
+    def free(self) -> Pricing:
+        """Prices of nothing."""
+        return Pricing.at(*(0.0 for _ in range(1 if self.charges is None else len(self.charges.budgets))))
 
 
-def learn_model(train: Log, settings: FitSettings, stages: Stages) -> tuple[Lessons, Examples]:
+def learn_model(train: Log, asked: Asked, settings: FitSettings, stages: Stages) -> tuple[Lessons, Examples]:
     """Learn the environment model from the training users; and their rows, from which values may be learned without."""
     stages.begin("model")
     encoder, training, history = _encoded(train, settings)
@@ -49,7 +61,8 @@ def learn_model(train: Log, settings: FitSettings, stages: Stages) -> tuple[Less
     structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
     told = "; decides by what happened before" if encoder.history is not None else ""
     stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
-    return Lessons(encoder, train.catalogue, neural, encoder.campaign_steps, history), training
+    charges = asked.charges(train, train.catalogue, encoder)
+    return Lessons(encoder, train.catalogue, neural, encoder.campaign_steps, history, charges, asked.several), training
 
 
 def _encoded(train: Log, settings: FitSettings) -> tuple[Encoder, Examples, HistoryChoice | None]:
@@ -100,7 +113,7 @@ def unpriced_policy(
     policy = _on_the_model(lessons, method, horizon)
     temperature = settings.temperature
     if temperature is None:
-        temperature = temperature_for(policy, scouts, wanted)
+        temperature = temperature_for(policy, scouts, wanted, lessons.budgets)
     clipped = f" (the campaign has no more than {steps})" if (settings.horizon or 0) > steps else ""
     stages.finish("policy", f"{method}, {_ahead(horizon)}{clipped}, temperature {temperature:.3g}")
     return replace(policy, specification=replace(policy.specification, temperature=temperature))
@@ -114,8 +127,8 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
     specification = PolicySpecification(method, horizon, 0.0, lessons.steps)
-    source = ModelSource(lessons.neural.model)
-    return DeployedPolicy(specification, source, lessons.encoder, lessons.catalogue, Pricing.at(0.0))
+    source = ModelSource(lessons.neural.model, lessons.charges)
+    return DeployedPolicy(specification, source, lessons.encoder, lessons.catalogue, lessons.free)
 
 
 def _learned_policy(

@@ -91,9 +91,10 @@ class Log:
 
     def __post_init__(self) -> None:
         columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)
-        costs = (values for _, values in (*self.further, *self.charged))
-        for column in (*columns, *costs, self.features.numeric, self.features.codes):
+        for column in (*columns, self.features.numeric, self.features.codes):
             _frozen(column)
+        for _, costs in (*self.further, *self.charged):
+            _frozen(costs)
 
     def __len__(self) -> int:
         """Number of rows."""

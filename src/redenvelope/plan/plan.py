@@ -34,6 +34,9 @@ class Plan:
     """What was found on the check users at every price: another budget is certified from it."""
     record: FitRecord
     """How the plan came about."""
+    frontiers: pl.DataFrame | None = None
+    """With several budgets, what more or less of each would buy while the others are held, by the name of the budget
+    that is moved and its `limit`; columns as in `frontier`."""
 
     @property
     def catalogue(self) -> ActionCatalogue:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redenvelope.audit.audit import Audit
+from redenvelope.campaign.records import Budget
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
@@ -146,3 +147,5 @@ class FitRecord:
     doubts: tuple[Reason, ...] = ()
     """What audit and fidelity say against any plan of this log."""
     source: Source | None = None
+    budgets: tuple[Budget, ...] = ()
+    """What the budgets are of; empty where there is one, of the log's cost."""

@@ -48,6 +48,11 @@ class Source(Protocol):
 
     kind: ClassVar[str]
 
+    @property
+    def charges(self) -> Charges | None:
+        """What budgets are charged of what is measured; None where the one budget is of the cost."""
+        ...
+
     def valuer(self, wanted: PolicySpecification) -> Valuer:
         """What says how much every action is worth, as the specification wants it."""
         ...
@@ -148,6 +153,11 @@ class LearnedSource:
 
     kind: ClassVar[str] = "learned"
     values: LearnedValues
+
+    @property
+    def charges(self) -> Charges | None:
+        """See Source."""
+        return None
 
     def valuer(self, wanted: PolicySpecification) -> LearnedValues:
         """See Source."""

@@ -38,6 +38,7 @@ _LARGEST_BYTES = {
     MANIFEST: 2**24,
     "weights.safetensors": 2**30,
     "frontier.parquet": 2**22,
+    "frontiers.parquet": 2**22,
     "certificate.json": 2**20,
     "ladder.json": 2**24,
 }

@@ -67,7 +67,7 @@ class SinglePlanner:
             levels, survival = [level[:-1] for level in responses], [level[-1] for level in responses]
         if self.charges is not None:
             levels = [
-                np.stack(self.charges.outcomes(level, nodes))
+                np.stack(self.charges.outcomes(list(level), nodes))
                 for level, nodes in zip(levels, self._nodes(state, tails), strict=True)
             ]
         barred = self._barred(state, tails, steps_left, eligible)

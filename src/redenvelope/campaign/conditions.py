@@ -5,7 +5,7 @@ Unknown is carried through `and`, `or` and `not` as in SQL and polars. A conditi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal, NamedTuple, Protocol
@@ -20,6 +20,7 @@ __all__ = [
     "Condition",
     "Either",
     "Every",
+    "Leaf",
     "Missing",
     "Negation",
     "RowColumns",
@@ -27,6 +28,8 @@ __all__ = [
     "Verdict",
     "columns_of",
     "holds",
+    "judged",
+    "leaves",
 ]
 
 BoolArray = NDArray[np.bool_]
@@ -75,21 +78,9 @@ class Verdict(NamedTuple):
     """[rows]"""
 
 
-class Condition(Protocol):
-    """A question about single rows."""
-
-    def verdict(self, rows: RowColumns) -> Verdict:
-        """What it says of some rows."""
-        ...
-
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        ...
-
-
 def holds(condition: Condition, rows: RowColumns) -> BoolArray:
     """Where a condition is true, [rows]."""
-    return condition.verdict(rows).true
+    return judged(condition, lambda leaf: leaf.verdict(rows)).true
 
 
 def columns_of(condition: Condition) -> frozenset[str]:
@@ -104,13 +95,13 @@ class Column:
     name: str
 
     def verdict(self, rows: RowColumns) -> Verdict:
-        """See Condition."""
+        """What it says of some rows."""
         values = rows.numbers(self.name)
         known = ~np.isnan(values)
         return Verdict(known & (values != 0), known & (values == 0))
 
     def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """See Condition."""
+        """The columns it looks at, and what kind each must be; None is either."""
         yield self.name, "number"
 
 
@@ -123,7 +114,7 @@ class Compare:
     right: float | str | Column
 
     def verdict(self, rows: RowColumns) -> Verdict:
-        """See Condition."""
+        """What it says of some rows."""
         if isinstance(self.right, str):
             found = _is_text(rows.texts(self.left), (self.right,))
             return found if self.sign == "==" else Verdict(found.false, found.true)
@@ -135,7 +126,7 @@ class Compare:
         return Verdict(known & said, known & ~said)
 
     def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """See Condition."""
+        """The columns it looks at, and what kind each must be; None is either."""
         yield self.left, "text" if isinstance(self.right, str) else "number"
         if isinstance(self.right, Column):
             yield self.right.name, "number"
@@ -149,7 +140,7 @@ class Among:
     values: tuple[float, ...] | tuple[str, ...]
 
     def verdict(self, rows: RowColumns) -> Verdict:
-        """See Condition."""
+        """What it says of some rows."""
         texts = tuple(value for value in self.values if isinstance(value, str))
         if texts:
             return _is_text(rows.texts(self.name), texts)
@@ -159,7 +150,7 @@ class Among:
         return Verdict(known & said, known & ~said)
 
     def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """See Condition."""
+        """The columns it looks at, and what kind each must be; None is either."""
         yield self.name, "text" if isinstance(self.values[0], str) else "number"
 
 
@@ -170,12 +161,12 @@ class Missing:
     name: str
 
     def verdict(self, rows: RowColumns) -> Verdict:
-        """See Condition."""
+        """What it says of some rows."""
         missing = rows.missing(self.name)
         return Verdict(missing, ~missing)
 
     def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """See Condition."""
+        """The columns it looks at, and what kind each must be; None is either."""
         yield self.name, None
 
 
@@ -185,13 +176,8 @@ class Negation:
 
     inner: Condition
 
-    def verdict(self, rows: RowColumns) -> Verdict:
-        """See Condition."""
-        said = self.inner.verdict(rows)
-        return Verdict(said.false, said.true)
-
     def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """See Condition."""
+        """The columns it looks at, and what kind each must be; None is either."""
         return self.inner.uses()
 
 
@@ -201,17 +187,9 @@ class Every:
 
     parts: tuple[Condition, ...]
 
-    def verdict(self, rows: RowColumns) -> Verdict:
-        """See Condition."""
-        said = [part.verdict(rows) for part in self.parts]
-        return Verdict(
-            reduce(np.logical_and, [part.true for part in said]), reduce(np.logical_or, [part.false for part in said])
-        )
-
     def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """See Condition."""
-        for part in self.parts:
-            yield from part.uses()
+        """The columns it looks at, and what kind each must be; None is either."""
+        return _uses(self.parts)
 
 
 @dataclass(frozen=True)
@@ -220,17 +198,53 @@ class Either:
 
     parts: tuple[Condition, ...]
 
-    def verdict(self, rows: RowColumns) -> Verdict:
-        """See Condition."""
-        said = [part.verdict(rows) for part in self.parts]
-        return Verdict(
-            reduce(np.logical_or, [part.true for part in said]), reduce(np.logical_and, [part.false for part in said])
-        )
-
     def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """See Condition."""
-        for part in self.parts:
-            yield from part.uses()
+        """The columns it looks at, and what kind each must be; None is either."""
+        return _uses(self.parts)
+
+
+Leaf = Column | Compare | Among | Missing
+"""A question about a column."""
+Condition = Leaf | Negation | Every | Either
+"""A question about single rows."""
+
+
+def leaves(condition: Condition) -> Iterator[Leaf]:
+    """The questions about columns that a condition is made of."""
+    if isinstance(condition, Negation):
+        yield from leaves(condition.inner)
+    elif isinstance(condition, Every | Either):
+        for part in condition.parts:
+            yield from leaves(part)
+    else:
+        yield condition
+
+
+def judged(condition: Condition, answer: Callable[[Leaf], Verdict]) -> Verdict:
+    """What a condition says of rows, given what its leaves say."""
+    if isinstance(condition, Negation):
+        inner = judged(condition.inner, answer)
+        return Verdict(inner.false, inner.true)
+    if isinstance(condition, Every):
+        said = [judged(part, answer) for part in condition.parts]
+        return Verdict(_all([part.true for part in said]), _any([part.false for part in said]))
+    if isinstance(condition, Either):
+        said = [judged(part, answer) for part in condition.parts]
+        return Verdict(_any([part.true for part in said]), _all([part.false for part in said]))
+    return answer(condition)
+
+
+def _uses(parts: tuple[Condition, ...]) -> Iterator[tuple[str, Kind | None]]:
+    for part in parts:
+        yield from part.uses()
+
+
+def _all(masks: list[BoolArray]) -> BoolArray:
+    return reduce(np.logical_and, masks)
+
+
+def _any(masks: list[BoolArray]) -> BoolArray:
+    return reduce(np.logical_or, masks)
 
 
 def _is_text(column: Texts, wanted: tuple[str, ...]) -> Verdict:

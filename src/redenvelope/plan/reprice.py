@@ -71,10 +71,8 @@ def _question(
             f"a target reward asks for the least cost, and the plan has {len(known)} of them; give budgets instead"
         )
     if target_reward is not None:
-        asked = (
-            BudgetAsked(names[0], None if budget is None else (given or {})[names[0]], audience or known[0].audience),
-        )
-        return Question(asked[0].limit, target_reward, confidence, asked, for_all_prices)
+        first = BudgetAsked(names[0], (given or {}).get(names[0]), audience or known[0].audience)
+        return Question(first.limit, target_reward, confidence, (first,), for_all_prices)
     if not given and audience is None:
         return Question(None, None, confidence)  # which says what is missing
     asked = tuple(_asked(each, (given or {}).get(each.name), audience) for each in known)

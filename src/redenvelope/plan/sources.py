@@ -21,6 +21,7 @@ from redenvelope.planning.learned_stored import learned_from_state, learned_stat
 from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.standing import Standing
 from redenvelope.policies.values import Valuer
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ _CHARGES = "charges"
 class SingleValuer(Protocol):
     """Says what one user's actions are worth at the prices it was made for, in plain arrays."""
 
-    def decide(self, state: States, steps_left: int, eligible: NDArray[np.bool_] | None = None) -> SingleDecision:
-        """Of a state [width]; `eligible` [actions] rules actions out."""
+    def decide(
+        self, state: States, steps_left: int, eligible: Standing | NDArray[np.bool_] | None = None
+    ) -> SingleDecision:
+        """Of a state [width]; `eligible` [actions], or a `Standing` of one row, rules actions out."""
         ...
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from redenvelope.simulate.campaign import Campaign
+    from redenvelope.simulate.envelope_rules import RuledEnvelopes
 
 __all__ = ["audit", "demo", "simulate"]
 
@@ -45,6 +46,7 @@ class CampaignName(StrEnum):
 
     TWO_STEP = "two-step"
     ENVELOPES = "envelopes"
+    ENVELOPES_RULES = "envelopes-rules"
 
 
 def demo(
@@ -92,7 +94,7 @@ def demo(
 
 
 def simulate(
-    name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes", help="Which campaign.")],
+    name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes|envelopes-rules", help="Which campaign.")],
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet or .csv).")
     ],
@@ -101,10 +103,16 @@ def simulate(
     truth: Annotated[bool, typer.Option("--truth", help="Also print what uniform, bandit and optimum earn.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the log of a campaign whose truth is known."""
+    """Make the log of a campaign whose truth is known.
+
+    The campaign with rules has two budgets, a cap and an eligibility: its campaign.toml is written beside the log.
+    """
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
     require_writable(out)
+    if name is CampaignName.ENVELOPES_RULES:
+        _simulate_rules(out, users, seed, truth, as_json)
+        return
     campaign = _campaign(name)
     require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
@@ -124,6 +132,52 @@ def simulate(
         from redenvelope.report.truth_view import truth_table
 
         Console().print(truth_table(content["truth"]))
+
+
+def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool) -> None:
+    """The log of the campaign with rules, and its campaign file."""
+    from redenvelope.simulate.envelope_rules import RuledEnvelopes
+    from redenvelope.simulate.envelopes import EnvelopeCampaign
+
+    campaign = RuledEnvelopes(EnvelopeCampaign(population=300))
+    rules, content = out.parent / "campaign.toml", campaign.toml()
+    if rules.exists() and rules.read_text(encoding="utf-8") != content:
+        raise UsageError(f"{rules}: exists, and is not this campaign's; choose another folder with --out")
+    require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
+    frame = campaign.log(users, seed)
+    _write_table(frame, out)
+    with replacing(rules) as file:
+        file.write(content.encode())
+    told: dict[str, Any] = {"log": str(out), "campaign": str(rules), "users": users, "rows": len(frame)}
+    if truth:
+        told["truth"] = _truth_of_rules(campaign)
+    if as_json:
+        print_json(told | {"columns": frame.columns})
+        return
+    typer.echo(f"{out}: {users:,} users, {len(frame):,} rows; columns {', '.join(frame.columns)}")
+    typer.echo(f"{rules}: two budgets and two rules, which fit reads by itself")
+    for row in told.get("truth", ()):
+        costs = ", ".join(f"{name} {cost:.4g}" for name, cost in row["costs"].items())
+        typer.echo(f"  {row['policy']}: earns {row['reward']:.4g} a user; {costs}")
+
+
+def _truth_of_rules(campaign: RuledEnvelopes) -> list[dict[str, Any]]:
+    """What sending nothing, the best within rules and budgets, and the best within the rules alone earn and cost."""
+    from redenvelope.dual.column_generation import solve_budgets
+
+    names = [budget.name for budget in campaign.rules.budgets]
+    best = solve_budgets(campaign.price, campaign.limits)
+    free = campaign.price([[0.0, 0.0]])[:, 0]
+    nothing = campaign.cheapest().outcomes
+    policies = [("nothing", nothing, None), ("optimum", [best.reward, *best.costs], best), ("no budget", free, None)]
+    rows = []
+    for policy, (reward, *costs), solved in policies:
+        row: dict[str, Any] = {"policy": policy, "reward": float(reward)}
+        row["costs"] = {name: float(cost) for name, cost in zip(names, costs, strict=True)}
+        if solved is not None:
+            row["duals"] = dict(zip(names, solved.duals.tolist(), strict=True))
+        rows.append(row)
+    return rows
 
 
 def audit(

@@ -169,14 +169,12 @@ def _truth_of_rules(campaign: RuledEnvelopes) -> list[dict[str, Any]]:
     best = solve_budgets(campaign.price, campaign.limits)
     free = campaign.price([[0.0, 0.0]])[:, 0]
     nothing = campaign.cheapest().outcomes
-    policies = [("nothing", nothing, None), ("optimum", [best.reward, *best.costs], best), ("no budget", free, None)]
-    rows = []
-    for policy, (reward, *costs), solved in policies:
-        row: dict[str, Any] = {"policy": policy, "reward": float(reward)}
-        row["costs"] = {name: float(cost) for name, cost in zip(names, costs, strict=True)}
-        if solved is not None:
-            row["duals"] = dict(zip(names, solved.duals.tolist(), strict=True))
-        rows.append(row)
+    policies = {"nothing": nothing.tolist(), "optimum": [best.reward, *best.costs.tolist()], "no budget": free.tolist()}
+    rows: list[dict[str, Any]] = [
+        {"policy": policy, "reward": outcomes[0], "costs": dict(zip(names, outcomes[1:], strict=True))}
+        for policy, outcomes in policies.items()
+    ]
+    rows[1]["duals"] = dict(zip(names, best.duals.tolist(), strict=True))
     return rows
 
 

@@ -111,10 +111,12 @@ def _path(plans: Priced, limits: list[FloatArray], budgets: FloatArray) -> Path:
     units, fine = _units(plans, budgets), _fine(plans)
     mixed = [best_mixture(plans, limit, units, fine) for limit in limits]
     size = len(limits), len(plans.prices)
+    duals = np.reshape([each.duals for each in mixed], (size[0], len(budgets)))
     return Path(
         np.reshape(limits, (size[0], len(budgets))),
         np.reshape([each.shares for each in mixed], size),
-        np.reshape([each.duals for each in mixed], (size[0], len(budgets))),
+        # Where the least of a budget is just kept, any price above some is its shadow price.
+        np.where(duals >= 0.999 * fine / units, np.inf, duals),
     )
 
 

@@ -36,7 +36,10 @@ def temperature_for(
     if budgets is not None:
         paths = believed_paths(policy, scouts, settings, budgets, 2, settings.scout_passes // 2)
         place = int(np.abs(paths.ladder.limits - budgets).sum(axis=1).argmin())
-        return suggest_temperature(policy.valuer.values(*scouts.first_states(), paths.ladder.duals[[place]]).q[:, 0])
+        known = np.where(np.isfinite(paths.ladder.duals), paths.ladder.duals, 0.0)
+        # Where budgets cannot be kept, the dearest prices that are known.
+        prices = np.where(np.isfinite(paths.ladder.duals[place]), paths.ladder.duals[place], known.max(axis=0))
+        return suggest_temperature(policy.valuer.values(*scouts.first_states(), prices[None]).q[:, 0])
     curve = refined_frontier(_tree_price(policy, scouts), settings.scout_prices)
     middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
     dual = middle if np.isfinite(middle) else float(curve.duals[np.isfinite(curve.duals)].max())

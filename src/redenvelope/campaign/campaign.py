@@ -15,12 +15,12 @@ from redenvelope.log.columns import ColumnMap, campaign_content
 if TYPE_CHECKING:
     from redenvelope.log.log import Log
 
-__all__ = ["MOST_BUDGETS", "Campaign"]
+__all__ = ["MOST_BUDGETS", "MOST_RULES", "Campaign"]
 
 MOST_BUDGETS = 8
 """Each is a cost that models predict and trees carry."""
 
-_MOST_RULES = 100
+MOST_RULES = 100
 
 Record = TypeVar("Record", Budget, Rule)
 
@@ -90,9 +90,9 @@ class Campaign:
         if len(self.budgets) > MOST_BUDGETS:
             message = f"{len(self.budgets)} budgets are more than {MOST_BUDGETS}; join some of them"
             found.append(Mistake(f"[[budget]] {MOST_BUDGETS + 1}", message))
-        if len(self.rules) > _MOST_RULES:
-            message = f"{len(self.rules)} rules are more than {_MOST_RULES}; join some of them"
-            found.append(Mistake(f"[[rule]] {_MOST_RULES + 1}", message))
+        if len(self.rules) > MOST_RULES:
+            message = f"{len(self.rules)} rules are more than {MOST_RULES}; join some of them"
+            found.append(Mistake(f"[[rule]] {MOST_RULES + 1}", message))
         for number, budget in enumerate(self.budgets, start=1):
             if budget.total is not None and (budget.audience or self.audience) is None:
                 message = "a total needs the number of users it is for; add audience = 50000, or give per_user"

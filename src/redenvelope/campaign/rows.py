@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,8 +14,9 @@ from redenvelope.campaign.conditions import Texts
 from redenvelope.log.log import FeatureTable
 from redenvelope.log.named import column
 from redenvelope.log.serving_frame import serving_numbers, serving_text
+from redenvelope.log.serving_row import label_of, number_of
 
-__all__ = ["STEP", "FrameRows", "TableRows", "places_of"]
+__all__ = ["STEP", "FrameRows", "OneRow", "TableRows", "places_of"]
 
 STEP = "step"
 """What the number of the decision is called in conditions."""
@@ -75,6 +78,30 @@ class FrameRows:
         labels = values.drop_nulls().unique().sort()
         codes = values.cast(pl.Enum(labels)).to_physical().cast(pl.Int32).fill_null(-1)
         return Texts(codes.to_numpy(), tuple(labels))
+
+    def missing(self, name: str) -> NDArray[np.bool_]:
+        """See RowColumns."""
+        if name in self.texts_known:
+            return np.asarray(self.texts(name).codes == -1)
+        return np.isnan(self.numbers(name))
+
+
+@dataclass(frozen=True, eq=False)
+class OneRow:
+    """One user to decide for, as a plain mapping; the same answers as of a table of this row."""
+
+    row: Mapping[str, Any]
+    texts_known: frozenset[str]
+    """The columns that are text in the log."""
+
+    def numbers(self, name: str) -> NDArray[np.float32]:
+        """See RowColumns."""
+        return np.array([number_of(self.row.get(name))], dtype=np.float32)
+
+    def texts(self, name: str) -> Texts:
+        """See RowColumns."""
+        label = label_of(self.row.get(name))
+        return Texts(np.array([-1]), ()) if label is None else Texts(np.array([0]), (label,))
 
     def missing(self, name: str) -> NDArray[np.bool_]:
         """See RowColumns."""

@@ -20,10 +20,10 @@ from redenvelope.cli.options import (
     KnownOption,
     LogArgument,
     SeedOption,
-    column_map,
     given_path,
     names,
     print_json,
+    read_campaign,
 )
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
@@ -199,10 +199,11 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
 
-    mapping = column_map(log, columns, ignore, campaign)
-    inspection = inspect_log(log, mapping, estimate_propensity=estimate_propensity)
+    asked = read_campaign(log, columns, ignore, campaign)
+    inspection = inspect_log(log, asked.columns, estimate_propensity=estimate_propensity)
     result = None
     if inspection.log is not None:
+        asked.check(inspection.log)
         result = audit_log(inspection.log, budget, known_before=names(known_before))
     findings = inspection.findings if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
@@ -215,10 +216,10 @@ def audit(
             show_findings(console, findings)
         else:
             show_audit(console, result)
-        asked = 0 if result is None else sum(not leak.known for leak in result.leaks)
+        late = 0 if result is None else sum(not leak.known for leak in result.leaks)
         verdict = f"[bold red]refused[/]: {errors} error(s)" if errors else "[bold green]fit for use[/]"
-        if asked and not errors:
-            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {asked} column(s) perhaps known too late"
+        if late and not errors:
+            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {late} column(s) perhaps known too late"
         console.print(f"\n{verdict}", highlight=False)
     if errors:
         raise typer.Exit(REFUSED)

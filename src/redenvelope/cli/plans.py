@@ -22,10 +22,10 @@ from redenvelope.cli.options import (
     LogArgument,
     PlanArgument,
     SeedOption,
-    column_map,
     given_path,
     names,
     print_json,
+    read_campaign,
 )
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable, same_file
@@ -60,6 +60,16 @@ def fit(
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
     known_before: KnownOption = None,
+    explore: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of decisions drawn evenly among what is eligible, so that they are a log to learn from; "
+            "without, the campaign's, or 0.05.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
@@ -82,6 +92,7 @@ def fit(
         seed=seed,
         history=history,  # type: ignore[arg-type]
         known_before=names(known_before),
+        explore=explore,
     )
     wanted = _budget_a_user(budget, budget_total, audience)
     _heed_solver(solver)
@@ -89,11 +100,19 @@ def fit(
     with _listener(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        mapping = column_map(log, columns, ignore, campaign)
-        rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
+        asked = read_campaign(log, columns, ignore, campaign)
+        rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
-        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
-        plan = plan.with_source(readable(Path(log).name), mapping, datetime.now(UTC).date().isoformat())
+        plan = fit_plan(
+            rows,
+            budget=wanted,
+            target_reward=target_reward,
+            campaign=asked,
+            audience=audience,
+            settings=settings,
+            progress=listen,
+        )
+        plan = plan.with_source(readable(Path(log).name), asked.columns, datetime.now(UTC).date().isoformat())
         stop_if_interrupted()
         save_with_report(plan, out)
     _tell(plan, out, as_json)
@@ -221,7 +240,7 @@ def evaluate(
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
-    mapping = column_map(log, columns, ignore, campaign)
+    mapping = read_campaign(log, columns, ignore, campaign).columns
     # What was not said again is as it was when the plan was made.
     mapping = mapping if mapping != ColumnMap() else opened.columns
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)

@@ -67,10 +67,10 @@ def asked_of(
         whole = audience or (None if campaign is None else campaign.audience)
         return Asked((), Question(budget, target_reward, confidence, (BudgetAsked(FIRST, budget, whole),)))
     assert campaign is not None
-    if budget is not None:
+    if budget is not None and len(budgets) > 1:
         raise UsageError(
-            f"the campaign has budgets of its own ({', '.join(each.name for each in budgets)}), and a budget is given "
-            "besides; keep one of the two (redenvelope reprice changes budgets of a plan)"
+            f"the campaign has several budgets ({', '.join(each.name for each in budgets)}), and one is given besides; "
+            "write it in the campaign file (redenvelope reprice changes those of a plan by their names)"
         )
     if target_reward is not None:
         if len(budgets) > 1:
@@ -79,8 +79,9 @@ def asked_of(
                 "leave one budget, or the target"
             )
         return Asked(budgets, Question(None, target_reward, confidence, (BudgetAsked(budgets[0].name, None),)))
+    limits = campaign.limits if budget is None else (budget,)
     asked = tuple(
-        BudgetAsked(each.name, limit, each.audience or audience or campaign.audience)
-        for each, limit in zip(budgets, campaign.limits, strict=True)
+        BudgetAsked(each.name, limit, audience or each.audience or campaign.audience)
+        for each, limit in zip(budgets, limits, strict=True)
     )
     return Asked(budgets, Question(None, None, confidence, asked))

@@ -101,7 +101,7 @@ def _checking(plan: Plan, log: Log) -> NDArray[np.bool_]:
 
 
 def _encoded(plan: Plan, log: Log) -> EncodedLog:
-    return encode(log, plan.policy.encoder, plan.policy.specification.steps)
+    return encode(log, plan.policy.encoder, plan.policy.specification.steps, plan.policy.constraint)
 
 
 def _walkers(plan: Plan, encoded: EncodedLog) -> EncodedLog:

@@ -21,11 +21,13 @@ from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sh
 from redenvelope.fitting.comparison import compare, logged_by_user
 from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.exploration import exploration_record, lost_along, lost_at_prices
 from redenvelope.fitting.frontier import frontier_table
 from redenvelope.fitting.frontiers import first_frontier, frontiers_table
-from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, trust_in, unpriced_policy
+from redenvelope.fitting.method import Lessons, Training, learn_model, one_step_policy, trust_in, unpriced_policy
+from redenvelope.fitting.rules import with_rules
 from redenvelope.fitting.scouting import believed_paths, grid_of_prices, model_frontier
-from redenvelope.fitting.settings import FitSettings
+from redenvelope.fitting.settings import EXPLORE, FitSettings
 from redenvelope.fitting.shares import action_shares
 from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.findings import Findings, Severity
@@ -39,6 +41,7 @@ from redenvelope.plan.ladder import Ladder, Mixtures, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
+from redenvelope.policies.standing import allowed
 from redenvelope.progress import Progress, Stages
 
 __all__ = ["fit"]
@@ -63,25 +66,30 @@ def fit(
     """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
 
     Exactly one of `budget` and `target_reward` must be given, unless the `campaign` has budgets of its own, one or
-    several. With an `audience`, the number of users that the campaign is for, totals are told as well.
+    several. What its rules forbid is never planned, checked or decided. With an `audience`, the number of users that
+    the campaign is for, totals are told as well.
     """
-    settings, stages = settings or FitSettings(), Stages(progress)
+    settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
+    campaign.check(log)
+    explore = next((share for share in (settings.explore, campaign.explore) if share is not None), EXPLORE)
     asked = asked_of(budget, target_reward, campaign, settings.confidence, audience)
     question = asked.question
     log = asked.charged(log)
     audited = _audited(log, asked.audited, settings, stages)
     train, tune, hold = _folds(log, settings, stages)
     sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
-    lessons, training = learn_model(train, asked, settings, stages)
-    tuning = encode(tune, lessons.encoder, lessons.steps)
+    lessons, examples = learn_model(train, asked, settings, stages, campaign.rules, explore)
+    training = Training(examples, lessons.eligible(train))
+    audited = with_rules(audited, lessons, log)
+    tuning = encode(tune, lessons.encoder, lessons.steps, lessons.constraint)
     fidelity = trust_in(lessons, tuning, stages)
     scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
     policy = unpriced_policy(scouts, lessons, training, fidelity.trusted, settings, stages)
-    del train, training  # most of the log, and not needed any more
+    del train, training, examples  # most of the log, and not needed any more
     give_back()
     stages.begin("check")
     contestants, paths = _contestants(policy, lessons, scouts, settings)
-    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings)
+    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps, lessons.constraint), settings)
     stages.finish("check", f"{len(contestants['plan'].prices)} prices on {len(hold.users):,} users")
     stages.begin("certificate")
     check, ladder = _ladder(check, question, settings)
@@ -93,14 +101,21 @@ def fit(
     stages.begin("comparison")
     compared = _compared(check, stop.place, certificate)
     record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against, asked)
+    decided, rows = check.shown.decided(policy, stop.place), check.shown.encoded
+    eligible = np.ones(decided.probabilities.shape, dtype=bool)
+    if rows.standing is not None:
+        eligible = allowed(rows.standing, policy.constraint, rows.states, rows.steps_left)
     frontiers = None if paths is None else frontiers_table(check, paths, asked.names, settings.confidence)
     del check  # the evidence of all prices, and not needed any more
     give_back()
     if frontiers is None:
         model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
         frontier = frontier_table(ladder, model, settings.confidence)
+        lost = lost_along(policy, scouts, model, certificate.cost.estimate, settings.search)
     else:
         frontier = first_frontier(frontiers, asked.names[0])
+        lost = lost_at_prices(policy, scouts, ladder.duals(stop.place))
+    record = replace(record, exploration=exploration_record(policy, lost, decided, eligible))
     stages.finish("comparison", _gain(compared))
     return Plan(policy, certificate, frontier, ladder, record, frontiers)
 

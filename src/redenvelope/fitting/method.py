@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.campaign.records import Rule
 from redenvelope.errors import ModelError
 from redenvelope.fitting.asked import Asked
 from redenvelope.fitting.encoded import EncodedLog
@@ -24,9 +26,12 @@ from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.sources import LearnedSource, ModelSource
 from redenvelope.plan.specification import PolicySpecification
 from redenvelope.policies.pricing import Pricing
+from redenvelope.policies.rule_constraint import RuleConstraint
+from redenvelope.policies.standing import allowed
+from redenvelope.policies.standing_rows import standing_of_log
 from redenvelope.progress import Stages
 
-__all__ = ["Lessons", "learn_model", "one_step_policy", "trust_in", "unpriced_policy"]
+__all__ = ["Lessons", "Training", "learn_model", "one_step_policy", "trust_in", "unpriced_policy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,30 +49,64 @@ class Lessons:
     """What budgets are charged of what is measured; None where the one budget is of the cost."""
     budgets: NDArray[np.float64] | None = None
     """The mean a user that each of several budgets allows, [budgets]; None with one."""
+    rules: tuple[Rule, ...] = ()
+    """Who may get what, how often."""
+    explore: float = 0.0
+    """Share of the decisions that is drawn evenly among what is eligible."""
 
     @property
     def free(self) -> Pricing:
         """Prices of nothing."""
         return Pricing.at(*(0.0 for _ in range(1 if self.charges is None else len(self.charges.budgets))))
 
+    @property
+    def constraint(self) -> RuleConstraint | None:
+        """The rules as planners ask them; None where there are none."""
+        return RuleConstraint(self.rules, self.encoder, self.catalogue) if self.rules else None
 
-def learn_model(train: Log, asked: Asked, settings: FitSettings, stages: Stages) -> tuple[Lessons, Examples]:
+    def eligible(self, log: Log) -> NDArray[np.bool_] | None:
+        """What the rows of a log may get, [rows, actions]; None where nothing is ruled out."""
+        standing = standing_of_log(self.constraint, log)
+        if standing is None:
+            return None
+        none = np.zeros((len(log), 0), np.float32)  # what conditions say is known, so that no state is looked at
+        return allowed(standing, self.constraint, none, np.zeros(len(log), np.intp))
+
+
+class Training(NamedTuple):
+    """What values may be learned from without a model."""
+
+    examples: Examples
+    eligible: NDArray[np.bool_] | None
+    """What each row's user may get, [rows, actions]; None is everything."""
+
+
+def learn_model(
+    train: Log, asked: Asked, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = (), explore: float = 0.0
+) -> tuple[Lessons, Examples]:
     """Learn the environment model from the training users; and their rows, from which values may be learned without."""
     stages.begin("model")
-    encoder, training, history = _encoded(train, settings)
+    encoder, training, history = _encoded(train, settings, rules)
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
     structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
     told = "; decides by what happened before" if encoder.history is not None else ""
     stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
-    charges = asked.charges(train, train.catalogue, encoder)
-    return Lessons(encoder, train.catalogue, neural, encoder.campaign_steps, history, charges, asked.several), training
+    steps, charges = encoder.campaign_steps, asked.charges(train, train.catalogue, encoder)
+    lessons = Lessons(encoder, train.catalogue, neural, steps, history, charges, asked.several, rules, explore)
+    return lessons, training
 
 
-def _encoded(train: Log, settings: FitSettings) -> tuple[Encoder, Examples, HistoryChoice | None]:
+def _encoded(
+    train: Log, settings: FitSettings, rules: tuple[Rule, ...]
+) -> tuple[Encoder, Examples, HistoryChoice | None]:
     """The training users' rows; their states tell what happened before where held-out ones of them say it helps."""
     encoder = Encoder.fit(train)
+    if encoder.campaign_steps > 1 and any(rule.most is not None for rule in rules):
+        # What a plan may give depends on what it gave: without the past, a state would not tell what comes next.
+        telling = encoder.with_history(train)
+        return telling, Examples.from_log(train, telling), None
     if settings.history == "none" or encoder.campaign_steps == 1:
         return encoder, Examples.from_log(train, encoder), None
     telling = encoder.with_history(train)
@@ -90,7 +129,12 @@ def trust_in(lessons: Lessons, search: EncodedLog, stages: Stages) -> Fidelity:
 
 
 def unpriced_policy(
-    scouts: EncodedLog, lessons: Lessons, training: Examples, trusted: bool, settings: FitSettings, stages: Stages
+    scouts: EncodedLog,
+    lessons: Lessons,
+    training: Training,
+    trusted: bool,
+    settings: FitSettings,
+    stages: Stages,
 ) -> DeployedPolicy:
     """The policy before its price is known; a model that is not trusted is not planned with unless asked for."""
     stages.begin("policy")
@@ -99,7 +143,7 @@ def unpriced_policy(
         method = "bandit" if steps == 1 else "planned" if trusted else "learned"
     if method == "learned":
         try:
-            return _learned_policy(scouts, lessons.encoder, training, settings, stages)
+            return _learned_policy(scouts, lessons, training, settings, stages)
         except ModelError as error:
             if settings.method == "learned":
                 raise
@@ -126,26 +170,27 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 
 
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
-    specification = PolicySpecification(method, horizon, 0.0, lessons.steps)
+    specification = PolicySpecification(method, horizon, 0.0, lessons.steps, lessons.explore)
     source = ModelSource(lessons.neural.model, lessons.charges)
-    return DeployedPolicy(specification, source, lessons.encoder, lessons.catalogue, lessons.free)
+    return DeployedPolicy(specification, source, lessons.encoder, lessons.catalogue, lessons.free, lessons.rules)
 
 
 def _learned_policy(
-    scouts: EncodedLog, encoder: Encoder, training: Examples, settings: FitSettings, stages: Stages
+    scouts: EncodedLog, lessons: Lessons, training: Training, settings: FitSettings, stages: Stages
 ) -> DeployedPolicy:
     """Values for all prices, learned twice: without entropy to find the temperature, then with it."""
 
     def fits(done: int, most: int) -> None:
         stages.going_on("policy", done, most, "learning without a model: step")
 
-    steps = training.campaign_steps
-    learner = SoftQ.prepare(training, settings.learning, settings.seed, progress=fits)
+    steps, bound = training.examples.campaign_steps, (lessons.constraint, lessons.explore)
+    learner = SoftQ.prepare(training.examples, settings.learning, settings.seed, training.eligible, fits, *bound)
 
     def at(temperature: float) -> DeployedPolicy:
         source = LearnedSource(learner.learn_all(temperature, progress=fits))
-        specification = PolicySpecification("learned", steps, temperature, steps)
-        return DeployedPolicy(specification, source, encoder, scouts.log.catalogue, Pricing.at(0.0))
+        specification = PolicySpecification("learned", steps, temperature, steps, lessons.explore)
+        catalogue = scouts.log.catalogue
+        return DeployedPolicy(specification, source, lessons.encoder, catalogue, Pricing.at(0.0), lessons.rules)
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)

@@ -12,7 +12,11 @@ from redenvelope.log.split import SHARES
 from redenvelope.models.fit import NeuralSettings
 from redenvelope.plain import to_plain
 
-__all__ = ["FitSettings", "History", "Method", "SearchSettings"]
+__all__ = ["EXPLORE", "FitSettings", "History", "Method", "SearchSettings"]
+
+EXPLORE = 0.05
+"""Share of decisions left to chance unless said otherwise: with up to 50 actions, none then has less than 0.001,
+the least that the audit accepts without a word (see docs/guides/rules-and-budgets.md)."""
 
 Method = Literal["auto", "planned", "learned", "bandit"]
 History = Literal["auto", "none"]
@@ -65,6 +69,9 @@ class FitSettings:
     check the plan."""
     history: History = "auto"
     """Whether states may tell what happened to a user before; auto asks held-out users whether it helps."""
+    explore: float | None = None
+    """Share of the decisions that is drawn evenly among what is eligible, planned, priced and certified with; None is
+    the campaign's, or else `EXPLORE`."""
     known_before: tuple[str, ...] = ()
     """Features that were known when the action was chosen, although they tell so much that the audit asks."""
     shown_users: int = 5_000
@@ -84,6 +91,8 @@ class FitSettings:
             raise UsageError(f"the horizon must be at least 1 step, not {self.horizon}")
         if self.temperature is not None and not 0 <= self.temperature < float("inf"):
             raise UsageError(f"the temperature must be zero or a positive number, not {self.temperature}")
+        if self.explore is not None and not 0 <= self.explore <= 1:
+            raise UsageError(f"explore is a share of the decisions from 0 to 1, such as 0.05, not {self.explore}")
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"the seed is a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
         if not 0.5 < self.confidence < 1:

@@ -32,6 +32,7 @@ def finish(
             "step_span", column="step", first=sums.first_step, last=sums.last_step, span=span, limit=MOST_STEPS
         )
     actions, numeric = _actions(sums, files, findings)
+    report_places(findings, files, "eligible_not_logged", "action", sums.found.get(("eligible_not_logged", "action")))
     for role in OUTCOMES:
         report_values(role, sums.found, files, findings)
     if "propensity" in sums.outcomes:

@@ -88,6 +88,8 @@ class Log:
     """Columns of costs beside `cost`, that budgets sum: the name of each, and its values [rows]."""
     charged: tuple[tuple[str, NDArray[np.float64]], ...] = ()
     """What counts against each budget: its name, and the costs [rows]; empty where the one budget is of `cost`."""
+    eligible: NDArray[np.bool_] | None = None
+    """What each row's user might have got, [rows, actions]; None where the log does not list it."""
 
     def __post_init__(self) -> None:
         columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)
@@ -95,6 +97,8 @@ class Log:
             _frozen(column)
         for _, costs in (*self.further, *self.charged):
             _frozen(costs)
+        if self.eligible is not None:
+            _frozen(self.eligible)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -209,6 +213,7 @@ class Log:
             features=self.features.rows(rows),
             further=tuple((name, values[rows]) for name, values in self.further),
             charged=tuple((name, values[rows]) for name, values in self.charged),
+            eligible=None if self.eligible is None else self.eligible[rows],
         )
 
 

@@ -15,7 +15,7 @@ from redenvelope.log.ids import read_steps, serving_ids
 from redenvelope.log.named import taken
 from redenvelope.log.serving_frame import serving_numbers, serving_text
 
-__all__ = ["history_of_frame", "history_of_row"]
+__all__ = ["Past", "history_of_frame", "history_of_row", "past_of_frame", "past_of_row"]
 
 HistoryArray = NDArray[np.float32]
 
@@ -29,6 +29,17 @@ class _Asked(NamedTuple):
     first_step: int
 
 
+class Past(NamedTuple):
+    """The earlier steps of users to decide for, in their order."""
+
+    starts: NDArray[np.int64]
+    """First of each user's steps, and the number of all at the end, [users + 1]."""
+    action: NDArray[np.int32]
+    """[past steps]"""
+    outcomes: NDArray[np.float64]
+    """[outcomes, past steps]"""
+
+
 def history_of_frame(
     encoding: HistoryEncoding,
     users: pl.DataFrame,
@@ -36,14 +47,26 @@ def history_of_frame(
     past: pl.DataFrame | None,
     first_step: int,
 ) -> HistoryArray:
-    """The history columns of users to decide for at steps [rows], [rows, columns]; at the first step nobody needs a
-    past.
+    """The history columns of users to decide for at steps [rows], [rows, columns]."""
+    earlier = past_of_frame(encoding, users, steps, past, first_step)
+    return encoding.clipped(walk(encoding.moves, *earlier)[1])
+
+
+def past_of_frame(
+    encoding: HistoryEncoding,
+    users: pl.DataFrame,
+    steps: NDArray[np.int32],
+    past: pl.DataFrame | None,
+    first_step: int,
+) -> Past:
+    """What happened to users to decide for before their steps [rows]; at the first step nobody needs a past.
 
     `past` has a row for each earlier step of theirs; what it holds of others, or of later steps, is not looked at.
     """
     later = steps > first_step
     if not later.any():
-        return np.zeros((len(users), encoding.width), np.float32)
+        none = np.zeros((len(encoding.outcomes), 0))
+        return Past(np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int32), none)
     if past is None or "user" not in users.columns:
         raise ModelError(
             f"{int(later.sum())} user(s) are past the campaign's first step, and this plan decides by what happened to "
@@ -60,7 +83,7 @@ def history_of_frame(
     lengths = np.bincount(ordered["row"].to_numpy(), minlength=len(users))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     outcomes = np.stack([_numbers(ordered, name) for name in encoding.outcomes])
-    return encoding.clipped(walk(encoding.moves, starts, _actions(ordered["action"], encoding), outcomes)[1])
+    return Past(starts, _actions(ordered["action"], encoding), outcomes)
 
 
 def _joined(asked: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
@@ -137,8 +160,20 @@ def history_of_row(
     first_step: int,
 ) -> HistoryArray:
     """The history columns [columns] of one user at a step, given the user's earlier steps as plain rows."""
+    moves, history = encoding.moves, np.zeros((1, encoding.width))
+    for one in past_of_row(encoding, step, past, first_step):
+        action = np.array([encoding.index(one.get("action"))], dtype=np.int32)
+        outcomes = np.array([[_number(one, name)] for name in encoding.outcomes])
+        history = moves.after(history, action, outcomes)
+    return encoding.clipped(history[0])
+
+
+def past_of_row(
+    encoding: HistoryEncoding, step: int, past: Sequence[Mapping[str, Any]] | None, first_step: int
+) -> list[Mapping[str, Any]]:
+    """One user's steps before a step, in their order, each of them there once."""
     if step == first_step:
-        return np.zeros(encoding.width, np.float32)
+        return []
     earlier = [one for one in past or () if one.get("step") is not None and float(one["step"]) < step]
     if not earlier:
         raise ModelError(
@@ -149,12 +184,7 @@ def history_of_row(
     if [float(one["step"]) for one in ordered] != [begins + place for place in range(round(step - begins))]:
         steps = ", ".join(str(one["step"]) for one in ordered)
         raise ModelError(f"the history of a user at step {step} holds the steps {steps}; bring every earlier step once")
-    moves, history = encoding.moves, np.zeros((1, encoding.width))
-    for one in ordered:
-        action = np.array([encoding.index(one.get("action"))], dtype=np.int32)
-        outcomes = np.array([[_number(one, name)] for name in encoding.outcomes])
-        history = moves.after(history, action, outcomes)
-    return encoding.clipped(history[0])
+    return ordered
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:

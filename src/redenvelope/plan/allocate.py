@@ -9,6 +9,7 @@ from typing import Any
 from redenvelope.errors import UsageError
 from redenvelope.files import require_writable, same_file
 from redenvelope.log.columns import ColumnMap
+from redenvelope.log.eligible import ELIGIBLE
 from redenvelope.log.findings import Finding
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.spool import Spool
@@ -88,4 +89,4 @@ def _needed(plan: Plan) -> frozenset[str]:
     """The columns that decisions are made from."""
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
-    return frozenset({"user", "step", *features})
+    return frozenset({"user", "step", ELIGIBLE, *features})

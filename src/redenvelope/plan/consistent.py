@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from redenvelope.campaign.campaign import MOST_BUDGETS
+from redenvelope.campaign.campaign import MOST_BUDGETS, MOST_RULES
 from redenvelope.campaign.conditions import Condition, columns_of
-from redenvelope.campaign.rows import STEP
+from redenvelope.campaign.rows import STEP, places_of
 from redenvelope.errors import PlanError, UsageError
 from redenvelope.evaluation.reasons import Weight
 from redenvelope.log.encoding import Encoder
@@ -82,9 +82,11 @@ def require_policy(policy: DeployedPolicy) -> None:
     _require(1 <= wanted.steps <= MOST_STEPS, f"{where}: {wanted.steps:,} steps; 1 to {MOST_STEPS:,} are allowed")
     _require(1 <= wanted.horizon <= wanted.steps, f"{where}: a horizon of {wanted.horizon:,} in {wanted.steps} steps")
     _require(np.isfinite(wanted.temperature) and wanted.temperature >= 0, f"{where}: the temperature is no number")
+    _require(0 <= wanted.explore <= 1, f"{where}: explore is a share from 0 to 1, not {wanted.explore}")
     _require(1 <= len(labels) <= MOST_ACTIONS, f"plan.json: catalogue: {len(labels):,} actions")
     _require(len(set(labels)) == len(labels), "plan.json: catalogue: two actions have the same label")
     _require_encoder(policy)
+    _require_rules(policy)
     layout, actions, budgets = policy.source.shape
     _require(layout == encoder.layout, "plan.json: the encoder's states are not those that the source was learned on")
     _require(actions == len(labels), f"plan.json: {actions} actions were learned, {len(labels)} have a label")
@@ -115,6 +117,24 @@ def _is_known(encoder: Encoder, condition: Condition) -> bool:
     """Whether a condition asks only for what states tell."""
     features = {number.name for number in encoder.numbers} | {category.name for category in encoder.categories}
     return columns_of(condition) <= features | {STEP}
+
+
+def _require_rules(policy: DeployedPolicy) -> None:
+    """Rules about actions and features that the plan knows, which count only where its states tell the past."""
+    _require(
+        len(policy.rules) <= MOST_RULES, f"plan.json: rules: {len(policy.rules):,}, at most {MOST_RULES} are allowed"
+    )
+    texts = {category.name for category in policy.encoder.categories}
+    numbers = {STEP, *(number.name for number in policy.encoder.numbers)}
+    for place, rule in enumerate(policy.rules, start=1):
+        where = f"plan.json: rules: {place}"
+        known = places_of(rule.actions, policy.catalogue.labels, policy.catalogue.numeric)
+        _require(None not in known, f"{where}: it is about an action that the plan does not know")
+        counted = rule.most is not None and policy.encoder.campaign_steps > 1
+        _require(not counted or policy.encoder.history is not None, f"{where}: it counts what the states do not tell")
+        for name, kind in () if rule.condition is None else rule.condition.uses():
+            fits = name in (texts if kind == "text" else numbers if kind == "number" else texts | numbers)
+            _require(fits, f"{where}: it asks for {name[:40]!r}, which the plan does not know so")
 
 
 def _require_encoder(policy: DeployedPolicy) -> None:

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from redenvelope.chance import draw, fraction, user_keys
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.log.findings import Finding
+from redenvelope.log.eligible import ELIGIBLE
+from redenvelope.log.findings import EXAMPLES, Finding, Findings
 from redenvelope.log.ids import read_steps, serving_ids
 from redenvelope.policies.policy import normalised
+from redenvelope.policies.standing import allowed
+from redenvelope.policies.standing_rows import StandingRows, standing_of_frame
 
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
@@ -37,7 +41,8 @@ def decide_frame(
     step = read_steps(users["step"]).to_numpy()
     keys, rows = user_keys(users["user"]), np.arange(len(users))
     followed = policy.pricing.drawn(keys, seed)
-    decided = policy.valuer.decided(states, policy.steps_left(step), policy.pricing.table)
+    found = standing_of_frame(policy.constraint, policy.encoder, plan.catalogue, users, history)
+    decided = policy.valuer.decided(states, policy.steps_left(step), policy.pricing.table, found.standing)
     probabilities = normalised(decided.probabilities[rows, followed])
     action = draw(probabilities, fraction(keys, ACTION_STREAM, seed, step))
     labels = pl.Series("action", plan.catalogue.labels).gather(action)
@@ -51,7 +56,33 @@ def decide_frame(
             "expected_cost": decided.outcomes[1, rows, action].astype(np.float64),
         }
     )
-    return decisions, findings
+    if found.standing is None:
+        return decisions, findings
+    return decisions.with_columns(_listed(plan, found, states, step)), findings + _nothing_left(plan, found)
+
+
+def _listed(plan: Plan, found: StandingRows, states: NDArray[np.float32], step: NDArray[np.int64]) -> pl.Series:
+    """What each user might have got: with it, decisions say by what rules they were made."""
+    assert found.standing is not None
+    policy = plan.policy
+    mask = allowed(found.standing, policy.constraint, states, policy.steps_left(step))
+    different, codes = np.unique(mask, axis=0, return_inverse=True)
+    labels = np.array(plan.catalogue.labels, dtype=object)
+    lists = pl.Series(ELIGIBLE, [labels[row].tolist() for row in different], dtype=pl.List(pl.String))
+    return lists.gather(codes.reshape(-1))
+
+
+def _nothing_left(plan: Plan, found: StandingRows) -> tuple[Finding, ...]:
+    rows = np.flatnonzero(found.nothing)
+    findings = Findings()
+    if len(rows):
+        findings.add(
+            "serving_nothing_eligible",
+            count=len(rows),
+            rows=[int(row) + 1 for row in rows[:EXAMPLES]],
+            label=plan.catalogue.labels[0],
+        )
+    return findings.sorted()
 
 
 def _check(plan: Plan, users: pl.DataFrame) -> None:

@@ -14,6 +14,7 @@ from safetensors.numpy import load as load_weights
 from safetensors.numpy import save as dump_weights
 
 from redenvelope import __version__
+from redenvelope.campaign.records import Rule
 from redenvelope.errors import ModelError, PlanError, UsageError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue
@@ -36,7 +37,7 @@ from redenvelope.policies.pricing import Pricing
 
 __all__ = ["FORMAT", "load_plan", "save_plan"]
 
-FORMAT = 4
+FORMAT = 5
 """Version of the folder's format; any other is refused."""
 FRONTIERS = "frontiers.parquet"
 """What more or less of each of several budgets would buy."""
@@ -59,6 +60,7 @@ class _Manifest:
     encoder: Encoder
     policy: PolicySpecification
     pricing: Pricing
+    rules: tuple[Rule, ...]
     source: _WrittenSource
     record: FitRecord
 
@@ -86,6 +88,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
             policy.encoder,
             policy.specification,
             policy.pricing,
+            policy.rules,
             _WrittenSource(policy.source.kind, config),
             plan.record,
         )
@@ -112,6 +115,7 @@ def _plan(content: dict[str, Any], files: dict[str, bytes]) -> Plan:
         manifest.encoder,
         manifest.catalogue,
         manifest.pricing,
+        manifest.rules,
     )
     require_policy(policy)
     plan = Plan(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from redenvelope.campaign.costs import cost_columns
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.log import ActionCatalogue, Log
@@ -81,7 +82,8 @@ class Plan:
     @property
     def columns(self) -> ColumnMap:
         """The names that the log's columns had, as far as they are known: other tables of theirs have them too."""
-        return self.record.source.column_map() if self.record.source is not None else ColumnMap()
+        own = self.record.source.column_map() if self.record.source is not None else ColumnMap()
+        return replace(own, costs=cost_columns(self.record.budgets))
 
     def save(self, folder: str | Path, extra: dict[str, bytes] | None = None) -> Path:
         """Write the plan to a folder, with `extra` files beside it (a report); see `redenvelope.plan.folder`."""

@@ -47,7 +47,7 @@ def reprice(
     certificate = certify(plan.ladder, stop, question, policy, checked)
     if not for_all_prices:
         certificate = replace(certificate, reasons=(*certificate.reasons, _REPRICED))
-    record = replace(plan.record, stop=stop, confidence=wanted, comparison=(), shares=None)
+    record = replace(plan.record, stop=stop, confidence=wanted, comparison=(), shares=None, exploration=None)
     return replace(plan, policy=policy, certificate=certificate, record=record)
 
 

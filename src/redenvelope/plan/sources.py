@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from redenvelope.planning.learned_stored import learned_from_state, learned_stat
 from redenvelope.planning.learned_values import LearnedValues
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.constraints import Constraint
 from redenvelope.policies.standing import Standing
 from redenvelope.policies.values import Valuer
 
@@ -56,20 +57,29 @@ class Source(Protocol):
         """What budgets are charged of what is measured; None where the one budget is of the cost."""
         ...
 
-    def valuer(self, wanted: PolicySpecification) -> Valuer:
-        """What says how much every action is worth, as the specification wants it."""
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer:
+        """What says how much every action is worth, as the specification wants it and the rules allow."""
         ...
 
-    def planner(self, wanted: PolicySpecification) -> TreePlanner | None:
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner | None:
         """The planner behind it, whose trees may end before the campaign does; None where nothing is planned."""
         ...
 
-    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
         """The same for one user at a time, at prices [prices, budgets]."""
         ...
 
-    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
-        """What it believes of the whole campaign from first states [users, width] on."""
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: States,
+        steps_left: StepsLeft,
+        standing: Standing | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
+        """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
         ...
 
     @property
@@ -106,23 +116,33 @@ class ModelSource:
         """The model with the costs of the budgets."""
         return self.model if self.charges is None else ChargedModel(self.model, self.charges)
 
-    def valuer(self, wanted: PolicySpecification) -> TreePlanner:
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
         """See Source."""
-        return TreePlanner(self.world, wanted.horizon, wanted.temperature, wanted.steps)
+        terms = (wanted.horizon, wanted.temperature, wanted.steps)
+        return TreePlanner(self.world, *terms, constraint=rules, explore=wanted.explore)
 
-    def planner(self, wanted: PolicySpecification) -> TreePlanner:
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
         """See Source."""
-        return self.valuer(wanted)
+        return self.valuer(wanted, rules)
 
-    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
         """See Source."""
         from redenvelope.planning.single import SinglePlanner
 
-        return SinglePlanner.of(self.valuer(wanted), self.model, prices)
+        return SinglePlanner.of(self.valuer(wanted, rules), self.model, prices)
 
-    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: States,
+        steps_left: StepsLeft,
+        standing: Standing | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
         """See Source: the policy is followed through the model to the end of the campaign."""
-        return ModelPrice(self.valuer(wanted), states, steps_left)
+        return ModelPrice(self.valuer(wanted, rules), states, steps_left, standing)
 
     @property
     def shape(self) -> tuple[StateLayout, int, int]:
@@ -162,23 +182,32 @@ class LearnedSource:
         """See Source."""
         return None
 
-    def valuer(self, wanted: PolicySpecification) -> LearnedValues:
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> LearnedValues:
         """See Source."""
-        return self.values
+        return replace(self.values, constraint=rules, explore=wanted.explore)
 
-    def planner(self, wanted: PolicySpecification) -> None:
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> None:
         """See Source."""
         return
 
-    def single(self, wanted: PolicySpecification, prices: NDArray[np.float64]) -> SingleValuer:
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
         """See Source."""
         from redenvelope.planning.single_learned import SingleLearned
 
-        return SingleLearned.of(self.values, prices)
+        return SingleLearned.of(self.valuer(wanted, rules), prices)
 
-    def believed(self, wanted: PolicySpecification, states: States, steps_left: StepsLeft) -> PriceFunction:
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: States,
+        steps_left: StepsLeft,
+        standing: Standing | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
         """See Source."""
-        return LearnedPrice(self.values, states, steps_left)
+        return LearnedPrice(self.valuer(wanted, rules), states, steps_left, standing)
 
     @property
     def shape(self) -> tuple[StateLayout, int, int]:

@@ -30,6 +30,7 @@ BoolArray = NDArray[np.bool_]
 
 _TRUE, _FALSE, _UNKNOWN = 1, 2, 3
 _YES, _NO = 1, 2
+_TOLD = 4  # levels of a counter, or steps that it looks back, that are told as columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +97,16 @@ class RuleConstraint(Constraint):
     def _decoder(self) -> StateDecoder:
         return StateDecoder(self.encoder)
 
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The features that are text."""
+        return frozenset(category.name for category in self.encoder.categories)
+
+    @property
+    def counters_wide(self) -> int:
+        """Columns of the memory that count."""
+        return int(self._answers.start)
+
     @property
     def counts(self) -> bool:
         """Whether any rule counts what was given before."""
@@ -148,6 +159,17 @@ class RuleConstraint(Constraint):
             allowed = self._judged(len(counters), lambda leaf: leaf.verdict(rows))
             memory[:, self._now] = np.where(allowed, _YES, _NO)
         return memory
+
+    def told(self, memory: Memory) -> NDArray[np.float32]:
+        """What rules that count know of rows as columns to regress on, [rows, columns]: whether a cap is used up, and
+        how far. Plans that keep caps come to few users who have used up more, so that ratios of states need these."""
+        columns: list[BoolArray] = [np.zeros((len(memory), 0), dtype=bool)]
+        for cap in self.caps:
+            own = memory[:, cap.columns]
+            steps = [own[:, :1] >= level for level in range(1, min(cap.most, _TOLD))]
+            columns += steps if cap.window is None else [own[:, :_TOLD] > 0]
+            columns.append(cap.used_up(memory)[:, None])
+        return np.concatenate(columns, axis=1).astype(np.float32)
 
     def counters(self, starts: NDArray[np.int64], action: NDArray[np.integer]) -> Memory:
         """The counters before every row, [rows, counters], of rows by user and step: those of user i are

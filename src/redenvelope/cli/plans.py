@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redenvelope.cli.budgets import NamedBudgetOption, NamedTotalOption, budget_a_user, named_budgets
 from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
@@ -94,7 +95,7 @@ def fit(
         known_before=names(known_before),
         explore=explore,
     )
-    wanted = _budget_a_user(budget, budget_total, audience)
+    wanted = budget_a_user(budget, budget_total, audience)
     _heed_solver(solver)
     require_room(out)
     with _listener(as_json) as listen:
@@ -126,8 +127,8 @@ def reprice(
             parser=given_path, metavar="PATH", help="Folder for the repriced plan; may be that of the plan itself."
         ),
     ],
-    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
-    budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
+    budget: NamedBudgetOption = None,
+    budget_total: NamedTotalOption = None,
     audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     confidence: Annotated[
@@ -147,12 +148,14 @@ def reprice(
     from redenvelope.plan.store import require_room
     from redenvelope.report.saved import save_with_report
 
-    wanted = _budget_a_user(budget, budget_total, audience)
     require_room(out)
+    opened = Plan.load(plan)
+    wanted = named_budgets(opened, budget, budget_total, audience)
     again = reprice_plan(
-        Plan.load(plan),
+        opened,
         budget=wanted,
         target_reward=target_reward,
+        audience=audience,
         confidence=confidence,
         for_all_prices=for_all_prices,
     )
@@ -213,7 +216,9 @@ def allocate(
         return
     for finding in summary.findings:
         typer.echo(str(finding), err=True)
-    typer.echo(f"{out}: {summary.users:,} decisions, expected cost {summary.expected_cost:.4g} a decision")
+    spent = ", ".join(f"{name} {cost:.4g}" for name, cost in summary.expected_costs.items())
+    told = f"expected costs {spent}" if spent else f"expected cost {summary.expected_cost:.4g}"
+    typer.echo(f"{out}: {summary.users:,} decisions, {told} a decision")
 
 
 def evaluate(
@@ -257,7 +262,10 @@ def evaluate(
 
 def frontier(
     plan: PlanArgument,
-    budget: Annotated[float | None, typer.Option(min=0, help="What would this mean cost a user buy?")] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(help="What would this mean cost a user buy? Of several budgets, by name.", metavar="[NAME=]B"),
+    ] = None,
     reward: Annotated[float | None, typer.Option(help="What is the least cost of this mean reward a user?")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -265,7 +273,8 @@ def frontier(
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.questions import answer
 
-    content = answer(Plan.load(plan), budget, reward)
+    opened = Plan.load(plan)
+    content = answer(opened, named_budgets(opened, budget, None, None), reward)
     if as_json:
         print_json(content)
         return
@@ -297,15 +306,6 @@ def report(
     with replacing(out) as file:
         file.write(page)
     typer.echo(f"{out}: {len(page) // 1024:,} kB")
-
-
-def _budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
-    """The budget as a mean a user."""
-    if total is None and audience is None:
-        return budget
-    if budget is not None or total is None or audience is None:
-        raise UsageError("give --budget, or --budget-total together with --audience")
-    return total / audience
 
 
 def _heed_solver(solver: str | None) -> None:

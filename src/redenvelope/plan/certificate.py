@@ -49,12 +49,17 @@ class BudgetFigure:
         """What is expected to be left of the total."""
         return None if self.total is None or self.audience is None else self.total - self.cost.estimate * self.audience
 
+    def total_sentence(self) -> str:
+        """What is expected to be left for all users; empty where nobody said how many they are."""
+        if self.unspent is None:
+            return ""
+        left = "unspent" if self.unspent >= 0 else "too much"
+        return f"{abs(self.unspent):,.0f} of {self.total:,.0f} {left} with {self.audience:,} users"
+
     def sentence(self) -> str:
         """The budget in words."""
         said = f"{self.name}: {self.cost.estimate:.4g} of {self.budget:.4g} a user, at most {self.cost.upper:.4g}"
-        if self.unspent is not None:
-            left = "unspent" if self.unspent >= 0 else "too much"
-            said += f"; {abs(self.unspent):,.0f} of {self.total:,.0f} {left}"
+        said += f"; {self.total_sentence()}" if self.unspent is not None else ""
         worth = f"one more unit buys {self.dual:.3g}" if self.dual > 0 else "more of it would buy nothing"
         return f"{said} ({self.status}, {worth})" if np.isfinite(self.dual) else f"{said} ({self.status})"
 
@@ -105,6 +110,11 @@ class Certificate:
     def is_certified(self) -> bool:
         """Whether it may be relied on."""
         return self.status == "certified"
+
+    def of(self, budget: BudgetFigure) -> Certificate:
+        """The same certificate as seen by one of its budgets."""
+        logged = self.logged | {"cost": budget.logged}
+        return replace(self, budget=budget.budget, cost=budget.cost, dual=budget.dual, logged=logged, budgets=(budget,))
 
     @property
     def notes(self) -> tuple[Reason, ...]:

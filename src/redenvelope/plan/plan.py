@@ -61,6 +61,12 @@ class Plan:
 
         return decide_frame(self, users, seed, history)
 
+    def along(self, budget: str) -> pl.DataFrame:
+        """The frontier along one of the budgets, the others held, by rising price; columns as in `frontier`."""
+        if self.frontiers is None:
+            return self.frontier
+        return self.frontiers.filter(pl.col("budget") == budget).drop("budget", "limit").reverse()
+
     @property
     def needs_history(self) -> bool:
         """Whether the plan decides by what happened to a user before."""

@@ -12,7 +12,7 @@ from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.fitness import report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.dual.paths import Paths
-from redenvelope.engine.memory import give_back
+from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
@@ -70,6 +70,7 @@ def fit(
     the campaign is for, totals are told as well.
     """
     settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
+    forget_programs()
     campaign.check(log)
     explore = next((share for share in (settings.explore, campaign.explore) if share is not None), EXPLORE)
     asked = asked_of(budget, target_reward, campaign, settings.confidence, audience)

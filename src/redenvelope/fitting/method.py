@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.campaign.records import Rule
-from redenvelope.errors import ModelError
+from redenvelope.errors import ModelError, UsageError
 from redenvelope.fitting.asked import Asked
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.scouting import horizon_for, temperature_for
@@ -140,7 +140,13 @@ def unpriced_policy(
     stages.begin("policy")
     method, steps = settings.method, lessons.steps
     if method == "auto":
-        method = "bandit" if steps == 1 else "planned" if trusted else "learned"
+        without = "learned" if lessons.charges is None else "bandit"
+        method = "bandit" if steps == 1 else "planned" if trusted else without
+    if method == "learned" and lessons.charges is not None:
+        raise UsageError(
+            "values without a model are learned for one budget, of the log's cost in all rows; plan with the model "
+            "(--method planned), or one step at a time (--method bandit)"
+        )
     if method == "learned":
         try:
             return _learned_policy(scouts, lessons, training, settings, stages)

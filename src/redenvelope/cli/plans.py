@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -247,7 +248,8 @@ def evaluate(
     opened = Plan.load(plan)
     mapping = read_campaign(log, columns, ignore, campaign).columns
     # What was not said again is as it was when the plan was made.
-    mapping = mapping if mapping != ColumnMap() else opened.columns
+    known = opened.columns
+    mapping = replace(mapping if mapping != ColumnMap() else known, costs=known.costs)
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:

@@ -13,7 +13,7 @@ from redenvelope.errors import ModelError, UsageError
 from redenvelope.fitting.asked import Asked
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.scouting import horizon_for, temperature_for
-from redenvelope.fitting.settings import FitSettings
+from redenvelope.fitting.settings import FitSettings, Method
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue, Log
@@ -140,7 +140,7 @@ def unpriced_policy(
     stages.begin("policy")
     method, steps = settings.method, lessons.steps
     if method == "auto":
-        without = "learned" if lessons.charges is None else "bandit"
+        without: Method = "learned" if lessons.charges is None else "bandit"
         method = "bandit" if steps == 1 else "planned" if trusted else without
     if method == "learned" and lessons.charges is not None:
         raise UsageError(

@@ -120,10 +120,10 @@ class RuledEnvelopes:
         return Value(np.array([money.reward, money.cost, 0.0]))
 
     def run(self, allocate: Allocate, users: int, seed: int) -> Run:
-        """Let a policy act on `users` users of the population; what it costs and earns in expectation at every step
-        that they come to. One that breaks a rule is refused."""
+        """Let a policy act on `users` users, each of the population as often as any other; what it costs and earns in
+        expectation at every step that they come to. One that breaks a rule is refused."""
         campaign, generator = self.envelopes, np.random.default_rng([seed, 4])
-        drawn = campaign.users.take(generator.integers(len(campaign.users), size=users))
+        drawn = campaign.users.take(np.resize(np.arange(len(campaign.users)), users))
         everyone, dynamics = np.arange(users), campaign.dynamics
         state = state_rows(drawn.habits, drawn.fatigues, np.zeros_like(drawn.habits))
         totals, given, past = np.zeros((3, users)), np.zeros(users, dtype=int), _no_past()

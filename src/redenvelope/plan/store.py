@@ -42,6 +42,7 @@ _LARGEST_BYTES = {
     "certificate.json": 2**20,
     "ladder.json": 2**24,
 }
+# A frontier of each of several budgets is among the others: a plan with one budget has none.
 _LARGEST_OTHER = 2**26
 _MOST_FILES = 32
 _READERS_WAIT = 5.0

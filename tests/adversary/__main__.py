@@ -94,7 +94,7 @@ def _run(kind: str, trial: Callable[[int, Path], str], first: int, count: int, s
     for number in range(first, first + count):
         # What hangs where Python cannot stop it ends here, with the place.
         faulthandler.dump_traceback_later(6 * LONGEST, exit=True)
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             ended[trial(number, folder)] += 1
             left = [*folder.iterdir(), *(scratch / "temporary").iterdir()]
@@ -102,7 +102,7 @@ def _run(kind: str, trial: Callable[[int, Path], str], first: int, count: int, s
         except Exception as error:
             ended["failed"] += 1
             print(f"{kind} {number}: {type(error).__name__}: {error}", flush=True)
-        longest = max(longest, time.perf_counter() - began)
+        longest = max(longest, time.process_time() - began)
         if (number + 1 - first) % 1_000 == 0:
             print(f"{kind}: {ended}, the longest {longest:.1f} s", flush=True)
     faulthandler.cancel_dump_traceback_later()

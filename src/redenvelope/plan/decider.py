@@ -82,7 +82,8 @@ class Decider:
         state = self._encoder.encode_row(row, history)
         step = step_number(row["step"])
         assert step is not None  # or it would not have been encoded
-        found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, eligible)
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is asked for below
+            found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, eligible)
         keys = np.array([user_key(user)], dtype=np.uint64)
         followed = int(self._pricing.drawn(keys, self._seed)[0])
         shares = found.values.probabilities[0, followed]

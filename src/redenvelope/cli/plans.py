@@ -44,7 +44,9 @@ def fit(
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    audience: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Number of users the total budget is for.")
+    ] = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
@@ -130,7 +132,9 @@ def reprice(
     ],
     budget: NamedBudgetOption = None,
     budget_total: NamedTotalOption = None,
-    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    audience: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Number of users the total budget is for.")
+    ] = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
@@ -180,7 +184,10 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 
 def allocate(
     plan: PlanArgument,
-    users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with user, step and the features.")],
+    users: Annotated[
+        Path,
+        typer.Argument(parser=given_path, metavar="USERS", help="Parquet or CSV with user, step and the features."),
+    ],
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the decisions (.parquet or .csv).")
     ],
@@ -192,6 +199,7 @@ def allocate(
     history: Annotated[
         Path | None,
         typer.Option(
+            parser=given_path,
             metavar="PAST",
             help="Parquet or CSV with user, step, action, reward and cost of the users' earlier steps; needed past the "
             "first step by plans that decide by them.",
@@ -203,9 +211,11 @@ def allocate(
     from redenvelope.log.columns import ColumnMap
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.store import require_outside
 
     if same_file(out.parent, plan):
         raise UsageError(f"{out}: is in the plan's own folder; write the decisions somewhere else")
+    require_outside(out)
     opened = Plan.load(plan)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
@@ -293,6 +303,7 @@ def report(
 ) -> None:
     """Write a plan's report again: one self-contained page, readable without a network."""
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.store import require_outside
     from redenvelope.report.page import render_report
     from redenvelope.report.saved import save_with_report
 
@@ -304,6 +315,7 @@ def report(
         save_with_report(opened, plan)  # a file of the plan's own, which knows its hash
         typer.echo(f"{out}: written anew")
         return
+    require_outside(out)
     page = render_report(opened).encode()
     with replacing(out) as file:
         file.write(page)

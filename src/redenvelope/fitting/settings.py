@@ -11,6 +11,7 @@ from redenvelope.learning.settings import LearningSettings
 from redenvelope.log.split import SHARES
 from redenvelope.models.fit import NeuralSettings
 from redenvelope.plain import to_plain
+from redenvelope.planning.temperature import is_temperature
 
 __all__ = ["EXPLORE", "FitSettings", "History", "Method", "SearchSettings"]
 
@@ -89,8 +90,8 @@ class FitSettings:
             raise UsageError(f"history must be auto or none, not {self.history!r}")
         if self.horizon is not None and self.horizon < 1:
             raise UsageError(f"the horizon must be at least 1 step, not {self.horizon}")
-        if self.temperature is not None and not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"the temperature must be zero or a positive number, not {self.temperature}")
+        if self.temperature is not None and not is_temperature(self.temperature):
+            raise UsageError(f"the temperature must be zero or a number from 1e-30 to 1e30, not {self.temperature}")
         if self.explore is not None and not 0 <= self.explore <= 1:
             raise UsageError(f"explore is a share of the decisions from 0 to 1, such as 0.05, not {self.explore}")
         if not 0 <= self.seed < 2**32:

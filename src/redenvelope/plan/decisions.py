@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.chance import draw, fraction, user_keys
 from redenvelope.errors import ModelError, UsageError
@@ -20,7 +20,7 @@ from redenvelope.policies.standing_rows import StandingRows, standing_of_frame
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
 
-__all__ = ["ACTION_STREAM", "decide_frame", "expected_column"]
+__all__ = ["ACTION_STREAM", "decide_frame", "expected_column", "require_numbers"]
 
 ACTION_STREAM = "action"
 """Name of the stream that actions are drawn with."""
@@ -61,6 +61,7 @@ def decide_frame(
             },
         }
     )
+    require_numbers(decisions["propensity"], decisions["expected_reward"], decisions["expected_cost"])
     if found.standing is None:
         return decisions, findings
     return decisions.with_columns(_listed(plan, found, states, step)), findings + _nothing_left(plan, found)
@@ -93,6 +94,17 @@ def _nothing_left(plan: Plan, found: StandingRows) -> tuple[Finding, ...]:
             label=plan.catalogue.labels[0],
         )
     return findings.sorted()
+
+
+def require_numbers(*answers: ArrayLike) -> None:
+    """Refuse decisions that are no numbers, [rows] each: what was learned is damaged, or beyond all bounds."""
+    for answer in answers:
+        wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(np.asarray(answer, dtype=np.float64))))
+        if len(wrong):
+            raise ModelError(
+                f"row {wrong[0] + 1:,}: what the plan learned gives no number for this user ({len(wrong)} row(s) like "
+                "it); fit the plan again, or ask who made it"
+            )
 
 
 def _check(plan: Plan, users: pl.DataFrame) -> None:

@@ -28,6 +28,9 @@ def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float
             raise UsageError(f"the plan has no budget {name!r}; it has {', '.join(map(repr, named))}")
     if len(named) > 1 and reward is not None:
         raise UsageError("a reward asks for the least cost, and the plan has several; give --budget NAME=VALUE")
+    for name, asked_for in (*given.items(), ("reward", reward)):
+        if asked_for is not None and not np.isfinite(asked_for):
+            raise UsageError(f"the {name} must be a number, not {asked_for}")
     first, *others = plan.certificate.budgets
     content: dict[str, Any] = {"budget": plan.certificate.budget} | _along(plan, first, given.get(first.name))
     if others:

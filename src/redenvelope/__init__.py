@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redenvelope.campaign.records import Budget, Rule
     from redenvelope.dual.allocation import allocate_one_step
     from redenvelope.dual.frontier import Frontier
+    from redenvelope.dual.column_generation import solve_budgets
     from redenvelope.dual.solve import DualSolver, solve_dual
     from redenvelope.engine.engine import Engine
     from redenvelope.engine.local import LocalEngine
@@ -67,6 +68,7 @@ _HOMES = {
     "Policy": "policies.policy",
     "Constraint": "policies.constraints",
     "Pricing": "policies.pricing",
+    "solve_budgets": "dual.column_generation",
     "solve_dual": "dual.solve",
     "DualSolver": "dual.solve",
     "Frontier": "dual.frontier",
@@ -138,6 +140,7 @@ __all__ = [
     "linear_program",
     "log_from_frame",
     "read_log",
+    "solve_budgets",
     "solve_dual",
     "split",
     "two_step",

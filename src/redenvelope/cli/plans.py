@@ -175,7 +175,9 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 
     if as_json:
         compared = to_plain(plan.record.comparison)
-        print_json({"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared})
+        explored = to_plain(plan.record.exploration)
+        content = {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared}
+        print_json(content | {"exploration": explored, "rules": [rule.sentence() for rule in plan.policy.rules]})
     else:
         show_plan(plan, out)
     if not plan.certificate.is_certified:

@@ -23,7 +23,7 @@ from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.models.history_trial import HistoryChoice, try_history
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.sources import LearnedSource, ModelSource
+from redenvelope.plan.sources import LearnedSource, ModelSource, Source
 from redenvelope.plan.specification import PolicySpecification
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rule_constraint import RuleConstraint
@@ -51,6 +51,8 @@ class Lessons:
     """The mean a user that each of several budgets allows, [budgets]; None with one."""
     rules: tuple[Rule, ...] = ()
     """Who may get what, how often."""
+    joins_late: bool = False
+    """Whether some users' campaigns began after the first step."""
     explore: float = 0.0
     """Share of the decisions that is drawn evenly among what is eligible."""
 
@@ -62,7 +64,7 @@ class Lessons:
     @property
     def constraint(self) -> RuleConstraint | None:
         """The rules as planners ask them; None where there are none."""
-        return RuleConstraint(self.rules, self.encoder, self.catalogue) if self.rules else None
+        return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
 
     def eligible(self, log: Log) -> NDArray[np.bool_] | None:
         """What the rows of a log may get, [rows, actions]; None where nothing is ruled out."""
@@ -94,7 +96,8 @@ def learn_model(
     told = "; decides by what happened before" if encoder.history is not None else ""
     stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
     steps, charges = encoder.campaign_steps, asked.charges(train, train.catalogue, encoder)
-    lessons = Lessons(encoder, train.catalogue, neural, steps, history, charges, asked.several, rules, explore)
+    late = bool((train.step[train.starts[:-1]] != train.first_step).any())
+    lessons = Lessons(encoder, train.catalogue, neural, steps, history, charges, asked.several, rules, late, explore)
     return lessons, training
 
 
@@ -103,8 +106,8 @@ def _encoded(
 ) -> tuple[Encoder, Examples, HistoryChoice | None]:
     """The training users' rows; their states tell what happened before where held-out ones of them say it helps."""
     encoder = Encoder.fit(train)
-    if encoder.campaign_steps > 1 and any(rule.most is not None for rule in rules):
-        # What a plan may give depends on what it gave: without the past, a state would not tell what comes next.
+    if settings.method == "learned" and encoder.campaign_steps > 1 and any(rule.most is not None for rule in rules):
+        # What may be given next depends on what was given: trees count it along their branches, networks must be told.
         telling = encoder.with_history(train)
         return telling, Examples.from_log(train, telling), None
     if settings.history == "none" or encoder.campaign_steps == 1:
@@ -178,7 +181,13 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
     specification = PolicySpecification(method, horizon, 0.0, lessons.steps, lessons.explore)
     source = ModelSource(lessons.neural.model, lessons.charges)
-    return DeployedPolicy(specification, source, lessons.encoder, lessons.catalogue, lessons.free, lessons.rules)
+    return _deployed(specification, source, lessons)
+
+
+def _deployed(specification: PolicySpecification, source: Source, lessons: Lessons) -> DeployedPolicy:
+    """A policy before its price is known."""
+    own = (lessons.encoder, lessons.catalogue, lessons.free, lessons.rules, lessons.joins_late)
+    return DeployedPolicy(specification, source, *own)
 
 
 def _learned_policy(
@@ -195,8 +204,7 @@ def _learned_policy(
     def at(temperature: float) -> DeployedPolicy:
         source = LearnedSource(learner.learn_all(temperature, progress=fits))
         specification = PolicySpecification("learned", steps, temperature, steps, lessons.explore)
-        catalogue = scouts.log.catalogue
-        return DeployedPolicy(specification, source, lessons.encoder, catalogue, Pricing.at(0.0), lessons.rules)
+        return _deployed(specification, source, lessons)
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)

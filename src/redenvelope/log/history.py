@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.errors import ModelError
 from redenvelope.log.encodings import LARGEST_DEVIATION
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
@@ -119,21 +118,6 @@ class HistoryEncoding:
         keep[0, waited] = jump[0, waited] = 1.0  # an incentive ends the wait
         scales = np.array(self.scales)
         return HistoryMoves(keep, jump / scales, gain / scales)
-
-    @cached_property
-    def known(self) -> dict[Any, int]:
-        """Index of each action, by its label, or its number where labels are numbers."""
-        return {float(label) if self.numeric else label: place for place, label in enumerate(self.labels)}
-
-    def index(self, action: Any) -> int:
-        """Index of an action, given as in the user's own tables."""
-        try:
-            return self.known[float(action) if self.numeric else str(action)]
-        except (KeyError, TypeError, ValueError):
-            raise ModelError(
-                f"the history holds the action {action!r}, which the plan does not know; it knows "
-                f"{', '.join(self.labels)}"
-            ) from None
 
     def columns(self, log: Log) -> NDArray[np.float32]:
         """The columns of every row of a log of whole users, [rows, columns]."""

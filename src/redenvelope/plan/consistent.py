@@ -103,13 +103,6 @@ def require_policy(policy: DeployedPolicy) -> None:
     _require(steps in (None, wanted.steps), f"{where}: values of {steps} steps were learned, not of {wanted.steps}")
 
 
-def _is_number(label: str) -> bool:
-    try:
-        return math.isfinite(float(label))
-    except ValueError:
-        return False
-
-
 def _require_charges(policy: DeployedPolicy) -> None:
     """Charges of budgets that read the states as the encoder writes them."""
     charges = policy.source.charges
@@ -134,7 +127,7 @@ def _is_known(encoder: Encoder, condition: Condition) -> bool:
 
 
 def _require_rules(policy: DeployedPolicy) -> None:
-    """Rules about actions and features that the plan knows, which count only where its states tell the past."""
+    """Rules about actions and features that the plan knows."""
     _require(
         len(policy.rules) <= MOST_RULES, f"plan.json: rules: {len(policy.rules):,}, at most {MOST_RULES} are allowed"
     )
@@ -144,11 +137,16 @@ def _require_rules(policy: DeployedPolicy) -> None:
         where = f"plan.json: rules: {place}"
         known = places_of(rule.actions, policy.catalogue.labels, policy.catalogue.numeric)
         _require(None not in known, f"{where}: it is about an action that the plan does not know")
-        counted = rule.most is not None and policy.encoder.campaign_steps > 1
-        _require(not counted or policy.encoder.history is not None, f"{where}: it counts what the states do not tell")
         for name, kind in () if rule.condition is None else rule.condition.uses():
             fits = name in (texts if kind == "text" else numbers if kind == "number" else texts | numbers)
             _require(fits, f"{where}: it asks for {name[:40]!r}, which the plan does not know so")
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False
 
 
 def _require_encoder(policy: DeployedPolicy) -> None:

@@ -61,6 +61,7 @@ class _Manifest:
     policy: PolicySpecification
     pricing: Pricing
     rules: tuple[Rule, ...]
+    joins_late: bool
     source: _WrittenSource
     record: FitRecord
 
@@ -89,6 +90,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
             policy.specification,
             policy.pricing,
             policy.rules,
+            policy.joins_late,
             _WrittenSource(policy.source.kind, config),
             plan.record,
         )
@@ -116,6 +118,7 @@ def _plan(content: dict[str, Any], files: dict[str, bytes]) -> Plan:
         manifest.catalogue,
         manifest.pricing,
         manifest.rules,
+        manifest.joins_late,
     )
     require_policy(policy)
     plan = Plan(

@@ -70,7 +70,8 @@ class Plan:
     @property
     def needs_history(self) -> bool:
         """Whether the plan decides by what happened to a user before."""
-        return self.policy.encoder.history is not None
+        constraint = self.policy.constraint
+        return self.policy.encoder.history is not None or (constraint is not None and constraint.counts)
 
     def recoded(self, log: Log) -> Log:
         """A log with its actions numbered as in this plan: mean costs may order them otherwise elsewhere."""

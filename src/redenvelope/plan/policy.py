@@ -40,11 +40,13 @@ class DeployedPolicy:
     pricing: Pricing
     rules: tuple[Rule, ...] = ()
     """Who may get what, how often."""
+    joins_late: bool = False
+    """Whether some users' campaigns began after the first step: rules that count then begin there too."""
 
     @cached_property
     def constraint(self) -> RuleConstraint | None:
         """The rules as planners ask them; None where there are none."""
-        return RuleConstraint(self.rules, self.encoder, self.catalogue) if self.rules else None
+        return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
 
     @cached_property
     def valuer(self) -> Valuer:
@@ -103,6 +105,7 @@ def policy_sha256(policy: DeployedPolicy) -> str:
         "encoder": to_plain(policy.encoder),
         "catalogue": to_plain(policy.catalogue),
         "rules": to_plain(policy.rules),
+        "joins_late": policy.joins_late,
         "source": policy.source.kind,
         "model": config,
     }

@@ -22,6 +22,7 @@ from redenvelope.campaign.state_rows import StateDecoder, StateRows
 from redenvelope.errors import UsageError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue
+from redenvelope.log.past import ActionsOnly
 from redenvelope.policies.constraints import Constraint, Memory
 
 __all__ = ["Cap", "RuleConstraint"]
@@ -63,6 +64,8 @@ class RuleConstraint(Constraint):
     rules: tuple[Rule, ...]
     encoder: Encoder
     catalogue: ActionCatalogue
+    joins_late: bool = False
+    """Whether some users' campaigns began after the first step: then their past does too."""
 
     def __post_init__(self) -> None:
         for rule in self.rules:
@@ -101,6 +104,11 @@ class RuleConstraint(Constraint):
     def texts(self) -> frozenset[str]:
         """The features that are text."""
         return frozenset(category.name for category in self.encoder.categories)
+
+    @property
+    def past(self) -> ActionsOnly:
+        """What must be known of the steps before."""
+        return ActionsOnly(self.catalogue.labels, self.catalogue.numeric, self.joins_late)
 
     @property
     def counters_wide(self) -> int:

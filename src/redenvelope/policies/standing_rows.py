@@ -14,7 +14,7 @@ from redenvelope.log.eligible import ELIGIBLE, listed_actions
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.ids import read_steps
 from redenvelope.log.log import ActionCatalogue, Log
-from redenvelope.log.past import past_of_frame, past_of_row
+from redenvelope.log.past import action_index, past_of_frame, past_of_row
 from redenvelope.policies.constraints import Memory
 from redenvelope.policies.rule_constraint import RuleConstraint
 from redenvelope.policies.standing import Standing
@@ -60,9 +60,9 @@ def standing_of_frame(
         none = np.zeros((len(frame), 0), np.int16)
         return StandingRows(Standing(_some(listed), none), _empty(listed))
     counters = np.zeros((len(frame), constraint.counters_wide), np.int16)
-    if constraint.counts and encoder.history is not None:
+    if constraint.counts:
         steps = read_steps(frame["step"]).cast(pl.Int32).to_numpy()
-        before = past_of_frame(encoder.history, frame, steps, past, encoder.first_step)
+        before = past_of_frame(constraint.past, frame, steps, past, encoder.first_step)
         counters = constraint.counters_after(before.starts, before.action)
     return _joined(constraint, listed, constraint.remembered(FrameRows(frame, constraint.texts), counters))
 
@@ -81,9 +81,9 @@ def standing_of_row(
         standing = None if mask is None else Standing(_some(mask), np.zeros((1, 0), np.int16))
         return StandingRows(standing, np.array([mask is not None and not mask.any()]))
     counters = np.zeros((1, constraint.counters_wide), np.int16)
-    if constraint.counts and encoder.history is not None:
-        earlier = past_of_row(encoder.history, step, past, encoder.first_step)
-        action = np.array([encoder.history.index(one.get("action")) for one in earlier], dtype=np.intp)
+    if constraint.counts:
+        earlier = past_of_row(constraint.past, step, past, encoder.first_step)
+        action = np.array([action_index(constraint.past, one.get("action")) for one in earlier], dtype=np.intp)
         counters = constraint.counters_after(np.array([0, len(action)]), action)
     return _joined(constraint, mask, constraint.remembered(OneRow(row, constraint.texts), counters))
 

@@ -12,6 +12,7 @@ from redenvelope.report.certificate_section import certificate_section
 from redenvelope.report.evidence_sections import allocation_section, log_section, model_section
 from redenvelope.report.markup import number, text
 from redenvelope.report.plan_sections import frontier_section, making_section, search_section
+from redenvelope.report.rules_section import rules_section
 
 __all__ = ["render_report"]
 
@@ -19,6 +20,7 @@ _SECTIONS = (
     ("certificate", "Certificate", certificate_section),
     ("frontier", "What a budget buys", frontier_section),
     ("allocation", "Who gets what", allocation_section),
+    ("rules", "Rules", rules_section),
     ("model", "The model", model_section),
     ("search", "The price", search_section),
     ("log", "The log", log_section),

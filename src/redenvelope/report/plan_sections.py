@@ -183,6 +183,7 @@ def making_section(plan: Plan) -> str:
         ("method", wanted.method),
         ("steps planned ahead", f"{min(wanted.horizon, wanted.steps)} of {wanted.steps}"),
         ("temperature", number(wanted.temperature, 3)),
+        ("share of decisions left to chance", number(wanted.explore, 3)),
         (
             "price λ",
             ("; " if pricing.budgets > 1 else ", ").join(" and ".join(map(number, row)) for row in pricing.prices),

@@ -19,6 +19,7 @@ from redenvelope.log.findings import Finding, Severity
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
 from redenvelope.progress import Event, Phase
+from redenvelope.report.rules_section import rules_sentences
 
 __all__ = ["StageView", "show_comparison", "show_frontier", "show_plan"]
 
@@ -82,6 +83,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
         for each in certificate.budgets:
             if each.unspent is not None:
                 console.print(escape(each.total_sentence()), soft_wrap=True)
+    for sentence in rules_sentences(plan) if plan.policy.rules or plan.policy.specification.explore else ():
+        console.print(f"  • {escape(sentence)}", soft_wrap=True)
     if record.comparison:
         show_comparison(console, record.comparison)
     console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)

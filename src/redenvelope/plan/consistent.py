@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from redenvelope.campaign.campaign import MOST_BUDGETS, MOST_RULES
+from redenvelope.campaign.campaign import MOST_BUDGETS, MOST_RULES, MOST_STEPS_BACK, steps_back
 from redenvelope.campaign.conditions import Condition, columns_of
 from redenvelope.campaign.rows import STEP, places_of
 from redenvelope.errors import PlanError, UsageError
@@ -131,6 +131,7 @@ def _require_rules(policy: DeployedPolicy) -> None:
     _require(
         len(policy.rules) <= MOST_RULES, f"plan.json: rules: {len(policy.rules):,}, at most {MOST_RULES} are allowed"
     )
+    _require(steps_back(policy.rules) <= MOST_STEPS_BACK, "plan.json: rules: they look back too many steps")
     texts = {category.name for category in policy.encoder.categories}
     numbers = {STEP, *(number.name for number in policy.encoder.numbers)}
     for place, rule in enumerate(policy.rules, start=1):

@@ -29,6 +29,8 @@ class Account:
     held: int
     spent: int
     expected: int = 0
+    closed: int = 0
+    """What was expected of decisions that are closed."""
     user_cap: int | None = None
     """Of each user, where this is a budget."""
 
@@ -117,9 +119,10 @@ class Book:
         """Take the lock of the writers, and read the balances."""
         last = {str(name): int(value) for name, value in session.rows(f"SELECT name, value FROM counters {lock}")}
         rows = session.rows(
-            "SELECT budget, total, held, spent, expected_thousandths, user_cap FROM budgets ORDER BY place"
+            "SELECT budget, total, held, spent, expected_thousandths, closed_thousandths, user_cap FROM budgets "
+            "ORDER BY place"
         )
-        budgets = {row[0]: Account(row[1], row[2], row[3], row[4], row[5]) for row in rows}
+        budgets = {row[0]: Account(*row[1:]) for row in rows}
         return cls(session, last, budgets)
 
     def number(self, name: str) -> int:
@@ -181,7 +184,9 @@ class Book:
         for account in self.accounts(user, entry.budget):
             account.held += entry.held_change
             account.spent += entry.spent_change
-        self.budgets[entry.budget].expected += entry.expected_change
+        budget = self.budgets[entry.budget]
+        budget.expected += entry.expected_change
+        budget.closed -= min(0, entry.expected_change)
 
     def tally(self, case: Case, place: int, reward: float = 0.0, spent: int = 0, count: int = 1) -> None:
         """Count a decision among those of its step and action."""
@@ -200,8 +205,8 @@ class Book:
     def balances(self) -> tuple[Balance, ...]:
         """Of the budgets, now."""
         return tuple(
-            Balance(name, account.limit or 0, account.held, account.spent, account.expected, account.user_cap)
-            for name, account in self.budgets.items()
+            Balance(name, one.limit or 0, one.held, one.spent, one.expected, one.closed, one.user_cap)
+            for name, one in self.budgets.items()
         )
 
     def _keep(self, case: Case) -> None:

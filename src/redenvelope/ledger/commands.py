@@ -173,7 +173,7 @@ def _fund(book: Book, wanted: Fund) -> Result:
     if account is None:
         account = book.budgets[wanted.budget] = Account(0, 0, 0)
         place = len(book.budgets)
-        book.session.many("INSERT INTO budgets VALUES (?, ?, 0, 0, 0, 0, NULL)", [(wanted.budget, place)])
+        book.session.many("INSERT INTO budgets VALUES (?, ?, 0, 0, 0, 0, 0, NULL)", [(wanted.budget, place)])
     committed = account.held + account.spent
     if wanted.total < committed:
         said = f"{wanted.budget!r} has {committed} spent and held already; its total cannot be {wanted.total}"

@@ -232,6 +232,8 @@ class Balance:
     spent: int
     expected_thousandths: int
     """What the plan believes that open decisions will cost, in thousandths of a minor unit."""
+    closed_thousandths: int
+    """What it believed of those that are closed: beside what was spent, how far it is off."""
     user_cap: int | None
 
     @property

@@ -54,6 +54,7 @@ _TABLES = (
         held {integer} NOT NULL CHECK (held >= 0),
         spent {integer} NOT NULL CHECK (spent >= 0),
         expected_thousandths {integer} NOT NULL,
+        closed_thousandths {integer} NOT NULL,
         user_cap {integer} CHECK (user_cap >= 0),
         CONSTRAINT never_overspent CHECK (spent + held <= total)
     ) {ending}""",

@@ -61,7 +61,8 @@ class _Check(NamedTuple):
 
 
 _SUMS = """SELECT budget AS own, sum(total_change) AS total, sum(held_change) AS held, sum(spent_change) AS spent,
-    sum(expected_change) AS expected FROM entries GROUP BY budget"""
+    sum(expected_change) AS expected, -sum(CASE WHEN expected_change < 0 THEN expected_change ELSE 0 END) AS closed
+    FROM entries GROUP BY budget"""
 _OF_DECISIONS = """SELECT decision AS number, budget AS own, sum(held_change) AS held, sum(spent_change) AS spent
     FROM entries WHERE decision > 0 GROUP BY decision, budget"""
 _OF_USERS = f"""SELECT user_id AS who, own, sum(held) AS held, sum(spent) AS spent
@@ -95,6 +96,7 @@ _CHECKS = (
                 ("held", "held"),
                 ("spent", "spent"),
                 ("expected", "expected_thousandths"),
+                ("closed", "closed_thousandths"),
             )
         ),
     ),

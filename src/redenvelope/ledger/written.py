@@ -33,8 +33,12 @@ def write_all(book: Book) -> None:
         )
         touched = {entry.budget for entry in book.entries}
         session.many(
-            "UPDATE budgets SET held = ?, spent = ?, expected_thousandths = ? WHERE budget = ?",
-            [(one.held, one.spent, one.expected, name) for name, one in book.budgets.items() if name in touched],
+            "UPDATE budgets SET held = ?, spent = ?, expected_thousandths = ?, closed_thousandths = ? WHERE budget = ?",
+            [
+                (one.held, one.spent, one.expected, one.closed, name)
+                for name, one in book.budgets.items()
+                if name in touched
+            ],
         )
     if book.touched_users:
         session.many(

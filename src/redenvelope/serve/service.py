@@ -7,69 +7,35 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-
-import msgspec
 
 from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
 from redenvelope.ledger.clock import Clock, steady_clock
 from redenvelope.ledger.commands import Result
 from redenvelope.ledger.ledger import Ledger
-from redenvelope.ledger.records import Decided, Done, Expire, Fund, Hold, PriceNote, Refusal, Refused, Settle, Settled
-from redenvelope.ledger.session import chunks, marks
+from redenvelope.ledger.records import Decided, Done, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
 from redenvelope.ledger.writer import Writer
-from redenvelope.plan.plan import Plan
-from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.affordable import Tariff, choose, tariff_of
 from redenvelope.serve.answers import ApiError, DecisionAnswer, DecisionRequest, OutcomeAnswer, OutcomeRequest
-from redenvelope.serve.deciding import Asked, PlanInUse, Proposal
+from redenvelope.serve.group import PlannedGroup, Waiting, plan_group
 from redenvelope.serve.metrics import Metrics
-from redenvelope.serve.pacing import Pacer, Progress
 from redenvelope.serve.requests import (
-    asked_of,
     decision_answer,
     decision_number,
-    fingerprint,
-    model_refusal,
     outcome_answer,
     refused_answer,
     user_id,
 )
 from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.use import InUse, load_use
 
-__all__ = ["InUse", "Service"]
+__all__ = ["Service"]
 
 _LOG = logging.getLogger("redenvelope.serve")
 Found = TypeVar("Found")
 _SWEEP_SECONDS = 1.0
 _MOST_TRIES = 8
-
-
-@dataclass(frozen=True, eq=False)
-class InUse:
-    """A plan with all that depends on it: swapped as a whole."""
-
-    plan: PlanInUse
-    tariff: Tariff
-    pacer: Pacer | None
-
-    @property
-    def pricing(self) -> Pricing:
-        """The price now."""
-        return self.plan.plan.policy.pricing if self.pacer is None else self.pacer.pricing
-
-
-@dataclass(eq=False)
-class _Waiting:
-    """Somebody who waits for a decision."""
-
-    request: DecisionRequest
-    user: str
-    answer: asyncio.Future[DecisionAnswer | ApiError]
-    tries: int = field(default=0)
 
 
 class Service:
@@ -90,7 +56,7 @@ class Service:
         self._amounts = amounts
         self._budgets = list(budgets)
         self._writer = Writer(ledger)
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._in_flight: set[str] = set()
         self._wake = asyncio.Event()
         # One thread plans, so that requests are read and answered meanwhile.
@@ -138,7 +104,7 @@ class Service:
         if len(self._waiting) + len(requests) > self.settings.limits.waiting:
             raise ApiError(503, "overloaded", "too many decisions wait", "ask again with the same request_id, later")
         loop = asyncio.get_running_loop()
-        waiting = [_Waiting(request, user_id(request.user), loop.create_future()) for request in requests]
+        waiting = [Waiting(request, user_id(request.user), loop.create_future()) for request in requests]
         self._waiting.extend(waiting)
         self._wake.set()
         return [await one.answer for one in waiting]
@@ -181,13 +147,7 @@ class Service:
         return use.plan.sha256
 
     def _load(self, folder: Path) -> InUse:
-        plan = Plan.load(folder)
-        names = [fund.budget for fund in self._budgets]
-        tariff = tariff_of(plan, names, self._amounts, self.settings)
-        settings, pacer = self.settings, None
-        if settings.audience is not None and settings.pacing is not None:
-            pacer = Pacer(plan, settings.pacing, settings.audience, settings.minor_units)
-        return InUse(PlanInUse(plan, settings.seed).warm(), tariff, pacer)
+        return load_use(folder, [fund.budget for fund in self._budgets], self._amounts, self.settings)
 
     def _amounts_of(self, outcome: OutcomeRequest) -> Mapping[str, int]:
         if isinstance(outcome.amount, int):
@@ -213,20 +173,23 @@ class Service:
             assert self.use is not None
             use = self.use
             try:
-                holds, answers = await self._run(partial(self._plan, use, use.pricing, group))
+                work = partial(plan_group, use, use.pricing, self.ledger, group, self.settings, self.clock())
+                planned: PlannedGroup = await self._run(work)
             except Exception as error:
                 _LOG.exception("a group could not be planned")
                 self._answer_all(group, _unavailable(error))
                 continue
-            for one, refused in answers:
+            self.metrics.batches += 1
+            self.metrics.batched += len(group)
+            for one, refused in planned.refused:
                 self._answer(one, self._counted(refused))
-            if holds:
-                self._begin(self._commit(use, holds))
+            if planned.holds:
+                self._begin(self._commit(use, planned.holds))
 
-    def _group(self) -> list[_Waiting]:
+    def _group(self) -> list[Waiting]:
         """Those at the head of the line; of a user whose decision is on its way, nobody."""
-        group: list[_Waiting] = []
-        later: list[_Waiting] = []
+        group: list[Waiting] = []
+        later: list[Waiting] = []
         while self._waiting and len(group) < self.settings.batch:
             one = self._waiting.popleft()
             if one.user in self._in_flight:
@@ -237,68 +200,7 @@ class Service:
         self._waiting.extendleft(reversed(later))
         return group
 
-    def _plan(
-        self, use: InUse, pricing: Pricing, group: Sequence[_Waiting]
-    ) -> tuple[list[tuple[_Waiting, Hold]], list[tuple[_Waiting, ApiError]]]:
-        """Holds of those who can be asked about, and refusals of the others; in the planner's thread."""
-        pasts = self.ledger.pasts([one.user for one in group])
-        known = self._known([one.request.request_id for one in group])
-        minor, budget = self.settings.minor_units, self._budgets[0].budget
-        refused: list[tuple[_Waiting, ApiError]] = []
-        asked: list[tuple[_Waiting, Asked, Any]] = []
-        holds: list[tuple[_Waiting, Hold]] = []
-        for one in group:
-            if one.request.request_id in known:
-                holds.append((one, self._hold(one, use, 0, None)))
-                continue
-            try:
-                question = asked_of(use.plan, one.request, pasts.get(one.user, ()), budget, minor)
-                asked.append((one, question, use.plan.encode(question)))
-            except ApiError as error:
-                refused.append((one, error))
-            except ModelError as error:
-                refused.append((one, model_refusal(error)))
-        if asked:
-            proposals = use.plan.propose([row[1] for row in asked], pricing, [row[2] for row in asked])
-            holds += [
-                (one, self._hold(one, use, question.step, proposal, question.eligible))
-                for (one, question, _), proposal in zip(asked, proposals, strict=True)
-            ]
-        self.metrics.batches += 1
-        self.metrics.batched += len(group)
-        return holds, refused
-
-    def _known(self, requests: Sequence[str]) -> set[str]:
-        found: set[str] = set()
-        for some in chunks(requests):
-            query = f"SELECT request FROM decisions WHERE request IN ({marks(len(some))})"
-            found.update(row[0] for row in self.ledger.query(query, some))
-        return found
-
-    def _hold(self, one: _Waiting, use: InUse, step: int, proposal: Proposal | None, eligible: Any = None) -> Hold:
-        """The command; without a proposal, of a request that is in the books already."""
-        now = self.clock()
-        if proposal is None:
-            draw, prices = (lambda left: None), "[]"
-        else:
-            draw = partial(  # type: ignore[assignment]
-                choose, use.tariff, proposal.probabilities, proposal.costs, eligible, proposal.uniform
-            )
-            prices = msgspec.json.encode(proposal.prices).decode()
-        return Hold(
-            request=one.request.request_id,
-            fingerprint=fingerprint(one.request),
-            user=one.user,
-            step=step,
-            choose=draw,
-            prices=prices,
-            plan=use.plan.sha256,
-            features=msgspec.json.encode(one.request.features).decode(),
-            at=now,
-            expires_at=now + self.settings.hold_milliseconds,
-        )
-
-    async def _commit(self, use: InUse, holds: Sequence[tuple[_Waiting, Hold]]) -> None:
+    async def _commit(self, use: InUse, holds: Sequence[tuple[Waiting, Hold]]) -> None:
         """Wait until holds are durable, and answer."""
         try:
             results = await asyncio.wrap_future(self._writer.submit([hold for _, hold in holds]))
@@ -316,7 +218,7 @@ class Service:
         if use.pacer is not None and self._since_solved >= use.pacer.every:
             await self._solve()
 
-    def _conclude(self, one: _Waiting, result: Result, numeric: bool) -> None:
+    def _conclude(self, one: Waiting, result: Result, numeric: bool) -> None:
         if isinstance(result, Decided):
             if not result.repeated:
                 self.metrics.decisions[result.action] += 1
@@ -332,14 +234,14 @@ class Service:
             return
         self._answer(one, self._counted(refused_answer(result)))
 
-    def _answer(self, one: _Waiting, answer: DecisionAnswer | ApiError) -> None:
+    def _answer(self, one: Waiting, answer: DecisionAnswer | ApiError) -> None:
         self._in_flight.discard(one.user)
         if not one.answer.done():  # whoever asked may have gone
             one.answer.set_result(answer)
         if self._waiting:
             self._wake.set()
 
-    def _answer_all(self, group: Sequence[_Waiting], error: ApiError) -> None:
+    def _answer_all(self, group: Sequence[Waiting], error: ApiError) -> None:
         for one in group:
             self._answer(one, self._counted(error))
 
@@ -353,30 +255,11 @@ class Service:
         if use is None or use.pacer is None:
             return
         try:
-            changed = await self._run(partial(self._solve_now, use))
+            changed = await self._run(partial(use.solve, self.ledger, self.clock()))
             if changed:
                 await asyncio.wrap_future(self._writer.submit([changed]))
         except LedgerError as error:
             _LOG.warning("the price was not solved again: %s", error)
-
-    def _solve_now(self, use: InUse) -> PriceNote | None:
-        assert use.pacer is not None
-        counts = [0] * use.plan.steps
-        for tally in self.ledger.tallies():
-            if 0 <= tally.step - use.plan.first_step < len(counts):
-                counts[tally.step - use.plan.first_step] += tally.decided
-        progress = Progress(self.ledger.balances()[0], tuple(counts))
-        if not use.pacer.solve(progress):
-            return None
-        pricing, belief = use.pacer.pricing, use.pacer.belief
-        content = {
-            "prices": pricing.prices,
-            "shares": pricing.shares,
-            "decisions": sum(counts),
-            "spent": progress.balance.spent,
-            "belief": None if belief is None else belief.as_dict(),
-        }
-        return PriceNote(self.clock(), msgspec.json.encode(content).decode())
 
     async def _sweep_forever(self) -> None:
         """Let holds expire."""

@@ -10,8 +10,8 @@ import msgspec
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Balance, Decided, Tally
 from redenvelope.serve.metrics import Metrics
-from redenvelope.serve.service import InUse
 from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.use import InUse
 
 __all__ = ["campaign_view", "gauges", "log_row"]
 

@@ -129,7 +129,8 @@ class PlanInUse:
         table = _two_rows(pricing.table)
         for depth, places in groups.items():
             own = [states[place] for place in places]
-            if depth and len(places) >= _TOGETHER:
+            # Infinite prices are another program, which nobody should wait for.
+            if depth and len(places) >= _TOGETHER and np.isfinite(table).all():
                 assert isinstance(valuer, TreePlanner)
                 group = decide_together(valuer, own, depth, table)
             else:

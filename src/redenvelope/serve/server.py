@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from redenvelope.errors import UsageError
 from redenvelope.serve.answers import ApiError
 from redenvelope.serve.service import Service
 
-__all__ = ["bound", "run"]
+__all__ = ["bound", "new_config", "run"]
 
 _LOG = logging.getLogger("redenvelope.serve")
 _DRAIN_SECONDS = 30
@@ -40,7 +41,16 @@ def bound(host: str, port: int) -> socket.socket:
 
 def run(app: Starlette, service: Service, opened: socket.socket, started: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; then take no new requests, answer those that are there, and return."""
-    config = uvicorn.Config(
+    server = _Server(new_config(app, service), service, started)
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(server.serve(sockets=[opened]))
+    if not server.started:
+        raise SystemExit(2)
+
+
+def new_config(app: Starlette, service: Service) -> uvicorn.Config:
+    """How HTTP is spoken."""
+    return uvicorn.Config(
         app,
         http=_protocol(service.settings.limits.body_seconds),
         loop="uvloop" if _has_uvloop() else "asyncio",
@@ -54,11 +64,6 @@ def run(app: Starlette, service: Service, opened: socket.socket, started: Callab
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         limit_concurrency=_MOST_CONNECTIONS,
     )
-    server = _Server(config, service, started)
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(server.serve(sockets=[opened]))
-    if not server.started:
-        raise SystemExit(2)
 
 
 class _Server(uvicorn.Server):
@@ -77,6 +82,9 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals that end the process do so in good order, and are not raised again."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals reach the main thread alone
+            return
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end)

@@ -42,7 +42,7 @@ class Belief:
     free: float
     """Total, less what was spent and what is expected of open holds."""
     cost_ratio: float
-    """What decisions really cost beside what the plan believed, lately."""
+    """What users really cost beside what the plan's ladder says they do, lately."""
     wanted: float | None
     """What a user to come may cost."""
     target: float
@@ -91,8 +91,9 @@ class Pacer:
         costs = self._ladder.means[1]
         self._range = (float(costs.min()), float(costs.max()))
         self._target: float | None = None
-        self._seen: tuple[int, int] | None = None
-        self._spent = self._believed = 0.0
+        self._seen_decided = np.zeros(len(self._weights))
+        self._costing = _Ratio()
+        self._planning = _Ratio()
         self.pricing = plan.policy.pricing
         self.belief: Belief | None = None
 
@@ -103,9 +104,10 @@ class Pacer:
 
     def solve(self, progress: Progress) -> bool:
         """Look at the money again; whether the price changed."""
-        ratio = self._cost_ratio(progress.balance)
         balance = progress.balance
-        expected = balance.expected_thousandths / THOUSANDTHS * ratio
+        costing, planning = self._ratios(progress)
+        ratio = costing * planning
+        expected = balance.expected_thousandths / THOUSANDTHS * costing
         free = (balance.total - balance.spent - expected) / self._minor_units
         to_come = users_to_come(self._audience, progress.decided, self._weights)
         if to_come <= 0:
@@ -147,17 +149,36 @@ class Pacer:
         self.belief = Belief(to_come, free, ratio, wanted, target, why)
         return False
 
-    def _cost_ratio(self, balance: Balance) -> float:
-        """What closed decisions cost beside what was believed: lately, and with the plan's belief as a prior."""
-        now = (balance.spent, balance.closed_thousandths)
-        before = self._seen or (0, 0)
-        spent, believed = now[0] - before[0], (now[1] - before[1]) / THOUSANDTHS
-        self._seen = now
+    def _ratios(self, progress: Progress) -> tuple[float, float]:
+        """What closed decisions cost beside what was expected of them, and what is expected of decisions beside what
+        the ladder says of the target: the ladder was measured on other users than those who come."""
+        balance = progress.balance
         memory = max(self._settings.memory_share * balance.total, 1.0)
-        kept = float(np.exp(-max(believed, 0.0) / memory))
-        self._spent, self._believed = kept * self._spent + spent, kept * self._believed + believed
         prior = max(self._settings.prior_share * balance.total, 1.0)
-        return float(np.clip((self._spent + prior) / (self._believed + prior), 0.1, 10.0))
+        costing = self._costing.seen(balance.spent, balance.closed_thousandths / THOUSANDTHS, memory, prior)
+        decided = np.asarray(progress.decided, dtype=np.float64)
+        target = self._own_cost if self._target is None else self._target
+        planned = float(((decided - self._seen_decided) * self._weights).sum()) * target * self._minor_units
+        self._seen_decided = decided
+        expected = (balance.closed_thousandths + balance.expected_thousandths) / THOUSANDTHS
+        planning = self._planning.seen(expected, self._planning.before[1] + planned, memory, prior)
+        return costing, planning
+
+
+class _Ratio:
+    """Two sums that grow, and their ratio lately: older growth is forgotten, and a prior says 1."""
+
+    def __init__(self) -> None:
+        self.before = (0.0, 0.0)
+        self._sums = (0.0, 0.0)
+
+    def seen(self, one: float, other: float, memory: float, prior: float) -> float:
+        """The ratio of one to the other now; both are given as they stand."""
+        growth = (one - self.before[0], other - self.before[1])
+        self.before = (one, other)
+        kept = float(np.exp(-max(growth[1], 0.0) / memory))
+        self._sums = (kept * self._sums[0] + growth[0], kept * self._sums[1] + growth[1])
+        return float(np.clip((self._sums[0] + prior) / (self._sums[1] + prior), 0.1, 10.0))
 
 
 def _step_weights(plan: Plan) -> FloatArray:

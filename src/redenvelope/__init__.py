@@ -25,13 +25,22 @@ if TYPE_CHECKING:
     from redenvelope.dual.solve import DualSolver, solve_dual
     from redenvelope.engine.engine import Engine
     from redenvelope.engine.local import LocalEngine
-    from redenvelope.errors import LogError, ModelError, PlanError, ProblemError, RedenvelopeError, UsageError
+    from redenvelope.errors import (
+        LedgerError,
+        LogError,
+        ModelError,
+        PlanError,
+        ProblemError,
+        RedenvelopeError,
+        UsageError,
+    )
     from redenvelope.evaluation.estimator import Estimator
     from redenvelope.evaluation.logs import evaluate_log
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings, SearchSettings
+    from redenvelope.ledger.ledger import Ledger, open_ledger
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.encoding import Encoder
     from redenvelope.log.findings import Finding
@@ -85,6 +94,8 @@ _HOMES = {
     "Certificate": "plan.certificate",
     "Decider": "plan.decider",
     "Decision": "plan.decider",
+    "open_ledger": "ledger.ledger",
+    "Ledger": "ledger.ledger",
     "EnvelopeCampaign": "simulate.envelopes",
     "FiniteCampaign": "simulate.finite",
     "two_step": "simulate.two_step",
@@ -96,6 +107,7 @@ _HOMES = {
     "ProblemError": "errors",
     "ModelError": "errors",
     "PlanError": "errors",
+    "LedgerError": "errors",
 }
 
 __all__ = [
@@ -119,6 +131,8 @@ __all__ = [
     "FiniteProblem",
     "FitSettings",
     "Frontier",
+    "Ledger",
+    "LedgerError",
     "LocalEngine",
     "Log",
     "LogError",
@@ -139,6 +153,7 @@ __all__ = [
     "inspect_log",
     "linear_program",
     "log_from_frame",
+    "open_ledger",
     "read_log",
     "solve_budgets",
     "solve_dual",

@@ -96,7 +96,8 @@ class SinglePlanner:
                 if level and self.shares is not None:
                     # A branch belongs to the action that takes all its future from it.
                     following = following[:, np.argmax(self.shares, axis=0)]
-                tails.append(following.reshape(-1, following.shape[2]))
+                # Not −1: where nothing of a state changes, a tail has no columns.
+                tails.append(following.reshape(following.shape[0] * following.shape[1], following.shape[2]))
         return levels, tails
 
     def _nodes(self, state: StateArray, tails: list[StateArray]) -> list[StateArray]:

@@ -38,6 +38,7 @@ demo: $(VENV)/.ready
 
 test: lint
 	@sh tests/install_browser.sh
+	@sh tests/install_postgres.sh
 	@echo "running the test suite"
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 

@@ -66,7 +66,7 @@ def commands_page() -> str:
     """Every command with its arguments and options, read from the program itself."""
     lines = ["# Commands", "", "`redenvelope --version` prints the version, `redenvelope COMMAND --help` this.", ""]
     group: Any = typer.main.get_command(app)
-    for name, command in group.commands.items():
+    for name, command in _leaves(group):
         words = " ".join(_word(parameter) for parameter in command.params if parameter.param_type_name == "argument")
         usage = " ".join(filter(None, ["redenvelope", name, words, "[options]"]))
         lines += [f"## {name}", "", f"`{usage}`", "", *command.help.strip().splitlines(), ""]
@@ -80,6 +80,15 @@ def commands_page() -> str:
             lines.append(f"| `{shown.replace('|', chr(92) + '|')}` | {parameter.help or ''} | {_default(parameter)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _leaves(group: Any, before: str = "") -> list[tuple[str, Any]]:
+    """The commands of a group and of the groups in it, by all of their words."""
+    found = []
+    for name, command in group.commands.items():
+        words = f"{before} {name}".strip()
+        found += _leaves(command, words) if hasattr(command, "commands") else [(words, command)]
+    return found
 
 
 def names_page() -> str:

@@ -1,4 +1,4 @@
-"""One thread a worker, set before any library reads it; hypothesis repeatable; skipped browser tests said aloud."""
+"""One thread a worker, set before any library reads it; hypothesis repeatable; what was skipped said aloud."""
 
 import os
 
@@ -18,11 +18,14 @@ settings.load_profile("repeatable")
 BROWSER_SKIPPED = "browser tests of the report were skipped"
 """How the reason of a skipped browser test begins."""
 
+POSTGRES_SKIPPED = "tests of the ledger in PostgreSQL were skipped"
+"""How the reason of a test begins that had no database."""
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud that the report was not looked at in a browser: a quiet skip looks like a pass."""
+    """Say aloud what was not looked at in a browser or in PostgreSQL: a quiet skip looks like a pass."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
     reasons = {place[2].removeprefix("Skipped: ") for place in skipped if isinstance(place, tuple)}
-    for reason in sorted(reason for reason in reasons if reason.startswith(BROWSER_SKIPPED)):
+    for reason in sorted(reason for reason in reasons if reason.startswith((BROWSER_SKIPPED, POSTGRES_SKIPPED))):
         terminalreporter.section("NOT TESTED", red=True, bold=True)
         terminalreporter.line(reason, red=True, bold=True)

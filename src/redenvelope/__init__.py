@@ -20,17 +20,27 @@ if TYPE_CHECKING:
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.records import Budget, Rule
     from redenvelope.dual.allocation import allocate_one_step
+    from redenvelope.dual.column_generation import solve_budgets
     from redenvelope.dual.frontier import Frontier
     from redenvelope.dual.solve import DualSolver, solve_dual
     from redenvelope.engine.engine import Engine
     from redenvelope.engine.local import LocalEngine
-    from redenvelope.errors import LogError, ModelError, PlanError, ProblemError, RedenvelopeError, UsageError
+    from redenvelope.errors import (
+        LedgerError,
+        LogError,
+        ModelError,
+        PlanError,
+        ProblemError,
+        RedenvelopeError,
+        UsageError,
+    )
     from redenvelope.evaluation.estimator import Estimator
     from redenvelope.evaluation.logs import evaluate_log
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings, SearchSettings
+    from redenvelope.ledger.ledger import Ledger, open_ledger
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.encoding import Encoder
     from redenvelope.log.findings import Finding
@@ -67,6 +77,7 @@ _HOMES = {
     "Policy": "policies.policy",
     "Constraint": "policies.constraints",
     "Pricing": "policies.pricing",
+    "solve_budgets": "dual.column_generation",
     "solve_dual": "dual.solve",
     "DualSolver": "dual.solve",
     "Frontier": "dual.frontier",
@@ -83,6 +94,8 @@ _HOMES = {
     "Certificate": "plan.certificate",
     "Decider": "plan.decider",
     "Decision": "plan.decider",
+    "open_ledger": "ledger.ledger",
+    "Ledger": "ledger.ledger",
     "EnvelopeCampaign": "simulate.envelopes",
     "FiniteCampaign": "simulate.finite",
     "two_step": "simulate.two_step",
@@ -94,6 +107,7 @@ _HOMES = {
     "ProblemError": "errors",
     "ModelError": "errors",
     "PlanError": "errors",
+    "LedgerError": "errors",
 }
 
 __all__ = [
@@ -117,6 +131,8 @@ __all__ = [
     "FiniteProblem",
     "FitSettings",
     "Frontier",
+    "Ledger",
+    "LedgerError",
     "LocalEngine",
     "Log",
     "LogError",
@@ -137,7 +153,9 @@ __all__ = [
     "inspect_log",
     "linear_program",
     "log_from_frame",
+    "open_ledger",
     "read_log",
+    "solve_budgets",
     "solve_dual",
     "split",
     "two_step",

@@ -5,7 +5,8 @@ RedenvelopeError            everything this package raises on purpose
 ├── LogError                a log that cannot be used; carries every finding, not just the first
 ├── ProblemError            a decision problem whose numbers contradict each other
 ├── ModelError              a model that cannot be learned from, or applied to, what it was given
-└── PlanError               a plan folder that is damaged, incomplete or too new to be opened
+├── PlanError               a plan folder that is damaged, incomplete or too new to be opened
+└── LedgerError             a ledger that is not there, not a ledger, or cannot be used now
 
 An outcome of a search (a budget too small, a bracket not found) is data, never an exception.
 """
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from redenvelope.log.findings import Finding
 
-__all__ = ["LogError", "ModelError", "PlanError", "ProblemError", "RedenvelopeError", "UsageError"]
+__all__ = ["LedgerError", "LogError", "ModelError", "PlanError", "ProblemError", "RedenvelopeError", "UsageError"]
 
 
 class RedenvelopeError(Exception):
@@ -39,6 +40,10 @@ class ModelError(RedenvelopeError, ValueError):
 
 class PlanError(RedenvelopeError):
     """A plan folder that is damaged, incomplete or too new to be opened."""
+
+
+class LedgerError(RedenvelopeError):
+    """A ledger that is not there, is none, or cannot be used now: a full disk, a database that does not answer."""
 
 
 class LogError(RedenvelopeError):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from redenvelope import __version__
-from redenvelope.cli import data, plans, reproduce
+from redenvelope.cli import data, money, plans, reproduce, serving
 from redenvelope.cli.guard import guarded
 
 __all__ = ["app", "main"]
@@ -32,8 +32,11 @@ for _command in (
     plans.allocate,
     plans.report,
     reproduce.reproduce,
+    serving.serve,
+    serving.token,
 ):
     app.command()(_command)
+app.add_typer(money.ledger)
 
 
 def _show_version(wanted: bool) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from redenvelope.simulate.campaign import Campaign
+    from redenvelope.simulate.envelope_rules import RuledEnvelopes
 
 __all__ = ["audit", "demo", "simulate"]
 
@@ -46,6 +47,7 @@ class CampaignName(StrEnum):
 
     TWO_STEP = "two-step"
     ENVELOPES = "envelopes"
+    ENVELOPES_RULES = "envelopes-rules"
 
 
 def demo(
@@ -94,7 +96,7 @@ def demo(
 
 
 def simulate(
-    name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes", help="Which campaign.")],
+    name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes|envelopes-rules", help="Which campaign.")],
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet or .csv).")
     ],
@@ -103,11 +105,17 @@ def simulate(
     truth: Annotated[bool, typer.Option("--truth", help="Also print what uniform, bandit and optimum earn.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the log of a campaign whose truth is known."""
+    """Make the log of a campaign whose truth is known.
+
+    The campaign with rules has two budgets, a cap and an eligibility: its campaign.toml is written beside the log.
+    """
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
     require_writable(out)
     require_outside(out)
+    if name is CampaignName.ENVELOPES_RULES:
+        _simulate_rules(out, users, seed, truth, as_json)
+        return
     campaign = _campaign(name)
     require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
@@ -127,6 +135,50 @@ def simulate(
         from redenvelope.report.truth_view import truth_table
 
         Console().print(truth_table(content["truth"]))
+
+
+def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool) -> None:
+    """The log of the campaign with rules, and its campaign file."""
+    from redenvelope.simulate.envelope_rules import RuledEnvelopes
+    from redenvelope.simulate.envelopes import EnvelopeCampaign
+
+    campaign = RuledEnvelopes(EnvelopeCampaign(population=300))
+    rules, content = out.parent / "campaign.toml", campaign.toml()
+    if rules.exists() and rules.read_text(encoding="utf-8") != content:
+        raise UsageError(f"{rules}: exists, and is not this campaign's; choose another folder with --out")
+    require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
+    frame = campaign.log(users, seed)
+    _write_table(frame, out)
+    with replacing(rules) as file:
+        file.write(content.encode())
+    told: dict[str, Any] = {"log": str(out), "campaign": str(rules), "users": users, "rows": len(frame)}
+    if truth:
+        told["truth"] = _truth_of_rules(campaign)
+    if as_json:
+        print_json(told | {"columns": frame.columns})
+        return
+    typer.echo(f"{out}: {users:,} users, {len(frame):,} rows; columns {', '.join(frame.columns)}")
+    typer.echo(f"{rules}: two budgets and two rules, which fit reads by itself")
+    for row in told.get("truth", ()):
+        costs = ", ".join(f"{name} {cost:.4g}" for name, cost in row["costs"].items())
+        typer.echo(f"  {row['policy']}: earns {row['reward']:.4g} a user; {costs}")
+
+
+def _truth_of_rules(campaign: RuledEnvelopes) -> list[dict[str, Any]]:
+    """What sending nothing, the best within rules and budgets, and the best within the rules alone earn and cost."""
+    from redenvelope.dual.column_generation import solve_budgets
+
+    names = [budget.name for budget in campaign.rules.budgets]
+    best = solve_budgets(campaign.price, campaign.limits)
+    free = campaign.price([[0.0, 0.0]])[:, 0]
+    nothing = campaign.cheapest().outcomes
+    policies = {"nothing": nothing.tolist(), "optimum": [best.reward, *best.costs.tolist()], "no budget": free.tolist()}
+    rows: list[dict[str, Any]] = [
+        {"policy": policy, "reward": outcomes[0], "costs": dict(zip(names, outcomes[1:], strict=True))}
+        for policy, outcomes in policies.items()
+    ]
+    rows[1]["duals"] = dict(zip(names, best.duals.tolist(), strict=True))
+    return rows
 
 
 def audit(

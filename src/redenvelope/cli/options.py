@@ -84,6 +84,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 def read_campaign(log: str, columns: str | None, ignore: str | None, campaign: Path | None) -> Campaign:
     """The campaign as given by flags or by a campaign file; one beside the log is found by itself."""
     from redenvelope.campaign.campaign import Campaign
+    from redenvelope.campaign.costs import cost_columns
     from redenvelope.log.columns import ColumnMap
 
     given = ColumnMap.parse(columns, ignore)
@@ -97,7 +98,11 @@ def read_campaign(log: str, columns: str | None, ignore: str | None, campaign: P
         raise UsageError("--columns and --campaign both name the columns; use one of the two")
     typer.echo(f"{', '.join(said) or 'campaign'} from {path}", err=True)
     names = given.names if columns is not None else found.columns.names
-    return replace(found, columns=ColumnMap(names, found.columns.ignored | given.ignored))
+    # What the table calls its cost may be called so in budgets too.
+    own = names.get("cost", "cost")
+    budgets = tuple(replace(each, column="cost") if each.column == own else each for each in found.budgets)
+    mapping = ColumnMap(names, found.columns.ignored | given.ignored, cost_columns(budgets))
+    return replace(found, columns=mapping, budgets=budgets)
 
 
 def names(given: str | None) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redenvelope.cli.budgets import NamedBudgetOption, NamedTotalOption, budget_a_user, named_budgets
 from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
@@ -42,7 +44,9 @@ def fit(
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    audience: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Number of users the total budget is for.")
+    ] = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
@@ -94,7 +98,7 @@ def fit(
         known_before=names(known_before),
         explore=explore,
     )
-    wanted = _budget_a_user(budget, budget_total, audience)
+    wanted = budget_a_user(budget, budget_total, audience)
     _heed_solver(solver)
     require_room(out)
     with _listener(as_json) as listen:
@@ -103,8 +107,15 @@ def fit(
         asked = read_campaign(log, columns, ignore, campaign)
         rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
-        question = {"budget": wanted, "target_reward": target_reward}
-        plan = fit_plan(rows, **question, campaign=asked, settings=settings, progress=listen)
+        plan = fit_plan(
+            rows,
+            budget=wanted,
+            target_reward=target_reward,
+            campaign=asked,
+            audience=audience,
+            settings=settings,
+            progress=listen,
+        )
         plan = plan.with_source(readable(Path(log).name), asked.columns, datetime.now(UTC).date().isoformat())
         stop_if_interrupted()
         save_with_report(plan, out)
@@ -119,9 +130,11 @@ def reprice(
             parser=given_path, metavar="PATH", help="Folder for the repriced plan; may be that of the plan itself."
         ),
     ],
-    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
-    budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    budget: NamedBudgetOption = None,
+    budget_total: NamedTotalOption = None,
+    audience: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Number of users the total budget is for.")
+    ] = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
@@ -140,12 +153,14 @@ def reprice(
     from redenvelope.plan.store import require_room
     from redenvelope.report.saved import save_with_report
 
-    wanted = _budget_a_user(budget, budget_total, audience)
     require_room(out)
+    opened = Plan.load(plan)
+    wanted = named_budgets(opened, budget, budget_total, audience)
     again = reprice_plan(
-        Plan.load(plan),
+        opened,
         budget=wanted,
         target_reward=target_reward,
+        audience=audience,
         confidence=confidence,
         for_all_prices=for_all_prices,
     )
@@ -214,7 +229,9 @@ def allocate(
         return
     for finding in summary.findings:
         typer.echo(str(finding), err=True)
-    typer.echo(f"{out}: {summary.users:,} decisions, expected cost {summary.expected_cost:.4g} a decision")
+    spent = ", ".join(f"{name} {cost:.4g}" for name, cost in summary.expected_costs.items())
+    told = f"expected costs {spent}" if spent else f"expected cost {summary.expected_cost:.4g}"
+    typer.echo(f"{out}: {summary.users:,} decisions, {told} a decision")
 
 
 def evaluate(
@@ -243,7 +260,8 @@ def evaluate(
     opened = Plan.load(plan)
     mapping = read_campaign(log, columns, ignore, campaign).columns
     # What was not said again is as it was when the plan was made.
-    mapping = mapping if mapping != ColumnMap() else opened.columns
+    known = opened.columns
+    mapping = replace(mapping if mapping != ColumnMap() else known, costs=known.costs)
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:
@@ -258,7 +276,10 @@ def evaluate(
 
 def frontier(
     plan: PlanArgument,
-    budget: Annotated[float | None, typer.Option(min=0, help="What would this mean cost a user buy?")] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(help="What would this mean cost a user buy? Of several budgets, by name.", metavar="[NAME=]B"),
+    ] = None,
     reward: Annotated[float | None, typer.Option(help="What is the least cost of this mean reward a user?")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -266,7 +287,8 @@ def frontier(
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.questions import answer
 
-    content = answer(Plan.load(plan), budget, reward)
+    opened = Plan.load(plan)
+    content = answer(opened, named_budgets(opened, budget, None, None), reward)
     if as_json:
         print_json(content)
         return
@@ -300,18 +322,6 @@ def report(
     with replacing(out) as file:
         file.write(page)
     typer.echo(f"{out}: {len(page) // 1024:,} kB")
-
-
-def _budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
-    """The budget as a mean a user."""
-    if total is None and audience is None:
-        return budget
-    if budget is not None or total is None or audience is None:
-        raise UsageError("give --budget, or --budget-total together with --audience")
-    try:
-        return total / audience
-    except OverflowError:
-        raise UsageError("the audience has more digits than a number of people can have") from None
 
 
 def _heed_solver(solver: str | None) -> None:

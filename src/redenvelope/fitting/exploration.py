@@ -22,25 +22,43 @@ FloatArray = NDArray[np.float64]
 
 
 def exploration_record(
-    policy: DeployedPolicy,
-    scouts: EncodedLog,
-    believed: Frontier,
-    cost: float,
-    decided: DecidedRows,
-    eligible: NDArray[np.bool_],
-    settings: SearchSettings,
+    policy: DeployedPolicy, lost: float, decided: DecidedRows, eligible: NDArray[np.bool_]
 ) -> ExplorationRecord:
-    """Of a policy whose own frontier is `believed`, at a mean cost a user; `decided` are rows that it would decide, and
-    `eligible` [rows, actions] what they may get."""
-    share = policy.specification.explore
-    lost = 0.0
-    if share:
-        without = replace(policy, specification=replace(policy.specification, explore=0.0))
-        best = model_frontier(without, scouts, believed.duals, settings)
-        lost_along = entropy_cost(best.costs, best.rewards, believed.costs, believed.rewards)
-        order = np.argsort(believed.costs)
-        lost = max(float(np.interp(cost, believed.costs[order], lost_along[order])), 0.0)
-    return ExplorationRecord(share, lost, _effective(decided, eligible))
+    """Of a policy that loses so much reward a user by it; `decided` are rows that it would decide, and `eligible`
+    [rows, actions] what they may get."""
+    return ExplorationRecord(policy.specification.explore, lost, _effective(decided, eligible))
+
+
+def lost_along(
+    policy: DeployedPolicy, scouts: EncodedLog, believed: Frontier, cost: float, settings: SearchSettings
+) -> float:
+    """Reward a user that exploration costs a policy whose own frontier is `believed`, at a mean cost a user."""
+    if not policy.specification.explore:
+        return 0.0
+    best = model_frontier(_without(policy), scouts, believed.duals, settings)
+    lost = entropy_cost(best.costs, best.rewards, believed.costs, believed.rewards)
+    order = np.argsort(believed.costs)
+    return max(float(np.interp(cost, believed.costs[order], lost[order])), 0.0)
+
+
+def lost_at_prices(policy: DeployedPolicy, scouts: EncodedLog, duals: tuple[float, ...]) -> float:
+    """The same with several budgets: what the plan's own prices would earn without it, what they would then spend less
+    or more counted at the shadow prices [budgets]."""
+    if not policy.specification.explore:
+        return 0.0
+    states, left = scouts.first_states()
+    rows = policy.pricing.table
+    with_it, without = (
+        policy.pricing.mix(each.believed(states, left, scouts.first_standing())(rows))
+        for each in (policy, _without(policy))
+    )
+    prices = np.where(np.isfinite(duals), duals, 0.0)
+    gained = without - with_it
+    return max(float(gained[0] - prices @ gained[1:]), 0.0)
+
+
+def _without(policy: DeployedPolicy) -> DeployedPolicy:
+    return replace(policy, specification=replace(policy.specification, explore=0.0))
 
 
 def _effective(decided: DecidedRows, eligible: NDArray[np.bool_]) -> float:

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.campaign.records import Rule
-from redenvelope.errors import ModelError
+from redenvelope.errors import ModelError, UsageError
+from redenvelope.fitting.asked import Asked
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.scouting import horizon_for, temperature_for
-from redenvelope.fitting.settings import FitSettings
+from redenvelope.fitting.settings import FitSettings, Method
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.models.charges import Charges
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
@@ -43,12 +45,21 @@ class Lessons:
     """Steps of the campaign."""
     history: HistoryChoice | None = None
     """Whether states tell what happened before, and why; None where it was not asked."""
+    charges: Charges | None = None
+    """What budgets are charged of what is measured; None where the one budget is of the cost."""
+    budgets: NDArray[np.float64] | None = None
+    """The mean a user that each of several budgets allows, [budgets]; None with one."""
     rules: tuple[Rule, ...] = ()
     """Who may get what, how often."""
     joins_late: bool = False
     """Whether some users' campaigns began after the first step."""
     explore: float = 0.0
     """Share of the decisions that is drawn evenly among what is eligible."""
+
+    @property
+    def free(self) -> Pricing:
+        """Prices of nothing."""
+        return Pricing.at(*(0.0 for _ in range(1 if self.charges is None else len(self.charges.budgets))))
 
     @property
     def constraint(self) -> RuleConstraint | None:
@@ -73,7 +84,7 @@ class Training(NamedTuple):
 
 
 def learn_model(
-    train: Log, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = (), explore: float = 0.0
+    train: Log, asked: Asked, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = (), explore: float = 0.0
 ) -> tuple[Lessons, Examples]:
     """Learn the environment model from the training users; and their rows, from which values may be learned without."""
     stages.begin("model")
@@ -84,9 +95,10 @@ def learn_model(
     structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
     told = "; decides by what happened before" if encoder.history is not None else ""
     stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
-    steps = encoder.campaign_steps
+    steps, charges = encoder.campaign_steps, asked.charges(train, train.catalogue, encoder)
     late = bool((train.step[train.starts[:-1]] != train.first_step).any())
-    return Lessons(encoder, train.catalogue, neural, steps, history, rules, late, explore), training
+    lessons = Lessons(encoder, train.catalogue, neural, steps, history, charges, asked.several, rules, late, explore)
+    return lessons, training
 
 
 def _encoded(
@@ -131,7 +143,13 @@ def unpriced_policy(
     stages.begin("policy")
     method, steps = settings.method, lessons.steps
     if method == "auto":
-        method = "bandit" if steps == 1 else "planned" if trusted else "learned"
+        without: Method = "learned" if lessons.charges is None else "bandit"
+        method = "bandit" if steps == 1 else "planned" if trusted else without
+    if method == "learned" and lessons.charges is not None:
+        raise UsageError(
+            "values without a model are learned for one budget, of the log's cost in all rows; plan with the model "
+            "(--method planned), or one step at a time (--method bandit)"
+        )
     if method == "learned":
         try:
             return _learned_policy(scouts, lessons, training, settings, stages)
@@ -148,7 +166,7 @@ def unpriced_policy(
     policy = _on_the_model(lessons, method, horizon)
     temperature = settings.temperature
     if temperature is None:
-        temperature = temperature_for(policy, scouts, wanted)
+        temperature = temperature_for(policy, scouts, wanted, lessons.budgets)
     clipped = f" (the campaign has no more than {steps})" if (settings.horizon or 0) > steps else ""
     stages.finish("policy", f"{method}, {_ahead(horizon)}{clipped}, temperature {temperature:.3g}")
     return replace(policy, specification=replace(policy.specification, temperature=temperature))
@@ -162,13 +180,13 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
     specification = PolicySpecification(method, horizon, 0.0, lessons.steps, lessons.explore)
-    source = ModelSource(lessons.neural.model)
+    source = ModelSource(lessons.neural.model, lessons.charges)
     return _deployed(specification, source, lessons)
 
 
 def _deployed(specification: PolicySpecification, source: Source, lessons: Lessons) -> DeployedPolicy:
     """A policy before its price is known."""
-    own = (lessons.encoder, lessons.catalogue, Pricing.at(0.0), lessons.rules, lessons.joins_late)
+    own = (lessons.encoder, lessons.catalogue, lessons.free, lessons.rules, lessons.joins_late)
     return DeployedPolicy(specification, source, *own)
 
 

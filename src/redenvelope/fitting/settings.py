@@ -34,6 +34,10 @@ class SearchSettings:
     scouts: int = 500
     """Users whose first steps tell where the prices of interest lie, and how warm to plan."""
     scout_prices: int = 8
+    scout_passes: int = 8
+    """Passes in which plans for several budgets are looked for."""
+    frontier_points: int = 10
+    """Of the frontier along each of several budgets, about."""
     agreement_users: int = 15_000
     """Check users on whom estimates are compared that know more of the past, at most."""
     walkers: int = 1_000

@@ -53,6 +53,8 @@ class ColumnMap:
     names: Mapping[str, str] = field(default_factory=dict)
     """Role -> the table's own name, for the roles whose name differs."""
     ignored: frozenset[str] = frozenset()
+    costs: tuple[str, ...] = ()
+    """Columns that budgets sum besides the cost: no features, because they are known only afterwards."""
 
     def __post_init__(self) -> None:
         unknown = [role for role in self.names if role not in ROLES]

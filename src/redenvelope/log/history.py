@@ -121,7 +121,7 @@ class HistoryEncoding:
 
     def columns(self, log: Log) -> NDArray[np.float32]:
         """The columns of every row of a log of whole users, [rows, columns]."""
-        return self.clipped(walk(self.moves, log.starts, log.action, log.outcomes)[0])
+        return self.clipped(walk(self.moves, log.starts, log.action, log.measured)[0])
 
     def clipped(self, history: NDArray[np.floating]) -> NDArray[np.float32]:
         """Columns as states hold them: an outlier counts as a large number, no more."""
@@ -130,7 +130,7 @@ class HistoryEncoding:
 
 def history_sums(log: Log) -> HistorySums:
     """The sums of a log of whole users."""
-    history = walk(_unscaled(log).moves, log.starts, log.action, log.outcomes)[0]
+    history = walk(_unscaled(log).moves, log.starts, log.action, log.measured)[0]
     first = log.step[log.starts[:-1]]
     low, high = int(first.min()), int(first.max())
     squares = tuple(float(total) for total in (history.astype(np.float64) ** 2).sum(axis=0))
@@ -159,5 +159,5 @@ def walk(
 
 
 def _unscaled(log: Log) -> HistoryEncoding:
-    width = StateLayout.history_columns(len(log.catalogue), len(log.outcome_names))
-    return HistoryEncoding(log.catalogue.labels, log.catalogue.numeric, log.outcome_names, (1.0,) * width, False)
+    width = StateLayout.history_columns(len(log.catalogue), len(log.measured_names))
+    return HistoryEncoding(log.catalogue.labels, log.catalogue.numeric, log.measured_names, (1.0,) * width, False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -41,6 +41,8 @@ class Decision:
     expected_cost: float
     prices: tuple[float, ...]
     """Of each budget, that the user follows."""
+    expected_costs: dict[str, float] = field(default_factory=dict)
+    """Of several budgets, by their names; the first is `expected_cost`."""
 
 
 class Decider:
@@ -61,6 +63,8 @@ class Decider:
         self._labels, self._numeric = plan.catalogue.labels, plan.catalogue.numeric
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
         self._seed = seed
+        budgets = plan.certificate.budgets
+        self._budgets = tuple(each.name for each in budgets) if len(budgets) > 1 else ()
 
     def warm(self) -> Decider:
         """Decide once for nobody at every step, so that no real user waits for what is done only once."""
@@ -88,7 +92,8 @@ class Decider:
         assert step is not None  # or it would not have been encoded
         listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
         standing = standing_of_row(self._constraint, self._encoder, row, step, history, listed).standing
-        found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, standing)
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is asked for below
+            found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, standing)
         keys = np.array([user_key(user)], dtype=np.uint64)
         followed = int(self._pricing.drawn(keys, self._seed)[0])
         shares = found.values.probabilities[0, followed]
@@ -104,6 +109,7 @@ class Decider:
             expected_reward=float(found.outcomes[0, action]),
             expected_cost=float(found.outcomes[1, action]),
             prices=self._pricing.prices[followed],
+            expected_costs={name: float(found.outcomes[1 + place, action]) for place, name in enumerate(self._budgets)},
         )
 
     def _listed(self, labels: Any) -> NDArray[np.bool_] | None:

@@ -20,7 +20,7 @@ from redenvelope.policies.standing_rows import StandingRows, standing_of_frame
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
 
-__all__ = ["ACTION_STREAM", "decide_frame", "require_numbers"]
+__all__ = ["ACTION_STREAM", "decide_frame", "expected_column", "require_numbers"]
 
 ACTION_STREAM = "action"
 """Name of the stream that actions are drawn with."""
@@ -54,12 +54,22 @@ def decide_frame(
             "propensity": probabilities[rows, action],
             "expected_reward": decided.outcomes[0, rows, action].astype(np.float64),
             "expected_cost": decided.outcomes[1, rows, action].astype(np.float64),
+            **{
+                expected_column(each.name): decided.outcomes[place, rows, action].astype(np.float64)
+                for place, each in enumerate(plan.certificate.budgets, start=1)
+                if len(plan.certificate.budgets) > 1
+            },
         }
     )
     require_numbers(decisions["propensity"], decisions["expected_reward"], decisions["expected_cost"])
     if found.standing is None:
         return decisions, findings
     return decisions.with_columns(_listed(plan, found, states, step)), findings + _nothing_left(plan, found)
+
+
+def expected_column(budget: str) -> str:
+    """The column of what is expected to count against one of several budgets."""
+    return f"expected_cost_{budget}"
 
 
 def _listed(plan: Plan, found: StandingRows, states: NDArray[np.float32], step: NDArray[np.int64]) -> pl.Series:

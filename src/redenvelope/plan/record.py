@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redenvelope.audit.audit import Audit
+from redenvelope.campaign.records import Budget
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
@@ -162,3 +163,5 @@ class FitRecord:
     exploration: ExplorationRecord | None = None
     """What is left to chance, and what that costs; None where nobody looked at it again after the price was changed."""
     source: Source | None = None
+    budgets: tuple[Budget, ...] = ()
+    """What the budgets are of; empty where there is one, of the log's cost."""

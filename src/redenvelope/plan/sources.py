@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from redenvelope.dual.price import PriceFunction
 from redenvelope.errors import PlanError
 from redenvelope.log.layout import StateLayout
+from redenvelope.models.charged import ChargedModel
+from redenvelope.models.charges import Charges
 from redenvelope.models.neural import NeuralModel
+from redenvelope.plain import from_plain, to_plain
 from redenvelope.plan.specification import PolicySpecification
 from redenvelope.planning.learned_price import LearnedPrice
 from redenvelope.planning.learned_stored import learned_from_state, learned_state
@@ -31,6 +34,7 @@ States = NDArray[np.float32]
 StepsLeft = NDArray[np.int64]
 Weights = dict[str, NDArray[np.float32]]
 """Arrays by name."""
+_CHARGES = "charges"
 
 
 class SingleValuer(Protocol):
@@ -47,6 +51,11 @@ class Source(Protocol):
     """Something learned that says what actions are worth."""
 
     kind: ClassVar[str]
+
+    @property
+    def charges(self) -> Charges | None:
+        """What budgets are charged of what is measured; None where the one budget is of the cost."""
+        ...
 
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer:
         """What says how much every action is worth, as the specification wants it and the rules allow."""
@@ -99,11 +108,18 @@ class ModelSource:
 
     kind: ClassVar[str] = "model"
     model: NeuralModel
+    charges: Charges | None = None
+    """What budgets are charged of what the model measures; None where the one budget is of the cost."""
+
+    @property
+    def world(self) -> NeuralModel | ChargedModel:
+        """The model with the costs of the budgets."""
+        return self.model if self.charges is None else ChargedModel(self.model, self.charges)
 
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
         """See Source."""
         terms = (wanted.horizon, wanted.temperature, wanted.steps)
-        return TreePlanner(self.model, *terms, constraint=rules, explore=wanted.explore)
+        return TreePlanner(self.world, *terms, constraint=rules, explore=wanted.explore)
 
     def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
         """See Source."""
@@ -131,7 +147,7 @@ class ModelSource:
     @property
     def shape(self) -> tuple[StateLayout, int, int]:
         """See Source."""
-        return self.model.layout, self.model.actions, self.model.budgets
+        return self.model.layout, self.model.actions, self.world.budgets
 
     @property
     def steps(self) -> None:
@@ -140,12 +156,18 @@ class ModelSource:
 
     def state(self) -> tuple[dict[str, Any], Weights]:
         """See Source."""
-        return self.model.state()
+        config, weights = self.model.state()
+        return config if self.charges is None else config | {_CHARGES: to_plain(self.charges)}, weights
 
     @classmethod
     def from_state(cls, config: dict[str, Any], weights: Weights) -> ModelSource:
         """See Source."""
-        return cls(NeuralModel.from_state(config, weights))
+        own = {name: value for name, value in config.items() if name != _CHARGES}
+        model = NeuralModel.from_state(own, weights)
+        charges = from_plain(Charges, config[_CHARGES], "charges") if _CHARGES in config else None
+        if charges is not None and (charges.actions, charges.measured) != (model.actions, 1 + model.budgets):
+            raise PlanError("the charges of its budgets are of other actions or outcomes than its model's")
+        return cls(model, charges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +176,11 @@ class LearnedSource:
 
     kind: ClassVar[str] = "learned"
     values: LearnedValues
+
+    @property
+    def charges(self) -> Charges | None:
+        """See Source."""
+        return None
 
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> LearnedValues:
         """See Source."""

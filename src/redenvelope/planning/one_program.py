@@ -50,11 +50,17 @@ def decide_in_one_program(
     temperature: float,
     discount: float,
     explore: float = 0.0,
+    users_per_call: int = USERS_PER_CALL,
 ) -> DecidedPart:
-    """Decide for the states [users, width] of one call at prices [prices, budgets]."""
+    """Decide for the states [users, width] of one call at prices [prices, budgets].
+
+    A call is always made for `users_per_call` users; of few, it takes less time, and is compiled for itself.
+    """
     blocks = price_blocks(prices, model.budgets, temperature)
     order = np.argsort(np.concatenate([block.places for block in blocks]))
-    by_block = [_run(model, states, branching, block, temperature, discount, explore) for block in blocks]
+    by_block = [
+        _run(model, states, branching, block, temperature, discount, explore, users_per_call) for block in blocks
+    ]
     probabilities = np.concatenate([part.probabilities for part in by_block], axis=1)[:, order]
     return by_block[0]._replace(probabilities=probabilities)
 
@@ -67,13 +73,14 @@ def _run(
     temperature: float,
     discount: float,
     explore: float,
+    users_per_call: int,
 ) -> DecidedPart:
     """One call, filled up with states of zeros: one shape, one compilation."""
     users = len(states)
-    size = min(USERS_PER_CALL, power_of_two(_NODES_PER_BLOCK // branching.deepest_nodes))
+    size = min(users_per_call, power_of_two(_NODES_PER_BLOCK // branching.deepest_nodes))
     filled = states
-    if users < USERS_PER_CALL:
-        filled = np.zeros((USERS_PER_CALL, states.shape[1]), np.float32)
+    if users < users_per_call:
+        filled = np.zeros((users_per_call, states.shape[1]), np.float32)
         filled[:users] = states
     share = np.float32(explore) if explore else None
     numbers = (np.float32(temperature), np.float32(discount), share, np.int32(-(-users // size)))

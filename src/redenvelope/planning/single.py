@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from redenvelope.models.charges import Charges
 from redenvelope.models.neural import NeuralModel
 from redenvelope.models.single.build import single_model
 from redenvelope.models.single.model import SingleModel, quiet
@@ -40,19 +41,22 @@ class SinglePlanner:
     action has a branch of its own."""
     constraint: Constraint | None = None
     """Asked at every node which actions a state allows."""
+    charges: Charges | None = None
+    """What budgets are charged of what is measured; None where the costs are as they are measured."""
 
     @classmethod
     def of(cls, planner: TreePlanner, model: NeuralModel, prices: ArrayLike) -> SinglePlanner:
         """A planner on a loaded model, for one user at a time and prices [prices, budgets]."""
         branching = planner.branching
         shares = None if branching.is_full else branch_shares(branching.actions, branching.branches).astype(np.float64)
-        single = single_model(model)
-        terms = new_terms(checked_prices(prices, single.budgets), planner.temperature, planner.explore)
-        return cls(single, planner, terms, branching.depth, shares, planner.constraint)
+        single, charges = single_model(model), getattr(planner.model, "charges", None)
+        terms = new_terms(checked_prices(prices, planner.budgets), planner.temperature, planner.explore)
+        return cls(single, planner, terms, branching.depth, shares, planner.constraint, charges)
 
     def at(self, prices: ArrayLike) -> SinglePlanner:
         """The same planner at other prices [prices, budgets]."""
-        table, planner = checked_prices(prices, self.model.budgets), self.planner
+        planner = self.planner
+        table = checked_prices(prices, planner.budgets)
         return replace(self, terms=new_terms(table, planner.temperature, planner.explore))
 
     @quiet
@@ -65,6 +69,11 @@ class SinglePlanner:
         levels, survival = responses, None
         if self.model.leaves:
             levels, survival = [level[:-1] for level in responses], [level[-1] for level in responses]
+        if self.charges is not None:
+            levels = [
+                np.stack(self.charges.outcomes(list(level), nodes))
+                for level, nodes in zip(levels, self._nodes(state, tails), strict=True)
+            ]
         standing = one_standing(eligible, self.model.actions, self.constraint)
         barred = None if standing is None else self._barred(state, tails, steps_left, standing)
         roots = [back_up(levels, self.shares, terms, barred, planner.discount, survival) for terms in self.terms]
@@ -87,8 +96,18 @@ class SinglePlanner:
                 if level and self.shares is not None:
                     # A branch belongs to the action that takes all its future from it.
                     following = following[:, np.argmax(self.shares, axis=0)]
-                tails.append(following.reshape(-1, following.shape[2]))
+                # Not −1: where nothing of a state changes, a tail has no columns.
+                tails.append(following.reshape(following.shape[0] * following.shape[1], following.shape[2]))
         return levels, tails
+
+    def _nodes(self, state: StateArray, tails: list[StateArray]) -> list[StateArray]:
+        """The states of the nodes of every level, [nodes, width] each."""
+        levels = []
+        for tail, step in zip(tails, self._steps(state, len(tails)), strict=True):
+            nodes = np.repeat(state[None], len(tail), axis=0)
+            nodes[:, self.model.layout.step], nodes[:, self.model.layout.step + 1 :] = step, tail
+            levels.append(nodes)
+        return levels
 
     def _steps(self, state: StateArray, depth: int) -> StateArray:
         """The step's column of a state [width] and of the levels below it, [depth]."""
@@ -102,9 +121,7 @@ class SinglePlanner:
         if self.constraint is None:
             return [penalties(standing.always[0])[:, None]] * len(tails)
         masks, barred = NodeMasks.at_root(standing, np.array([steps_left]), self.constraint), []
-        for level, step in enumerate(self._steps(state, len(tails))):
-            nodes = np.repeat(state[None], len(tails[level]), axis=0)
-            nodes[:, self.model.layout.step], nodes[:, self.model.layout.step + 1 :] = step, tails[level]
+        for level, nodes in enumerate(self._nodes(state, tails)):
             barred.append(penalties(masks.at(nodes)[:, 0]))
             if level + 1 < len(tails):
                 masks = masks.below(self.planner.branching.at_depth(len(tails)), level)

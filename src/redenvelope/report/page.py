@@ -31,7 +31,7 @@ _SECTIONS = (
 def render_report(plan: Plan) -> str:
     """The report of a plan as HTML."""
     links = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, title, _ in _SECTIONS)
-    title = f"Spending plan for a budget of {number(plan.certificate.budget)} a user"
+    title = f"Spending plan for {_asked(plan)} a user"
     style, script = _resource("page.css"), _resource("page.js")
     return f"""<!doctype html>
 <html lang="en">
@@ -61,6 +61,13 @@ def render_report(plan: Plan) -> str:
 </body>
 </html>
 """
+
+
+def _asked(plan: Plan) -> str:
+    budgets = plan.certificate.budgets
+    if len(budgets) < 2:
+        return f"a budget of {number(plan.certificate.budget)}"
+    return "budgets of " + ", ".join(f"{number(each.budget)} ({each.name})" for each in budgets)
 
 
 def _origin(plan: Plan) -> str:

@@ -1,0 +1,1 @@
+"""The money: what is held for decisions and what was spent, never more than the total, whatever crashes."""

@@ -1,0 +1,123 @@
+"""The decisions of a campaign as a log: what was decided, how probably, at what price, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from redenvelope.errors import LedgerError
+from redenvelope.files import replacing, writing
+from redenvelope.ledger.ledger import Ledger
+from redenvelope.ledger.records import Decided, Status
+
+__all__ = ["MINOR_UNITS", "Exported", "export_log", "log_frame"]
+
+_ROWS = 20_000
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
+MINOR_UNITS = 100
+"""In a unit of currency."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    rows: int
+    users: int
+    open_users: int
+    """Left out: a decision of theirs has no outcome yet."""
+    expired: int
+    """Rows without an outcome: nothing was earned and nothing spent."""
+    campaign_file: Path | None
+    """Says beside the log which columns are no features; None where another one was there."""
+
+
+def export_log(ledger: Ledger, out: Path, minor_units: int = MINOR_UNITS) -> Exported:
+    """Write the log to a parquet file, and beside it a campaign.toml where there is none."""
+    frame, open_users, expired = log_frame(ledger, minor_units)
+    with replacing(out) as file:
+        frame.write_parquet(file)
+    beside = out.parent / "campaign.toml"
+    with writing(beside):
+        try:
+            with beside.open("x", encoding="utf-8") as file:
+                file.write("# price and plan say how a row was decided; they are no features of the user\n")
+                file.write('ignore = ["price", "plan"]\n')
+        except FileExistsError:
+            return Exported(len(frame), frame["user"].n_unique(), open_users, expired, None)
+    return Exported(len(frame), frame["user"].n_unique(), open_users, expired, beside)
+
+
+def log_frame(ledger: Ledger, minor_units: int = MINOR_UNITS) -> tuple[pl.DataFrame, int, int]:
+    """The log, the number of users that were left out, and that of rows that expired.
+
+    A user of whom a decision is still open is left out whole: without its last step a trajectory would look as if its
+    user had left.
+    """
+    waiting = {row[0] for row in ledger.query("SELECT DISTINCT user_id FROM decisions WHERE status = 'open'")}
+    budgets = [balance.budget for balance in ledger.balances()]
+    columns: dict[str, list[Any]] = defaultdict(list)
+    features: dict[str, dict[int, Any]] = defaultdict(dict)
+    rows, after = 0, 0
+    while batch := ledger.decided(after, _ROWS):
+        after = batch[-1].decision
+        for one in batch:
+            if one.user in waiting:
+                continue
+            for name, value in _own(one, budgets, minor_units).items():
+                columns[name].append(value)
+            for name, value in json.loads(one.features).items():
+                features[name][rows] = value
+            rows += 1
+    if not rows:
+        raise LedgerError("the ledger holds no user whose decisions all have outcomes; nothing to export yet")
+    clash = set(features) & set(columns)
+    if clash:
+        raise LedgerError(f"a feature is called {min(clash)!r}, as a column of the log is; rename it")
+    columns["user"] = _users(columns["user"])
+    series = [pl.Series(name, values) for name, values in columns.items() if name != "expired"]
+    series += [_feature(name, values, rows) for name, values in features.items()]
+    return pl.DataFrame(series).sort("user", "step"), len(waiting), sum(columns["expired"])
+
+
+def _own(one: Decided, budgets: list[str], minor_units: int) -> dict[str, Any]:
+    prices = json.loads(one.prices)
+    row: dict[str, Any] = {
+        "user": one.user,
+        "step": one.step,
+        "action": one.action,
+        "propensity": one.propensity,
+        "reward": 0.0 if one.reward is None else one.reward,
+        "cost": one.spent.get(budgets[0], 0) / minor_units,
+    }
+    for budget in budgets[1:]:
+        row[budget] = one.spent.get(budget, 0) / minor_units
+    row["price"] = prices[0] if prices else None
+    row["plan"] = one.plan
+    row["expired"] = one.status is Status.EXPIRED
+    return row
+
+
+def _users(users: list[str]) -> list[Any]:
+    """As integers where all are: so they were, most probably, and so they are in order."""
+    return [int(user) for user in users] if all(_INTEGER.fullmatch(user) for user in users) else users
+
+
+def _feature(name: str, values: dict[int, Any], rows: int) -> pl.Series:
+    """A column with the type that its values have in common: truths, numbers, or else text."""
+    column = [values.get(row) for row in range(rows)]
+    kinds = {type(value) for value in column if value is not None}
+    if kinds <= {bool}:
+        return pl.Series(name, column, dtype=pl.Boolean)
+    if kinds <= {int, float}:
+        whole = kinds == {int} and all(-(2**63) <= value < 2**63 for value in column if value is not None)
+        return pl.Series(name, column, dtype=pl.Int64 if whole else pl.Float64, strict=False)
+    return pl.Series(
+        name, [value if value is None or isinstance(value, str) else json.dumps(value) for value in column]
+    )

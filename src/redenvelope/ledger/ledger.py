@@ -1,0 +1,157 @@
+"""The ledger: one small interface, two databases behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from redenvelope.errors import LedgerError, UsageError
+from redenvelope.ledger.book import Book, decided_rows
+from redenvelope.ledger.commands import Result, execute
+from redenvelope.ledger.records import Balance, Command, Decided, PastStep, Status, Tally
+from redenvelope.ledger.session import chunks, marks
+
+__all__ = ["Database", "Ledger", "SqlLedger", "open_ledger"]
+
+
+class Ledger(Protocol):
+    """Money that is held, settled and given back. `apply` belongs to one thread at a time; reads may be another's."""
+
+    def apply(self, commands: Sequence[Command]) -> list[Result]:
+        """Carry commands out in one durable transaction, each with its own answer."""
+        ...
+
+    def balances(self) -> tuple[Balance, ...]:
+        """Every budget now, in the order that they were funded in."""
+        ...
+
+    def pasts(self, users: Sequence[str]) -> dict[str, list[PastStep]]:
+        """The earlier decisions for users, by rising step; who has none is left out."""
+        ...
+
+    def tallies(self) -> list[Tally]:
+        """Decisions by step and action."""
+        ...
+
+    def decided(self, after: int = 0, most: int = 1_000) -> list[Decided]:
+        """Decisions with numbers above `after`, in their order."""
+        ...
+
+    def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
+        """The last changes of the price (when, and what), oldest first."""
+        ...
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query, as they are committed."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the database."""
+        ...
+
+
+class Database(Protocol):
+    """What the two databases do in ways of their own."""
+
+    lock: str
+    """Ends the first query of a transaction: it makes other writers wait."""
+
+    def transaction(self) -> Any:
+        """A block whose session is committed durably at its end, or undone."""
+        ...
+
+    def reading(self) -> Any:
+        """A block whose session sees what is committed."""
+        ...
+
+    def close(self) -> None:
+        """Let go."""
+        ...
+
+
+class SqlLedger:
+    """A ledger in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def apply(self, commands: Sequence[Command]) -> list[Result]:
+        """See Ledger."""
+        with self._database.transaction() as session:
+            return execute(Book.open(session, self._database.lock), commands)
+
+    def balances(self) -> tuple[Balance, ...]:
+        """See Ledger."""
+        with self._database.reading() as session:
+            return Book.open(session, "").balances()
+
+    def pasts(self, users: Sequence[str]) -> dict[str, list[PastStep]]:
+        """See Ledger."""
+        found: dict[str, dict[int, PastStep]] = {}
+        with self._database.reading() as session:
+            for some in chunks(list(dict.fromkeys(users))):
+                for row in session.rows(_PASTS.format(marks(len(some))), some):
+                    steps = found.setdefault(row[0], {})
+                    past = steps.get(row[1]) or PastStep(row[1], row[2], Status(row[3]), row[4], {})
+                    if row[5] is not None:
+                        past = PastStep(
+                            past.step, past.action, past.status, past.reward, {**past.spent, row[5]: row[6]}
+                        )
+                    steps[row[1]] = past
+        return {user: list(steps.values()) for user, steps in found.items()}
+
+    def tallies(self) -> list[Tally]:
+        """See Ledger."""
+        columns = "step, action, decided, settled, released, expired, reward, spent"
+        return [Tally(*row) for row in self.query(f"SELECT {columns} FROM tallies ORDER BY step, action")]
+
+    def decided(self, after: int = 0, most: int = 1_000) -> list[Decided]:
+        """See Ledger."""
+        with self._database.reading() as session:
+            cases = decided_rows(session, "decision > ? ORDER BY decision LIMIT ?", [after, most])
+        return [case.now() for case in cases]
+
+    def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
+        """See Ledger."""
+        rows = self.query("SELECT at, content FROM price_notes ORDER BY note DESC LIMIT ?", [most])
+        return [(int(at), str(content)) for at, content in reversed(rows)]
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See Ledger."""
+        with self._database.reading() as session:
+            rows: list[tuple[Any, ...]] = session.rows(statement, values)
+            return rows
+
+    def close(self) -> None:
+        """See Ledger."""
+        self._database.close()
+
+
+_PASTS = (
+    "SELECT user_id, step, action, status, reward, budget, spent FROM decisions "
+    "LEFT JOIN charges ON charges.decision = decisions.decision WHERE user_id IN ({}) ORDER BY user_id, step, budget"
+)
+
+
+def open_ledger(url: str, create: bool = True) -> Ledger:
+    """The ledger at `sqlite:///PATH` or `postgresql://…`; without `create` it has to be there."""
+    scheme, separator, rest = url.partition("://")
+    if scheme == "sqlite" and separator and rest.startswith("/") and len(rest) > 1:
+        from redenvelope.ledger.sqlite import SqliteDatabase
+
+        return SqlLedger(SqliteDatabase(rest[1:], create))
+    if scheme in ("postgresql", "postgres") and separator:
+        try:
+            from redenvelope.ledger.postgres import PostgresDatabase
+        except ImportError:
+            raise LedgerError("a ledger in PostgreSQL needs psycopg; run: pip install 'redenvelope[serve]'") from None
+        return SqlLedger(PostgresDatabase(url, create))
+    raise UsageError(
+        f"{_without_password(url)!r} is no ledger; write sqlite:///PATH (four slashes before an absolute path) or "
+        "postgresql://USER@HOST/DATABASE"
+    )
+
+
+def _without_password(url: str) -> str:
+    before, at, after = url.rpartition("@")
+    return f"…@{after}" if at else before or after

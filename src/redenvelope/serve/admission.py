@@ -1,0 +1,90 @@
+"""Who is let in, and how much of it: tokens, hosts, rates, sizes and times."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+
+from starlette.requests import ClientDisconnect, Request
+
+from redenvelope.serve.answers import ApiError
+from redenvelope.serve.settings import Limits
+from redenvelope.serve.tokens import Caller, Tokens
+
+__all__ = ["Admission", "body_of"]
+
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "testserver")
+_MOST_CALLERS = 10_000
+
+
+class Admission:
+    """Decides whether a request may go on. Without tokens everybody on this machine may do everything."""
+
+    def __init__(self, tokens: Tokens | None, limits: Limits) -> None:
+        self._tokens, self._limits = tokens, limits
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def admit(self, request: Request, role: str) -> None:
+        """Refuse whoever may not ask this, or asks too often."""
+        if self._tokens is None:
+            # A page of another origin, opened on this machine, must not reach the service under a name of its own.
+            host = request.headers.get("host", "")
+            if host.rpartition(":")[0] not in _LOOPBACK_HOSTS and host not in _LOOPBACK_HOSTS:
+                said = "without tokens the service answers to this machine's own names only"
+                raise ApiError(403, "forbidden_host", said, "ask 127.0.0.1 or localhost")
+            name = request.client.host if request.client else "local"
+        else:
+            name = self._recognised(request, role).name
+        self._count(name)
+
+    def _recognised(self, request: Request, role: str) -> Caller:
+        assert self._tokens is not None
+        caller = self._tokens.caller(request.headers.get("authorization"))
+        if caller is None:
+            said = "a token is needed, and this is none that is known"
+            raise ApiError(401, "unauthorized", said, "send the header Authorization: Bearer TOKEN")
+        if not caller.may(role):
+            said = f"the token is not for this: it needs the role {role!r}"
+            raise ApiError(403, "forbidden", said, "use a token with that role")
+        return caller
+
+    def _count(self, name: str) -> None:
+        """A bucket for each caller, which fills at the rate and holds a burst."""
+        now, limits = time.monotonic(), self._limits
+        full, at = self._buckets.pop(name, (float(limits.burst), now))
+        full = min(float(limits.burst), full + (now - at) * limits.requests_a_second) - 1.0
+        self._buckets[name] = (max(full, 0.0), now)
+        if len(self._buckets) > _MOST_CALLERS:
+            self._buckets.popitem(last=False)
+        if full < 0:
+            raise ApiError(429, "too_many_requests", "more requests than are allowed", "wait a second; ask in batches")
+
+
+async def body_of(request: Request, most: int, seconds: float) -> bytes:
+    """The body of a request: JSON by its own word, not too large, not too slow."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        said = "the body must be JSON, and say so"
+        raise ApiError(415, "unsupported_media_type", said, "send the header Content-Type: application/json")
+    stated = request.headers.get("content-length", "0")
+    if stated.isdigit() and int(stated) > most:
+        raise _too_large(most)
+    content = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                content += part
+                if len(content) > most:
+                    raise _too_large(most)
+    except TimeoutError:
+        raise ApiError(
+            408, "too_slow", "the body did not come in time", f"send it within {seconds:g} seconds"
+        ) from None
+    except ClientDisconnect:
+        raise ApiError(400, "disconnected", "the body ended early", "send all of it") from None
+    return bytes(content)
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, "too_large", f"the body is larger than {most:,} bytes", "ask for fewer at once")

@@ -1,0 +1,192 @@
+"""Probabilities for users who wait at the same time: one by one in plain arrays, or together in one program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.chance import fraction, user_key
+from redenvelope.plan.decisions import ACTION_STREAM
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import policy_sha256
+from redenvelope.planning.single import SinglePlanner
+from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.pricing import Pricing
+from redenvelope.policies.standing import Standing, allowed
+from redenvelope.policies.standing_rows import standing_of_row
+from redenvelope.serve.together import can_decide_together, decide_together
+
+__all__ = ["Asked", "PlanInUse", "Proposal"]
+
+FloatArray = NDArray[np.float64]
+# From so many on, a call of the compiled program takes less time than as many decisions one by one; see
+# benchmarks/serve.py.
+_TOGETHER = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Somebody who waits for a decision."""
+
+    user: int | str
+    step: int
+    features: Mapping[str, Any]
+    past: Sequence[Mapping[str, Any]]
+    """Earlier steps: step, action, reward and cost."""
+    eligible: NDArray[np.bool_] | None = None
+    """[actions]; None: all."""
+
+
+class Proposal(NamedTuple):
+    """What the plan would do."""
+
+    probabilities: FloatArray
+    """[actions]"""
+    rewards: FloatArray
+    """Expected at this step, [actions]."""
+    costs: FloatArray
+    """Expected at this step, [budgets, actions]."""
+    prices: tuple[float, ...]
+    """That the user follows, [budgets]."""
+    uniform: float
+    """What the action is drawn with: fixed by user, step and seed."""
+    allowed: NDArray[np.bool_] | None
+    """By the plan's rules and by whoever asks, [actions]; None: all."""
+
+
+class PlanInUse:
+    """A plan that is loaded and warm; the price is given with every question, so that it can change at any time."""
+
+    def __init__(self, plan: Plan, seed: int = 0) -> None:
+        self.plan, self.seed = plan, seed
+        self.sha256 = policy_sha256(plan.policy)
+        policy = plan.policy
+        self._encoder = policy.encoder
+        self.first_step, self.steps = policy.encoder.first_step, policy.specification.steps
+        self.labels = plan.catalogue.labels
+        self._together = can_decide_together(policy.valuer)
+        self._single: tuple[Pricing, Any] = (policy.pricing, self._single_at(policy.pricing))
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether it decides by what happened to a user before."""
+        return self.plan.needs_history
+
+    def warm(self) -> PlanInUse:
+        """Decide for nobody at every step, alone and together, so that no real user waits for a compilation."""
+        past: list[dict[str, Any]] = []
+        for step in range(self.first_step, self.first_step + self.steps):
+            asked = Asked(0, step, {}, past)
+            self.propose([asked], self.plan.policy.pricing)
+            self.propose([asked] * _TOGETHER, self.plan.policy.pricing)
+            label: Any = float(self.labels[0]) if self.plan.catalogue.numeric else self.labels[0]
+            past = [*past, {"step": step, "action": label, "reward": 0.0, "cost": 0.0}]
+        return self
+
+    def encode(self, asked: Asked) -> NDArray[np.float32]:
+        """The state [width] of somebody; a ModelError says what does not fit."""
+        row = {**asked.features, "step": asked.step}
+        return self._encoder.encode_row(row, asked.past if self.needs_history else None)
+
+    def propose(
+        self, asked: Sequence[Asked], pricing: Pricing, states: Sequence[NDArray[np.float32]] | None = None
+    ) -> list[Proposal]:
+        """What each would get at prices; `states` spare encoding again."""
+        rows = [self.encode(one) for one in asked] if states is None else states
+        keys = np.array([user_key(one.user) for one in asked], dtype=np.uint64)
+        steps = np.array([one.step for one in asked], dtype=np.int64)
+        uniforms = fraction(keys, ACTION_STREAM, self.seed, steps)
+        followed = pricing.drawn(keys, self.seed)
+        left = self.first_step + self.steps - steps
+        standings = [self._standing(one) for one in asked]
+        found = self._found(standings, rows, left, pricing)
+        proposals = []
+        for row, (shares, outcomes) in enumerate(found):
+            own = np.asarray(shares[followed[row]], dtype=np.float64)
+            proposals.append(
+                Proposal(
+                    own / own.sum(),
+                    np.asarray(outcomes[0], dtype=np.float64),
+                    np.asarray(outcomes[1:], dtype=np.float64),
+                    pricing.prices[followed[row]],
+                    float(uniforms[row]),
+                    self._allowed(standings[row], rows[row], left[row : row + 1]),
+                )
+            )
+        return proposals
+
+    def _standing(self, one: Asked) -> Standing | None:
+        """What the rules remember of somebody, and what may be given; None where nothing is ruled out."""
+        constraint = self.plan.policy.constraint
+        row = {**one.features, "step": one.step}
+        return standing_of_row(constraint, self._encoder, row, one.step, one.past, one.eligible).standing
+
+    def _allowed(
+        self, standing: Standing | None, state: NDArray[np.float32], left: NDArray[np.int64]
+    ) -> NDArray[np.bool_] | None:
+        """What may be given now, [actions]."""
+        if standing is None:
+            return None
+        return np.asarray(allowed(standing, self.plan.policy.constraint, state[None], left.astype(np.intp))[0])
+
+    def _found(
+        self,
+        standings: Sequence[Standing | None],
+        states: Sequence[NDArray[np.float32]],
+        left: NDArray[np.int64],
+        pricing: Pricing,
+    ) -> list[tuple[FloatArray, FloatArray]]:
+        """Probabilities [prices, actions] and outcomes [outcomes, actions] of each.
+
+        Those who plan equally far ahead are planned for together, where they are enough.
+        """
+        valuer = self.plan.policy.valuer
+        groups: dict[int, list[int]] = {}
+        for place, (standing, steps_left) in enumerate(zip(standings, left.tolist(), strict=True)):
+            together = standing is None and self._together
+            groups.setdefault(min(steps_left, valuer.depth) if together else 0, []).append(place)
+        found: dict[int, tuple[FloatArray, FloatArray]] = {}
+        table = _two_rows(pricing.table)
+        for depth, places in groups.items():
+            own = [states[place] for place in places]
+            # Infinite prices are another program, which nobody should wait for.
+            if depth and len(places) >= _TOGETHER and np.isfinite(table).all():
+                assert isinstance(valuer, TreePlanner)
+                group = decide_together(valuer, own, depth, table)
+            else:
+                group = self._one_by_one([standings[place] for place in places], own, left[places], pricing)
+            found.update(zip(places, group, strict=True))
+        return [found[place] for place in range(len(standings))]
+
+    def _one_by_one(
+        self,
+        standings: Sequence[Standing | None],
+        states: Sequence[NDArray[np.float32]],
+        left: NDArray[np.int64],
+        pricing: Pricing,
+    ) -> list[tuple[FloatArray, FloatArray]]:
+        """Probabilities [prices, actions] and outcomes [outcomes, actions] of each."""
+        known, single = self._single
+        if known != pricing:
+            single = self._single_at(pricing, single)
+            self._single = (pricing, single)
+        found = []
+        for standing, state, steps_left in zip(standings, states, left, strict=True):
+            decision = single.decide(state, int(steps_left), standing)
+            found.append((decision.values.probabilities[0], decision.outcomes))
+        return found
+
+    def _single_at(self, pricing: Pricing, before: Any = None) -> Any:
+        if isinstance(before, SinglePlanner):
+            return before.at(pricing.table)
+        policy = self.plan.policy
+        return policy.source.single(policy.specification, pricing.table, policy.constraint)
+
+
+def _two_rows(table: FloatArray) -> FloatArray:
+    """Prices [prices, budgets] of at least two rows: a number of rows is compiled for once, and pacing mixes two."""
+    return np.repeat(table, 2, axis=0) if len(table) == 1 else table

@@ -1,0 +1,296 @@
+"""A campaign in use: those who wait together are planned together and committed together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
+from redenvelope.ledger.clock import Clock, steady_clock
+from redenvelope.ledger.commands import Result
+from redenvelope.ledger.ledger import Ledger
+from redenvelope.ledger.records import Decided, Done, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
+from redenvelope.ledger.writer import Writer
+from redenvelope.serve.answers import ApiError, DecisionAnswer, DecisionRequest, OutcomeAnswer, OutcomeRequest
+from redenvelope.serve.group import PlannedGroup, Waiting, plan_group
+from redenvelope.serve.metrics import Metrics
+from redenvelope.serve.requests import (
+    decision_answer,
+    decision_number,
+    outcome_answer,
+    refused_answer,
+    user_id,
+)
+from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.use import InUse, load_use
+
+__all__ = ["Service"]
+
+_LOG = logging.getLogger("redenvelope.serve")
+Found = TypeVar("Found")
+_SWEEP_SECONDS = 1.0
+_MOST_TRIES = 8
+
+
+class Service:
+    """Decides, holds, settles and paces. `start` before use, `stop` after: what waits is answered first."""
+
+    def __init__(
+        self,
+        plan: Path,
+        ledger: Ledger,
+        budgets: Sequence[Fund],
+        settings: ServeSettings | None = None,
+        amounts: Mapping[str, float] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings or ServeSettings()
+        self.folder, self.ledger, self.metrics = plan, ledger, Metrics()
+        self.clock = clock or steady_clock()
+        self._amounts = amounts
+        self._budgets = list(budgets)
+        self._writer = Writer(ledger)
+        self._waiting: deque[Waiting] = deque()
+        self._in_flight: set[str] = set()
+        self._wake = asyncio.Event()
+        # One thread plans, so that requests are read and answered meanwhile.
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="reader")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._since_solved = 0
+        self._stopping = False
+        self.use: InUse | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Warm, and not about to stop."""
+        return self.use is not None and not self._stopping
+
+    async def start(self) -> None:
+        """Open the books, load the plan and warm it up."""
+        for result in await asyncio.wrap_future(self._writer.submit(self._budgets)):
+            if isinstance(result, Refused):
+                raise UsageError(result.message)
+        self.use = await self._run(partial(self._load, self.folder))
+        await self._solve()
+        self._begin(self._decide_forever())
+        self._begin(self._sweep_forever())
+
+    async def stop(self) -> None:
+        """Answer who waits, write what is to be written, and let go."""
+        self._stopping = True
+        while self._waiting or self._in_flight:
+            await asyncio.sleep(0.005)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.get_running_loop().run_in_executor(None, self._writer.close)
+        self._planner.shutdown()
+        self._reader.shutdown()
+        self.ledger.close()
+
+    async def decide(self, requests: Sequence[DecisionRequest]) -> list[DecisionAnswer | ApiError]:
+        """Decide; an answer comes when its hold is durable."""
+        if self._stopping or self.use is None:
+            raise ApiError(
+                503, "not_ready", "the service is starting or stopping", "ask again with the same request_id"
+            )
+        if len(self._waiting) + len(requests) > self.settings.limits.waiting:
+            raise ApiError(503, "overloaded", "too many decisions wait", "ask again with the same request_id, later")
+        loop = asyncio.get_running_loop()
+        waiting = [Waiting(request, user_id(request.user), loop.create_future()) for request in requests]
+        self._waiting.extend(waiting)
+        self._wake.set()
+        return [await one.answer for one in waiting]
+
+    async def settle(self, outcomes: Sequence[OutcomeRequest]) -> list[OutcomeAnswer | ApiError]:
+        """Put outcomes into the books."""
+        now = self.clock()
+        answers: list[OutcomeAnswer | ApiError | None] = [None] * len(outcomes)
+        commands: dict[int, Settle] = {}
+        for place, outcome in enumerate(outcomes):
+            try:
+                number = decision_number(outcome.decision_id)
+                commands[place] = Settle(number, outcome.reward, self._amounts_of(outcome), now)
+            except ApiError as error:
+                answers[place] = error
+        try:
+            results = await asyncio.wrap_future(self._writer.submit(list(commands.values()))) if commands else []
+        except LedgerError as error:
+            raise _unavailable(error) from error
+        for place, result in zip(commands, results, strict=True):
+            if isinstance(result, Refused):
+                answers[place] = self._counted(refused_answer(result))
+            else:
+                assert isinstance(result, Settled)
+                answers[place] = outcome_answer(result)
+        return [answer for answer in answers if answer is not None]
+
+    async def swap(self, name: str | None) -> str:
+        """Take another plan, or the present folder again; requests on their way keep the plan they began with."""
+        folder = self.folder if name is None else self.folder.parent / name
+        try:
+            use = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
+        except (PlanError, UsageError, ModelError, OSError) as error:
+            raise ApiError(
+                409, "plan_refused", f"the plan is not taken: {error}", "mend it; the old one goes on"
+            ) from None
+        self.use, self.folder = use, folder
+        await self._solve()
+        _LOG.info("plan %s taken", use.plan.sha256[:12])
+        return use.plan.sha256
+
+    def _load(self, folder: Path) -> InUse:
+        return load_use(folder, [fund.budget for fund in self._budgets], self._amounts, self.settings)
+
+    def _amounts_of(self, outcome: OutcomeRequest) -> Mapping[str, int]:
+        if isinstance(outcome.amount, int):
+            if len(self._budgets) > 1 and outcome.amount:
+                names = ", ".join(fund.budget for fund in self._budgets)
+                raise ApiError(422, "invalid_request", "there are several budgets", f"give amounts by name: {names}")
+            return {self._budgets[0].budget: outcome.amount}
+        unknown = set(outcome.amount) - {fund.budget for fund in self._budgets}
+        if unknown:
+            raise ApiError(
+                422, "invalid_request", f"there is no budget {min(unknown)!r}", "name the campaign's budgets"
+            )
+        return outcome.amount
+
+    async def _decide_forever(self) -> None:
+        """Groups of those who wait, planned one group after the other; commits go on beside."""
+        while True:
+            await self._wake.wait()
+            group = self._group()
+            if not group:
+                self._wake.clear()
+                continue
+            assert self.use is not None
+            use = self.use
+            try:
+                work = partial(plan_group, use, use.pricing, self.ledger, group, self.settings, self.clock())
+                planned: PlannedGroup = await self._run(work)
+            except Exception as error:
+                _LOG.exception("a group could not be planned")
+                self._answer_all(group, _unavailable(error))
+                continue
+            self.metrics.batches += 1
+            self.metrics.batched += len(group)
+            for one, refused in planned.refused:
+                self._answer(one, self._counted(refused))
+            if planned.holds:
+                self._begin(self._commit(use, planned.holds))
+
+    def _group(self) -> list[Waiting]:
+        """Those at the head of the line; of a user whose decision is on its way, nobody."""
+        group: list[Waiting] = []
+        later: list[Waiting] = []
+        while self._waiting and len(group) < self.settings.batch:
+            one = self._waiting.popleft()
+            if one.user in self._in_flight:
+                later.append(one)
+                continue
+            self._in_flight.add(one.user)
+            group.append(one)
+        self._waiting.extendleft(reversed(later))
+        return group
+
+    async def _commit(self, use: InUse, holds: Sequence[tuple[Waiting, Hold]]) -> None:
+        """Wait until holds are durable, and answer."""
+        try:
+            results = await asyncio.wrap_future(self._writer.submit([hold for _, hold in holds]))
+        except LedgerError as error:
+            self._answer_all([one for one, _ in holds], _unavailable(error))
+            return
+        except Exception as error:
+            _LOG.exception("a group could not be committed")
+            self._answer_all([one for one, _ in holds], _unavailable(error))
+            return
+        numeric = use.plan.plan.catalogue.numeric
+        for (one, _), result in zip(holds, results, strict=True):
+            self._conclude(one, result, numeric)
+        self._since_solved += len(holds)
+        if use.pacer is not None and self._since_solved >= use.pacer.every:
+            await self._solve()
+
+    def _conclude(self, one: Waiting, result: Result, numeric: bool) -> None:
+        if isinstance(result, Decided):
+            if not result.repeated:
+                self.metrics.decisions[result.action] += 1
+            self._answer(one, decision_answer(result, numeric))
+            return
+        assert isinstance(result, Refused)
+        if result.refusal is Refusal.STEP_TAKEN and one.request.step is None and one.tries < _MOST_TRIES:
+            # Another process has decided for this user meanwhile: the next step, then.
+            one.tries += 1
+            self._in_flight.discard(one.user)
+            self._waiting.append(one)
+            self._wake.set()
+            return
+        self._answer(one, self._counted(refused_answer(result)))
+
+    def _answer(self, one: Waiting, answer: DecisionAnswer | ApiError) -> None:
+        self._in_flight.discard(one.user)
+        if not one.answer.done():  # whoever asked may have gone
+            one.answer.set_result(answer)
+        if self._waiting:
+            self._wake.set()
+
+    def _answer_all(self, group: Sequence[Waiting], error: ApiError) -> None:
+        for one in group:
+            self._answer(one, self._counted(error))
+
+    def _counted(self, error: ApiError) -> ApiError:
+        self.metrics.refused(error.code)
+        return error
+
+    async def _solve(self) -> None:
+        """Look at the price again."""
+        use, self._since_solved = self.use, 0
+        if use is None or use.pacer is None:
+            return
+        try:
+            changed = await self._run(partial(use.solve, self.ledger, self.clock()))
+            if changed:
+                await asyncio.wrap_future(self._writer.submit([changed]))
+        except LedgerError as error:
+            _LOG.warning("the price was not solved again: %s", error)
+
+    async def _sweep_forever(self) -> None:
+        """Let holds expire."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            try:
+                (done,) = await asyncio.wrap_future(self._writer.submit([Expire(self.clock())]))
+                assert isinstance(done, Done)
+            except (LedgerError, RedenvelopeError) as error:
+                _LOG.warning("holds could not expire: %s", error)
+
+    async def read(self, work: Callable[[], Found]) -> Found:
+        """Look something up in the ledger, apart from those who decide."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+        except LedgerError as error:
+            raise _unavailable(error) from error
+
+    async def _run(self, work: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._planner, work)
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _unavailable(error: BaseException) -> ApiError:
+    said = (
+        str(error)
+        if isinstance(error, RedenvelopeError)
+        else "something went wrong inside; the service's log says what"
+    )
+    return ApiError(503, "unavailable", said, "ask again with the same request_id: nothing is held twice")

@@ -1,0 +1,68 @@
+"""A process to be killed: threads that hold and settle through one writer, and say what they were told.
+
+What it prints is all that anybody may rely on: a line is printed when the answer has come, not before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from redenvelope.errors import LedgerError
+from redenvelope.ledger.ledger import open_ledger
+from redenvelope.ledger.records import Decided, Expire, Refused, Settled
+from redenvelope.ledger.writer import Writer
+from tests.ledger.asking import NOW, TTL, hold, settle
+
+THREADS = 8
+
+
+def main(arguments: Sequence[str]) -> None:
+    url, turn = arguments
+    writer = Writer(open_ledger(url))
+    lock = threading.Lock()
+
+    def say(*words: object) -> None:
+        with lock:
+            os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+    def client(number: int) -> None:
+        chance = np.random.default_rng([int(turn), number])
+        for count in range(1_000_000):
+            request, amount = f"{turn}-{number}-{count}", int(chance.integers(0, 9))
+            try:
+                (answer,) = writer.submit([hold(request, amount=amount)]).result()
+                if isinstance(answer, Refused):
+                    say("refused", request)
+                    time.sleep(0.001)
+                    continue
+                assert isinstance(answer, Decided)
+                say("held", request, answer.decision, amount)
+                if chance.random() < 0.2:
+                    continue
+                spent = int(chance.integers(0, amount + 1))
+                say("settling", answer.decision, spent)
+                (outcome,) = writer.submit([settle(answer.decision, spent)]).result()
+                assert isinstance(outcome, Settled)
+                say("settled", answer.decision, spent)
+                if chance.random() < 0.02:
+                    writer.submit([Expire(NOW + TTL - 1)]).result()
+            except LedgerError as error:  # a database that was stopped: try again, with the same words
+                say("failed", str(error).replace("\n", " "))
+                time.sleep(0.02)
+
+    threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    say("ready")
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,130 @@
+"""The exported log is a log: read, audited and understood as it was served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from redenvelope.audit.audit import audit_log
+from redenvelope.cli import app
+from redenvelope.errors import LedgerError
+from redenvelope.ledger.export import export_log, log_frame
+from redenvelope.ledger.ledger import Ledger, open_ledger
+from redenvelope.ledger.records import Charge, Choice, Expire, Hold
+from redenvelope.log.columns import ColumnMap
+from redenvelope.log.read import read_log
+from tests.ledger.asking import NOW, TTL, fund, hold, settle
+
+USERS = 700
+
+
+def fill(ledger: Ledger) -> None:
+    """Two steps of users who get nothing or 2.00, at random; step 1 of user 0 stays open, user 1's expires."""
+    chance = np.random.default_rng(3)
+    ledger.apply([fund(1_000_000)])
+    for step in range(2):
+        holds = []
+        for user in range(USERS):
+            given = bool(chance.random() < 0.5)
+            charges = (Charge("money", 200, 200),) if given else ()
+            choice = Choice("gift" if given else "nothing", 0.5, "{}", charges)
+
+            def choose(left: Mapping[str, int], choice: Choice = choice) -> Choice:
+                return choice
+
+            features = json.dumps({"visits": int(chance.integers(9)), "city": str(chance.choice(["Lyon", "Graz"]))})
+            ends = NOW + TTL if user == 1 else NOW + 10 * TTL
+            holds.append(Hold(f"{user}-{step}", "", str(user), step, choose, "[0.3]", "p", features, NOW, ends))
+        decided = ledger.apply(holds)
+        outcomes = [
+            settle(one.decision, 150 if one.charges else 0, float(chance.random()))  # type: ignore[union-attr]
+            for user, one in enumerate(decided)
+            if (user, step) not in ((0, 1), (1, 1))
+        ]
+        ledger.apply(outcomes)
+    ledger.apply([Expire(NOW + 2 * TTL)])
+
+
+def test_a_log_comes_out_that_is_read_and_audited(ledger: Ledger, tmp_path: Path) -> None:
+    fill(ledger)
+    out = tmp_path / "log.parquet"
+    found = export_log(ledger, out)
+    assert (found.rows, found.users, found.open_users, found.expired) == (2 * USERS - 2, USERS - 1, 1, 1)
+    assert found.campaign_file == tmp_path / "campaign.toml"
+    frame = pl.read_parquet(out)
+    assert frame.columns == [
+        *("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "visits", "city"),
+    ]
+    assert frame.filter(pl.col("action") == "nothing")["cost"].max() == 0
+    gifts = frame.filter(pl.col("action") == "gift", ~((pl.col("user") == 1) & (pl.col("step") == 1)))
+    assert set(gifts["cost"]) == {1.5}
+    assert set(frame["price"]) == {0.3}
+    log = read_log(out, ColumnMap.from_toml(tmp_path / "campaign.toml"))
+    assert len(log) == 2 * USERS - 2
+    assert set(log.catalogue.labels) == {"nothing", "gift"}
+    assert audit_log(log).findings is not None
+    assert export_log(ledger, out).campaign_file is None
+
+
+def test_mixed_features_become_one_type(ledger: Ledger) -> None:
+    ledger.apply([fund(100)])
+    given = [{"a": 1, "b": True, "c": 1}, {"a": 2.5, "b": None, "c": "x"}, {"d": [1]}]
+    holds = [replace(hold(f"{place}"), features=json.dumps(row)) for place, row in enumerate(given)]
+    ledger.apply([*holds])
+    ledger.apply([settle(number, 1) for number in (1, 2, 3)])
+    frame, _, _ = log_frame(ledger)
+    assert frame.schema["a"] == pl.Float64
+    assert frame.schema["b"] == pl.Boolean
+    assert frame["c"].to_list() == ["1", "x", None]
+    assert frame["d"].to_list() == [None, None, "[1]"]
+
+
+def test_an_empty_ledger_has_no_log(ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="nothing to export"):
+        export_log(ledger, tmp_path / "log.parquet")
+    assert list(tmp_path.glob("*.parquet")) == []
+
+
+def test_a_feature_must_not_be_called_as_a_column(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.apply([fund(100), replace(hold("a"), features='{"cost": 1}')])
+    ledger.apply([settle(1, 1)])
+    with pytest.raises(LedgerError, match="rename"):
+        export_log(ledger, tmp_path / "log.parquet")
+
+
+def test_the_commands(url: str, tmp_path: Path) -> None:
+    ledger = open_ledger(url)
+    fill(ledger)
+    runner = CliRunner()
+    said = runner.invoke(app, ["ledger", "verify", url])
+    assert said.exit_code == 0, said.output
+    assert "every balance is what the entries say" in said.output
+    found = json.loads(runner.invoke(app, ["ledger", "verify", url, "--json"]).output)
+    assert found["status"] == "sound"
+    out = tmp_path / "log.parquet"
+    assert runner.invoke(app, ["ledger", "export", url, "--out", str(out)]).exit_code == 0
+    audited = runner.invoke(app, ["audit", str(out), "--json"])
+    assert audited.exit_code == 0, audited.output
+    with ledger._database.transaction() as session:  # type: ignore[attr-defined]
+        session.many("UPDATE budgets SET spent = spent - 1", [()])
+    wrong = runner.invoke(app, ["ledger", "verify", url])
+    assert wrong.exit_code == 3
+    assert "budget money, spent" in wrong.output
+    ledger.close()
+
+
+def test_what_is_no_ledger_is_refused_in_words(tmp_path: Path) -> None:
+    runner = CliRunner()
+    other = tmp_path / "other.db"
+    other.write_bytes(b"something else " * 100)
+    for url in (f"sqlite:///{tmp_path / 'none.db'}", f"sqlite:///{other}", "postgresql://nobody@127.0.0.1:1/none"):
+        said = runner.invoke(app, ["ledger", "verify", url])
+        assert isinstance(said.exception, LedgerError), said.output
+    assert not (tmp_path / "none.db").exists()

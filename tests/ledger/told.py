@@ -1,0 +1,65 @@
+"""An independent checker: it knows what clients were told, and nothing of how a ledger works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from redenvelope.ledger.ledger import Ledger
+from redenvelope.ledger.verify import verify
+
+__all__ = ["Told"]
+
+
+@dataclass
+class Told:
+    """All that was acknowledged."""
+
+    held: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Decision and amount, by request."""
+    settling: dict[int, int] = field(default_factory=dict)
+    """Asked for; whether it came about is not known."""
+    settled: dict[int, int] = field(default_factory=dict)
+    twice: int = 0
+
+    def hear(self, lines: Iterable[str]) -> None:
+        """What a process printed; a last line without its end was never said."""
+        for line in lines:
+            if not line.endswith("\n"):
+                continue
+            word, *rest = line.split()
+            if word == "held":
+                self.twice += rest[0] in self.held
+                self.held[rest[0]] = (int(rest[1]), int(rest[2]))
+            elif word == "settling":
+                self.settling[int(rest[0])] = int(rest[1])
+            elif word == "settled":
+                self.twice += int(rest[0]) in self.settled
+                self.settled[int(rest[0])] = int(rest[1])
+
+    def check(self, ledger: Ledger, total: int) -> dict[str, int]:
+        """Counts of what must be 0, and of what was looked at."""
+        rows = {row[0]: row for row in ledger.query("SELECT request, decision, status FROM decisions")}
+        spent = dict(ledger.query("SELECT decision, spent FROM charges"))
+        (balance,) = ledger.balances()
+        lost = sum(request not in rows or rows[request][1] != number for request, (number, _) in self.held.items())
+        lost_outcomes = sum(spent[number] != amount for number, amount in self.settled.items())
+        wrong = sum(
+            amount not in (0, self.settling.get(number, 0))
+            for number, amount in spent.items()
+            if number not in self.settled
+        )
+        settlements = ledger.query(
+            "SELECT count(*), count(DISTINCT decision) FROM entries WHERE kind IN ('settle', 'release')"
+        )
+        return {
+            "acknowledged": len(self.held),
+            "outcomes": len(self.settled),
+            "lost decisions": lost,
+            "lost outcomes": lost_outcomes,
+            "amounts nobody asked for": wrong,
+            "told twice": self.twice,
+            "settled twice": settlements[0][0] - settlements[0][1],
+            "overspent": max(0, balance.spent + balance.held - total) + max(0, sum(spent.values()) - total),
+            "differences": len(verify(ledger).differences),
+        }

@@ -1,0 +1,76 @@
+"""One small plan of a campaign with coupons, made once for all workers, and services on it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import redenvelope
+from redenvelope.plan.plan import Plan
+from redenvelope.serve.deciding import PlanInUse
+from tests.ledger.conftest import postgres, url
+from tests.quick_programs import quick_programs
+from tests.serve.coupons import Coupons
+
+__all__ = ["postgres", "url"]
+
+BUDGET = 0.5
+"""Mean cost a user."""
+
+
+@pytest.fixture(scope="session")
+def folder(request: pytest.FixtureRequest) -> Path:
+    """The folder of the plan; made anew when the code that makes plans has changed."""
+    kept = request.config.cache.mkdir("coupons")
+    folder = kept / _made_by()
+    with (kept / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several workers may want it at once
+        if not folder.exists():
+            for old in kept.glob("*-plan"):
+                shutil.rmtree(old)
+            make_plan(kept / "unfinished")
+            (kept / "unfinished").rename(folder)
+    return folder
+
+
+def _made_by() -> str:
+    """A name for the code that makes the plan."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    source = Path(redenvelope.__file__).parent
+    for path in sorted(source.rglob("*.py")):
+        if path.relative_to(source).parts[0] not in ("serve", "ledger", "cli", "report", "reproduce"):
+            digest.update(path.read_bytes())
+    return f"{digest.hexdigest()[:16]}-plan"
+
+
+def make_plan(folder: Path) -> Plan:
+    """Fit it, in seconds."""
+    from redenvelope.fitting.fit import fit
+    from redenvelope.fitting.settings import FitSettings
+    from redenvelope.log.read import log_from_frame
+    from redenvelope.models.fit import NeuralSettings
+    from redenvelope.models.training import TrainingSettings
+
+    neural = NeuralSettings(
+        outcome_hidden=(16,), transition_hidden=(8,), members=1, training=TrainingSettings(steps=400, batch_rows=256)
+    )
+    settings = FitSettings(method="planned", history="none", neural=neural)
+    with quick_programs():
+        plan = fit(log_from_frame(Coupons().log(6_000, seed=1)), budget=BUDGET, settings=settings)
+    plan.save(folder)
+    return plan
+
+
+@pytest.fixture(scope="session")
+def plan(folder: Path) -> Plan:
+    return Plan.load(folder)
+
+
+@pytest.fixture(scope="session")
+def in_use(plan: Plan) -> Iterator[PlanInUse]:
+    yield PlanInUse(plan).warm()

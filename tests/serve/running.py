@@ -1,0 +1,115 @@
+"""A real server in a thread, on a free port of this machine, and short ways to ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redenvelope.ledger.ledger import open_ledger
+from redenvelope.ledger.records import Fund
+from redenvelope.serve.app import new_app
+from redenvelope.serve.server import _Server, bound, new_config
+from redenvelope.serve.service import Service
+from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.tokens import Tokens
+
+__all__ = ["Running", "running"]
+
+
+@dataclass
+class Running:
+    """A service that answers."""
+
+    port: int
+    service: Service
+    token: str | None = None
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        content: Any = None,
+        headers: Mapping[str, str] | None = None,
+        raw: bytes | None = None,
+    ) -> tuple[int, Any]:
+        """Status and JSON (or text) of an answer."""
+        status, body, _ = self.answer(method, path, content, headers, raw)
+        try:
+            return status, json.loads(body)
+        except ValueError:
+            return status, body.decode()
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        content: Any = None,
+        headers: Mapping[str, str] | None = None,
+        raw: bytes | None = None,
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """Status, body and headers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        body = raw if raw is not None else None if content is None else json.dumps(content).encode()
+        sent = {} if body is None else {"content-type": "application/json"}
+        if self.token is not None:
+            sent["authorization"] = f"Bearer {self.token}"
+        connection.request(method, path, body, {**sent, **(headers or {})})
+        response = connection.getresponse()
+        found = response.status, response.read(), {name.lower(): value for name, value in response.getheaders()}
+        connection.close()
+        return found
+
+    def decide(
+        self, request: str, user: Any, features: Mapping[str, Any] | None = None, **more: Any
+    ) -> tuple[int, Any]:
+        content = {"request_id": request, "user": user, "features": dict(features or {"taste": 0.9, "city": "Lyon"})}
+        return self.ask("POST", "/v1/decisions", content | more)
+
+    def settle(self, decision: str, amount: Any, reward: float = 1.0) -> tuple[int, Any]:
+        return self.ask("POST", "/v1/outcomes", {"decision_id": decision, "reward": reward, "amount": amount})
+
+
+@contextmanager
+def running(
+    folder: Path,
+    url: str,
+    total: int = 100_000,
+    tokens: Tokens | None = None,
+    settings: ServeSettings | None = None,
+    clock: Callable[[], int] | None = None,
+    user_cap: int | None = None,
+) -> Iterator[Running]:
+    """Serve a plan until the block ends; then it stops in good order."""
+    funds = [Fund("budget", total, 0, user_cap)]
+    service = Service(folder, open_ledger(url), funds, settings or ServeSettings(), None, clock)
+    opened = bound("127.0.0.1", 0)
+    ready, failed = threading.Event(), list[BaseException]()
+    server = _Server(new_config(new_app(service, tokens), service), service, ready.set)
+
+    def serve() -> None:
+        try:
+            with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+                runner.run(server.serve(sockets=[opened]))
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ready.wait(120)
+    try:
+        assert not failed, failed
+        yield Running(opened.getsockname()[1], service)
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        opened.close()
+        assert not thread.is_alive()

@@ -1,4 +1,4 @@
-"""The real command in a process of its own: killed under load, ended in good order, and never on a full disk wrong."""
+"""The real command in a process of its own: killed under load, ended in good order, and refusing in words."""
 
 from __future__ import annotations
 
@@ -107,10 +107,11 @@ def check(url: str, told: dict[str, Any]) -> None:
     ledger.close()
 
 
-def test_killed_and_started_again(folder: Path, url: str) -> None:
+@pytest.mark.parametrize("turns", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_killed_and_started_again(folder: Path, url: str, turns: int) -> None:
     told: dict[str, Any] = {"decided": {}, "settling": {}, "settled": {}}
     chance = random.Random(3)
-    for turn in range(2):
+    for turn in range(turns):
         served = Process(folder, url)
         threads, _ = under_load(served.port, turn, told)
         time.sleep(chance.uniform(0.3, 0.8))
@@ -118,7 +119,7 @@ def test_killed_and_started_again(folder: Path, url: str) -> None:
         served.process.communicate()
         for thread in threads:
             thread.join(20)
-    assert len(told["decided"]) > 20
+    assert len(told["decided"]) > 10 * turns
     check(url, told)
 
 

@@ -59,7 +59,7 @@ def new_config(app: Starlette, service: Service) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         ws="none",
-        lifespan="on",
+        lifespan="off",
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         limit_concurrency=_MOST_CONNECTIONS,
@@ -72,6 +72,14 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._service, self._told = service, started
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Get ready first, so that what is wrong with the plan or the ledger is said in words; stop at the end."""
+        try:
+            await self._service.start()
+            await super().serve(sockets)
+        finally:
+            await self._service.stop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn; then say where it is."""

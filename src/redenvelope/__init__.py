@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.records import Budget, Rule
     from redenvelope.dual.allocation import allocate_one_step
-    from redenvelope.dual.frontier import Frontier
     from redenvelope.dual.column_generation import solve_budgets
+    from redenvelope.dual.frontier import Frontier
     from redenvelope.dual.solve import DualSolver, solve_dual
     from redenvelope.engine.engine import Engine
     from redenvelope.engine.local import LocalEngine

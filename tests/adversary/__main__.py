@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before polars is imported: small tables, many of them
@@ -37,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="of each kind")
     parser.add_argument("--first", type=int, default=0, help="number of the first, to go on where another run ended")
+    parser.add_argument("--only", type=int, nargs="+", help="numbers of single trials, to see them again")
     parser.add_argument("--kinds", nargs="+", choices=_KINDS, default=_KINDS)
     given = parser.parse_args()
     faulthandler.enable()
@@ -44,7 +45,8 @@ def main() -> None:
         trials = _trials(Path(scratch), given.kinds)
         # Whatever is left among temporary files is left behind by a trial.
         os.environ["TMPDIR"] = tempfile.tempdir = str(_made(Path(scratch) / "temporary"))
-        failed = sum(_run(kind, trials[kind], given.first, given.count, Path(scratch)) for kind in given.kinds)
+        numbers = given.only or range(given.first, given.first + given.count)
+        failed = sum(_run(kind, trials[kind], numbers, Path(scratch)) for kind in given.kinds)
     sys.exit(bool(failed))
 
 
@@ -87,14 +89,14 @@ def _plans(scratch: Path, names: list[str]) -> list[Path]:
     return found
 
 
-def _run(kind: str, trial: Callable[[int, Path], str], first: int, count: int, scratch: Path) -> int:
+def _run(kind: str, trial: Callable[[int, Path], str], numbers: Sequence[int], scratch: Path) -> int:
     """Run trials of a kind and print how they ended; returns how many failed."""
     ended = {"used": 0, "refused": 0, "failed": 0}
     folder, longest = _made(scratch / kind), 0.0
-    for number in range(first, first + count):
+    for done, number in enumerate(numbers, start=1):
         # What hangs where Python cannot stop it ends here, with the place.
         faulthandler.dump_traceback_later(6 * LONGEST, exit=True)
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             ended[trial(number, folder)] += 1
             left = [*folder.iterdir(), *(scratch / "temporary").iterdir()]
@@ -102,12 +104,12 @@ def _run(kind: str, trial: Callable[[int, Path], str], first: int, count: int, s
         except Exception as error:
             ended["failed"] += 1
             print(f"{kind} {number}: {type(error).__name__}: {error}", flush=True)
-        longest = max(longest, time.perf_counter() - began)
-        if (number + 1 - first) % 1_000 == 0:
+        longest = max(longest, time.process_time() - began)
+        if done % 1_000 == 0:
             print(f"{kind}: {ended}, the longest {longest:.1f} s", flush=True)
     faulthandler.cancel_dump_traceback_later()
     told = ", ".join(f"{number:,} {name}" for name, number in ended.items())
-    print(f"{kind}: {count:,} mutations, {told}; the longest took {longest:.1f} s", flush=True)
+    print(f"{kind}: {len(numbers):,} mutations, {told}; the longest took {longest:.1f} s", flush=True)
     return ended["failed"]
 
 

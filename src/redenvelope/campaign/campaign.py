@@ -15,12 +15,15 @@ from redenvelope.log.columns import ColumnMap, campaign_content
 if TYPE_CHECKING:
     from redenvelope.log.log import Log
 
-__all__ = ["MOST_BUDGETS", "MOST_RULES", "Campaign"]
+__all__ = ["MOST_BUDGETS", "MOST_RULES", "MOST_STEPS_BACK", "Campaign", "steps_back"]
 
 MOST_BUDGETS = 8
 """Each is a cost that models predict and trees carry."""
 
 MOST_RULES = 100
+
+MOST_STEPS_BACK = 256
+"""That all rules together look back: each is carried along every branch of a tree."""
 
 Record = TypeVar("Record", Budget, Rule)
 
@@ -93,11 +96,19 @@ class Campaign:
         if len(self.rules) > MOST_RULES:
             message = f"{len(self.rules)} rules are more than {MOST_RULES}; join some of them"
             found.append(Mistake(f"[[rule]] {MOST_RULES + 1}", message))
+        if steps_back(self.rules) > MOST_STEPS_BACK:
+            message = f"the rules look back {steps_back(self.rules)} steps in all, at most {MOST_STEPS_BACK} can be"
+            found.append(Mistake("[[rule]]", f"{message}; shorten within and cooldown"))
         for number, budget in enumerate(self.budgets, start=1):
             if budget.total is not None and (budget.audience or self.audience) is None:
                 message = "a total needs the number of users it is for; add audience = 50000, or give per_user"
                 found.append(Mistake(f"[[budget]] {number}, total", message))
         return found
+
+
+def steps_back(rules: tuple[Rule, ...]) -> int:
+    """How many steps rules look back, all together."""
+    return sum(rule.window - 1 for rule in rules if rule.window is not None)
 
 
 def _twice(budgets: tuple[Budget, ...]) -> list[Mistake]:

@@ -20,14 +20,17 @@ from redenvelope.fitting.comparable import lacking_features
 from redenvelope.fitting.comparison import logged_by_user
 from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.rules import log_left
 from redenvelope.fitting.settings import SearchSettings
 from redenvelope.fitting.verdict import Verdict, judge
 from redenvelope.log.drift import drift_findings
+from redenvelope.log.findings import Finding
 from redenvelope.log.log import Log
 from redenvelope.log.split import split_fold
 from redenvelope.plain import to_plain
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
+from redenvelope.policies.standing import allowed
 
 __all__ = ["evaluate_plan"]
 
@@ -61,12 +64,20 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
         "left_out": len(log.users) - len(kept.users),
         "confidence": confidence,
         "verdict": to_plain(_verdict(plan, ladder)),
-        "lacking": [finding.as_dict() for finding in lacking],
+        "lacking": [finding.as_dict() for finding in (*lacking, *_left(plan, encoded))],
         "drift": [finding.as_dict() for finding in drift_findings(plan.policy.encoder, encoded.states)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])} | _logged_costs(plan, logged[1:]),
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
         "certificate": _verified(plan, whole, kept, ladder),
     }
+
+
+def _left(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
+    """How much of the log the plan's rules leave to speak for it."""
+    if encoded.standing is None:
+        return ()
+    eligible = allowed(encoded.standing, plan.policy.constraint, encoded.states, encoded.steps_left)
+    return log_left(encoded.log, eligible)
 
 
 def _estimator(plan: Plan) -> Estimator:

@@ -115,7 +115,14 @@ def listed_actions(values: pl.Series, catalogue: ActionCatalogue) -> NDArray[np.
         )
     text = as_text(values) if values.dtype != pl.Null else values.cast(pl.String)
     distinct = text.drop_nulls().unique()
-    mask = np.concatenate([mask_of_texts(distinct.to_list(), catalogue), np.ones((1, len(catalogue)), dtype=bool)])
+    known = mask_of_texts(distinct.to_list(), catalogue)
+    named = [part for value in distinct for part in parts_of(value)]
+    if named and not known.any():
+        raise ModelError(
+            f"the column {ELIGIBLE!r} lists {named[0]!r}, and none of what it lists is an action of the plan: "
+            f"{', '.join(catalogue.labels)}; list these labels, or give the column another name"
+        )
+    mask = np.concatenate([known, np.ones((1, len(catalogue)), dtype=bool)])
     codes = text.replace_strict(distinct, pl.Series(range(len(distinct)), dtype=pl.Int64), default=len(distinct))
     return np.asarray(mask[codes.fill_null(len(distinct)).cast(pl.Int64).to_numpy()])
 

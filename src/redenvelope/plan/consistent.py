@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from redenvelope.campaign.campaign import MOST_BUDGETS, MOST_RULES
+from redenvelope.campaign.campaign import MOST_BUDGETS, MOST_RULES, MOST_STEPS_BACK, steps_back
 from redenvelope.campaign.conditions import Condition, columns_of
 from redenvelope.campaign.rows import STEP, places_of
 from redenvelope.errors import PlanError, UsageError
@@ -59,6 +59,9 @@ FRONTIER_COLUMNS = (
 
 # Figures are written with all their digits; what is computed again may differ in the last ones.
 _TOLERANCE = 1e-6
+
+# Of users' rewards and costs, their squares and cubes: products of three such are numbers still.
+_LARGEST_SUM = 1e100
 
 
 def require_frontier(schema: Mapping[str, Any], rows: int) -> None:
@@ -128,6 +131,7 @@ def _require_rules(policy: DeployedPolicy) -> None:
     _require(
         len(policy.rules) <= MOST_RULES, f"plan.json: rules: {len(policy.rules):,}, at most {MOST_RULES} are allowed"
     )
+    _require(steps_back(policy.rules) <= MOST_STEPS_BACK, "plan.json: rules: they look back too many steps")
     texts = {category.name for category in policy.encoder.categories}
     numbers = {STEP, *(number.name for number in policy.encoder.numbers)}
     for place, rule in enumerate(policy.rules, start=1):
@@ -164,7 +168,8 @@ def _require_encoder(policy: DeployedPolicy) -> None:
         )
     history = encoder.history
     if history is not None:
-        fits = history.labels == policy.catalogue.labels and len(history.scales) == history.width
+        same = (history.labels, history.numeric) == (policy.catalogue.labels, policy.catalogue.numeric)
+        fits = same and len(history.scales) == history.width
         sound = np.isfinite(history.scales).all() and min(history.scales, default=0) > 0
         _require(bool(fits and sound), f"{where}: history: its actions and scales do not fit the plan's")
 
@@ -195,7 +200,7 @@ def _require_ladder(ladder: Ladder) -> None:
     _require(len(ladder.rungs) <= MOST_RUNGS, f"ladder.json: {len(ladder.rungs):,} rungs, at most {MOST_RUNGS:,}")
     for place, rung in enumerate(ladder.rungs):
         sums = np.concatenate([rung.mean, rung.square, rung.cube, *map(np.asarray, rung.products)])
-        _require(bool(np.isfinite(sums).all()), f"ladder.json: rung {place} holds what is not a number")
+        _require(bool((np.abs(sums) < _LARGEST_SUM).all()), f"ladder.json: rung {place} holds what no users add up to")
         _require(min(rung.square) >= 0, f"ladder.json: rung {place}: a square below 0")
         _require(bool((np.asarray(rung.prices) >= 0).all()), f"ladder.json: rung {place}: a price below 0")
         ladder.pricing(Place(place))  # which refuses prices and shares that are none

@@ -92,7 +92,8 @@ class Decider:
         assert step is not None  # or it would not have been encoded
         listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
         standing = standing_of_row(self._constraint, self._encoder, row, step, history, listed).standing
-        found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, standing)
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is asked for below
+            found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, standing)
         keys = np.array([user_key(user)], dtype=np.uint64)
         followed = int(self._pricing.drawn(keys, self._seed)[0])
         shares = found.values.probabilities[0, followed]

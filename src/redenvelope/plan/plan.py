@@ -79,7 +79,11 @@ class Plan:
             return log
         places = {label: place for place, label in enumerate(self.catalogue.labels)}
         lookup = np.array([places[label] for label in log.catalogue.labels], dtype=np.int32)
-        return replace(log, action=lookup[log.action], catalogue=self.catalogue)
+        eligible = None
+        if log.eligible is not None:  # of what was never logged, no list of the log's is known
+            eligible = np.ones((len(log), len(self.catalogue)), dtype=bool)
+            eligible[:, lookup] = log.eligible
+        return replace(log, action=lookup[log.action], catalogue=self.catalogue, eligible=eligible)
 
     def with_source(self, log: str, columns: ColumnMap, date: str) -> Plan:
         """The plan, remembering the log it was made from: its name, its columns' own names, and the day."""

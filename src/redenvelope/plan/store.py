@@ -63,6 +63,12 @@ def sealed(manifest: dict[str, Any], files: dict[str, bytes]) -> bytes:
 def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> None:
     """Put a plan in a folder's place of one, or of none; an older plan's own files go, anything else stays."""
     require_room(folder)
+    for name, content in {MANIFEST: manifest, **files}.items():
+        if len(content) > _LARGEST_BYTES.get(name, _LARGEST_OTHER):
+            raise UsageError(
+                f"{folder}: {name} would have {len(content):,} bytes, more than is ever opened again; plan with fewer "
+                "actions, steps or features"
+            )
     with writing(folder):
         place = resolved(folder)
         place.mkdir(parents=True, exist_ok=True)

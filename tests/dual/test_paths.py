@@ -22,7 +22,7 @@ def test_a_ladder_keeps_all_budgets_in_proportion_and_earns_nearly_the_optimum(s
     np.testing.assert_allclose(outcomes, paths.plans.outcomes)
     mixed = outcomes @ ladder.shares.T
     # Every cost is within the scaled budgets, whatever binds.
-    assert (mixed[1:].T <= ladder.limits * (1 + 1e-7)).all()
+    assert (ladder.limits * (1 + 1e-7) >= mixed[1:].T).all()
     assert (np.diff(mixed[0]) >= -1e-9).all(), "wider budgets earn more"
     assert ((ladder.shares > 0).sum(axis=1) <= budgets + 1).all()
     near = np.abs(ladder.limits[:, 0] / limits[0] - 1) <= 0.1
@@ -34,7 +34,7 @@ def test_a_ladder_keeps_all_budgets_in_proportion_and_earns_nearly_the_optimum(s
     for own, frontier in enumerate(paths.frontiers):
         costs = outcomes[1:] @ frontier.shares.T
         others = np.arange(budgets) != own
-        assert (costs[others].T <= limits[others] * (1 + 1e-6)).all(), "the others are held"
+        assert (limits[others] * (1 + 1e-6) >= costs[others].T).all(), "the others are held"
         assert (np.diff(frontier.duals[:, own]) <= 1e-9).all(), "one more unit buys less and less"
 
 

@@ -27,7 +27,7 @@ from redenvelope.fitting.frontiers import first_frontier, frontiers_table
 from redenvelope.fitting.method import Lessons, Training, learn_model, one_step_policy, trust_in, unpriced_policy
 from redenvelope.fitting.rules import with_rules
 from redenvelope.fitting.scouting import believed_paths, grid_of_prices, model_frontier
-from redenvelope.fitting.settings import EXPLORE, FitSettings
+from redenvelope.fitting.settings import FitSettings, usual_share
 from redenvelope.fitting.shares import action_shares
 from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.findings import Findings, Severity
@@ -72,7 +72,8 @@ def fit(
     settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
     forget_programs()
     campaign.check(log)
-    explore = next((share for share in (settings.explore, campaign.explore) if share is not None), EXPLORE)
+    usual = usual_share(len(log.catalogue))
+    explore = next((share for share in (settings.explore, campaign.explore) if share is not None), usual)
     asked = asked_of(budget, target_reward, campaign, settings.confidence, audience)
     question = asked.question
     log = asked.charged(log)

@@ -12,14 +12,21 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
+from redenvelope.dual.column_generation import ColumnGeneration, solve_budgets
 from redenvelope.dual.secant import Secant
 from redenvelope.dual.solve import solve_dual
 from redenvelope.finite.induction import exact_price
 from redenvelope.finite.problem import FiniteProblem
 
 
-def make_problem(states: int, actions: int, steps: int, successors: int, seed: int = 0) -> FiniteProblem:
-    """Costs and rewards that rise with the action; about `successors` next states for each pair."""
+def make_problem(
+    states: int, actions: int, steps: int, successors: int, seed: int = 0, budgets: int = 1
+) -> FiniteProblem:
+    """Costs and rewards that rise with the action; about `successors` next states for each pair.
+
+    The costs of further budgets are those of the first at some of the actions, or in some of the states: of counted
+    actions, of a segment.
+    """
     generator = np.random.default_rng(seed)
     costs = np.sort(generator.random((states, actions)), axis=1)
     rewards = np.sqrt(np.sort(generator.random((states, actions)), axis=1))
@@ -27,19 +34,22 @@ def make_problem(states: int, actions: int, steps: int, successors: int, seed: i
     transitions *= generator.random(transitions.shape) < successors / states
     transitions[..., 0] += 1e-6
     transitions /= transitions.sum(axis=2, keepdims=True)
+    counted = np.broadcast_to(generator.random(actions) < 0.5, costs.shape).astype(float)
+    segment = np.broadcast_to(generator.random((states, 1)) < 0.3, costs.shape) * costs
+    costs = np.stack([costs, counted, segment])[:budgets]
     return FiniteProblem(rewards, costs, transitions, np.full(states, 1 / states), steps)
 
 
-def occupancy_program(problem: FiniteProblem, budget: float, method: str) -> float:
-    """The greatest reward within the budget, by HiGHS on flows through (step, state, action)."""
+def occupancy_program(problem: FiniteProblem, budgets: list[float], method: str) -> float:
+    """The greatest reward within the budgets, by HiGHS on flows through (step, state, action)."""
     states, actions, steps = problem.states, problem.actions, problem.steps
     leaving = sparse.kron(sparse.eye_array(states), np.ones((1, actions)), format="csr")
     coming = sparse.csr_array(problem.transitions.reshape(-1, states).T)
     balance = sparse.kron(sparse.eye_array(steps), leaving) - sparse.kron(sparse.eye_array(steps, k=-1), coming)
     result = linprog(
         -np.tile(problem.rewards.reshape(-1), steps),
-        A_ub=sparse.csr_array(np.tile(problem.costs[0].reshape(-1), steps)[None, :]),
-        b_ub=[budget],
+        A_ub=sparse.csr_array(np.tile(problem.costs.reshape(len(budgets), -1), steps)),
+        b_ub=budgets,
         A_eq=balance.tocsr(),
         b_eq=np.concatenate([problem.initial, np.zeros((steps - 1) * states)]),
         method=method,
@@ -97,13 +107,40 @@ def compare(states: int, actions: int, steps: int, successors: int, methods: lis
     print(f"\nS={states} A={actions} H={steps}, about {successors} next states, budget {budget:g}")
     print(f"{'method':<24}{'seconds':>12}{'times ours':>12}{'difference of reward, relative':>34}")
     print(f"{'dual search (secant)':<24}{seconds:>12.4f}{1:>12.2f}{found.reward:>34.12f}")
-    rows = [("plain numpy secant", plain_seconds, plain_reward)]
+    several_seconds, several = timed(lambda: solve_budgets(exact_price(problem), budget), 5)
+    generated_seconds, generated = timed(lambda: ColumnGeneration().solve(exact_price(problem), budget), 5)
+    rows = [
+        ("search for budgets", several_seconds, several.reward),
+        ("column generation", generated_seconds, generated.reward),
+        ("plain numpy secant", plain_seconds, plain_reward),
+    ]
     for method in methods:
-        rows.append((f"HiGHS {method}", *timed(partial(occupancy_program, problem, budget, method), 1)))
+        rows.append((f"HiGHS {method}", *timed(partial(occupancy_program, problem, [budget], method), 1)))
     for name, other_seconds, reward in rows:
         difference = abs(reward - found.reward) / abs(found.reward)
         print(f"{name:<24}{other_seconds:>12.4f}{other_seconds / seconds:>12.2f}{difference:>34.1e}")
     print(f"passes {found.passes}, evaluations {len(found.steps)}, cost − budget {found.cost - budget:.1e}")
+
+
+def compare_several(states: int, actions: int, steps: int, successors: int, methods: list[str]) -> None:
+    """Print one table for three budgets: money, counted actions, and money in a segment."""
+    problem = make_problem(states, actions, steps, successors, budgets=3)
+    price = exact_price(problem)
+    least, most = price(np.array([[np.inf] * 3])), price(np.zeros((1, 3)))
+    budgets = (least[1:, 0] + np.array([0.35, 0.35, 0.25]) * (most - least)[1:, 0]).tolist()
+    seconds, found = timed(lambda: ColumnGeneration().solve(exact_price(problem), budgets), 5)
+    print(f"\nS={states} A={actions} H={steps}, about {successors} next states, three budgets")
+    print(f"{'method':<24}{'seconds':>12}{'times ours':>12}{'difference of reward, relative':>34}")
+    print(f"{'column generation':<24}{seconds:>12.4f}{1:>12.2f}{found.reward:>34.12f}")
+    for method in methods:
+        other, reward = timed(partial(occupancy_program, problem, budgets, method), 1)
+        difference = abs(reward - found.reward) / abs(found.reward)
+        print(f"{f'HiGHS {method}':<24}{other:>12.4f}{other / seconds:>12.2f}{difference:>34.1e}")
+    over = max(cost - limit for cost, limit in zip(found.costs, budgets, strict=True))
+    print(
+        f"passes {found.passes}, plans {found.plans}, mixed {len(found.shares)}; "
+        f"{', '.join(found.states)}; greatest cost − budget {over:.1e}"
+    )
 
 
 def main() -> None:
@@ -113,10 +150,14 @@ def main() -> None:
     if parser.parse_args().quick:
         compare(100, 10, 5, 100, ["highs-ipm", "highs-ds"])
         compare(100, 10, 5, 5, ["highs-ipm", "highs-ds"])
+        compare_several(100, 10, 5, 100, ["highs-ipm", "highs-ds"])
+        compare_several(100, 10, 5, 5, ["highs-ipm", "highs-ds"])
         return
+    compare_several(500, 20, 10, 5, ["highs-ipm"])
     compare(500, 20, 10, 5, ["highs-ipm"])
     # The dual simplex did not finish the dense problem in ten minutes; the interior point takes about four.
     compare(500, 20, 10, 500, ["highs-ipm"])
+    compare_several(500, 20, 10, 500, ["highs-ipm"])
 
 
 if __name__ == "__main__":

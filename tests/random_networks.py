@@ -74,8 +74,9 @@ def random_model(
 
 
 def random_values(layout: StateLayout = WIDE, temperature: float = 0.0, seed: int = 0, **changes: Any) -> LearnedValues:
-    """Learned values of ten steps and six actions at seven prices, of two folds."""
-    generator, folds, actions, hidden, steps, duals = np.random.default_rng(seed), 2, 6, (16, 8), 10, 7
+    """Learned values of ten steps and six actions, unless said otherwise, at seven prices, of two folds."""
+    generator, folds, hidden, duals = np.random.default_rng(seed), 2, (16, 8), 7
+    actions, steps = changes.pop("actions", 6), changes.pop("steps", 10)
     start = np.sort(generator.normal(size=actions))
     outcome = OutcomeNetwork(layout, actions, hidden, ("dose", "cumulative"), generator).start(np.stack([start, start]))
     behaviour = WideDeep(layout, hidden[-1:], actions, generator)

@@ -17,7 +17,10 @@ os.environ.setdefault("NPROC", "4")
 
 if TYPE_CHECKING:
     from redenvelope.audit.audit import Audit, audit_log
+    from redenvelope.campaign.campaign import Campaign
+    from redenvelope.campaign.records import Budget, Rule
     from redenvelope.dual.allocation import allocate_one_step
+    from redenvelope.dual.column_generation import solve_budgets
     from redenvelope.dual.frontier import Frontier
     from redenvelope.dual.solve import DualSolver, solve_dual
     from redenvelope.engine.engine import Engine
@@ -58,6 +61,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ColumnMap": "log.columns",
+    "Campaign": "campaign.campaign",
+    "Budget": "campaign.records",
+    "Rule": "campaign.records",
     "read_log": "log.read",
     "inspect_log": "log.read",
     "log_from_frame": "log.read",
@@ -71,6 +77,7 @@ _HOMES = {
     "Policy": "policies.policy",
     "Constraint": "policies.constraints",
     "Pricing": "policies.pricing",
+    "solve_budgets": "dual.column_generation",
     "solve_dual": "dual.solve",
     "DualSolver": "dual.solve",
     "Frontier": "dual.frontier",
@@ -105,6 +112,8 @@ _HOMES = {
 
 __all__ = [
     "Audit",
+    "Budget",
+    "Campaign",
     "Certificate",
     "ColumnMap",
     "Constraint",
@@ -134,6 +143,7 @@ __all__ = [
     "Pricing",
     "ProblemError",
     "RedenvelopeError",
+    "Rule",
     "SearchSettings",
     "UsageError",
     "allocate_one_step",
@@ -145,6 +155,7 @@ __all__ = [
     "log_from_frame",
     "open_ledger",
     "read_log",
+    "solve_budgets",
     "solve_dual",
     "split",
     "two_step",

@@ -1,7 +1,9 @@
+import time
+
 import numpy as np
 import pytest
 
-from redenvelope.audit.effects import ActionEffect, Mean, reversals
+from redenvelope.audit.effects import MOST_REVERSALS, ActionEffect, Mean, counted, reversals
 from redenvelope.audit.groups import group_sums, squares_by_user
 from redenvelope.log.read import log_from_frame
 from tests.audit.campaigns import SKEWED_3, campaign, effects_of, log_of
@@ -66,3 +68,17 @@ def test_an_action_nobody_got_has_no_figures() -> None:
     train = log.select(np.arange(len(log.users)) < 1)
     (means,) = group_sums(train.action, np.ones(len(train)), train.reward[None], 5).means
     assert np.isnan(means[4])
+
+
+def test_of_a_thousand_actions_the_clearest_pairs_are_kept() -> None:
+    """Half a million pairs would take minutes to tell, and more room than a plan has."""
+    effects = tuple(
+        ActionEffect(str(place), 10, Mean.of(-float(place), 0.1), Mean.of(float(place), 0.1)) for place in range(1_000)
+    )
+    start = time.perf_counter()
+    found = reversals(effects)
+    assert time.perf_counter() - start < 2
+    assert (found[0].cheap.label, found[0].dear.label) == ("0", "999")
+    assert len(found) == MOST_REVERSALS
+    assert counted(found) == "many such pairs"
+    assert counted(found[:1]) == "1 such pair"

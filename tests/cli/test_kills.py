@@ -1,5 +1,11 @@
-"""SIGKILL at any moment of a command that writes: the old output stands or the new one, and nothing besides."""
+"""SIGKILL at any moment of a command that writes: the old output stands or the new one, and nothing besides.
 
+`REDENVELOPE_KILLS=50 python -m pytest -m slow -s tests/cli/test_kills.py` kills every command so often and counts.
+"""
+
+import hashlib
+import json
+import os
 import random
 import shutil
 import subprocess
@@ -10,6 +16,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from redenvelope.errors import PlanError
+from redenvelope.plan import store
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.two_step_plan import campaign, log, plan
@@ -37,8 +45,32 @@ COMMANDS = {
     "own report": ["report", "other", "--out", "other/report.html"],
     "allocate": ["allocate", "plan", "users.parquet", "--out", "decisions.parquet"],
     "simulate": ["simulate", "two-step", "--users", "2000", "--out", "log.parquet"],
-    "fit": ["fit", "log.parquet", "--budget", "2.9", "--out", "other"],
+    "fit": ["fit", "log.parquet", "--budget", "2.9", "--method", "bandit", "--history", "none", "--out", "other"],
 }
+OUTPUTS = {
+    "reprice": "other/plan.json",
+    "report": "page.html",
+    "own report": "other/plan.json",
+    "allocate": "decisions.parquet",
+    "simulate": "log.parquet",
+    "fit": "other/plan.json",
+}
+
+
+OWN = ("weights.safetensors", "frontier.parquet", "certificate.json", "ladder.json", "report.html")
+MANIFEST = {"format": 4, "policy": {}, "record": {}}
+REPLACING = """
+import json
+from pathlib import Path
+from redenvelope.plan.store import replace_files
+plans = [(bytes.fromhex(own), {name: bytes.fromhex(content) for name, content in files.items()})
+         for own, files in json.loads(Path("plans.json").read_text())]
+replace_files(Path("other"), *plans[0])
+print("begun", flush=True)
+while True:
+    for manifest, files in reversed(plans):
+        replace_files(Path("other"), manifest, files)
+"""
 
 
 def check(place: Path, names: set[str]) -> None:
@@ -49,17 +81,23 @@ def check(place: Path, names: set[str]) -> None:
     assert len(pl.read_parquet(place / "decisions.parquet")) in (1, 6_000)
     assert (place / "page.html").read_text().rstrip().endswith("</html>")
     assert {path.name for path in place.iterdir()} == names
-    assert len(list((place / "other").iterdir())) == 6
+    left = {path.name for path in (place / "other").iterdir()} - {*OWN, "plan.json"}
+    # What waited for its name when its writer was killed is read from there, and tidied up by the next writer.
+    assert all(name.endswith(".waiting") for name in left), left
 
 
-def kill_at_random(place: Path, command: list[str], kills: int, seed: int) -> None:
-    draws = random.Random(seed)
+def kill_at_random(place: Path, name: str, kills: int, seed: int) -> str:
+    """Kill a command again and again; returns how often the output was the old one, and the new one."""
+    draws, command, out = random.Random(seed), COMMANDS[name], place / OUTPUTS[name]
     names = {path.name for path in place.iterdir()}
     start = time.perf_counter()
     subprocess.run([*PROGRAM, *command], cwd=place, capture_output=True, timeout=600, check=False)
     whole = time.perf_counter() - start
     check(place, names)
+    new = 0
     for _ in range(kills):
+        _older(place)
+        before = hashlib.sha256(out.read_bytes()).digest()
         process = subprocess.Popen(
             [*PROGRAM, *command], cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -69,17 +107,61 @@ def kill_at_random(place: Path, command: list[str], kills: int, seed: int) -> No
         process.wait()
         time.sleep(0.05)  # the child dies with its parent, but not in the same instant
         check(place, names)
+        new += hashlib.sha256(out.read_bytes()).digest() != before
+    return f"{name}: {kills} kills, the older output {kills - new} times, the new one {new} times, 0 lost, 0 half"
+
+
+def _older(place: Path) -> None:
+    """Older outputs, so that a new one can be told from them."""
+    files = {name: (place / "plan" / name).read_bytes() for name in OWN if name != "report.html"}
+    content = json.loads((place / "plan" / "plan.json").read_text())
+    plain = {key: value for key, value in content.items() if key not in ("seal", "files")}
+    files["report.html"] = b"older"
+    store.replace_files(place / "other", store.sealed(plain, files), files)
+    (place / "page.html").write_text("<html>old</html>")
+    pl.DataFrame({"old": [1]}).write_parquet(place / "decisions.parquet")
 
 
 @pytest.mark.parametrize("name", ["reprice", "allocate"])
 def test_a_few_kills(place: Path, name: str) -> None:
-    kill_at_random(place, COMMANDS[name], kills=3, seed=0)
+    kill_at_random(place, name, kills=3, seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_many_kills(place: Path, name: str) -> None:
-    kill_at_random(place, COMMANDS[name], kills=10 if name == "fit" else 40, seed=1)
+    print(kill_at_random(place, name, kills=int(os.environ.get("REDENVELOPE_KILLS", "50")), seed=1))
+
+
+def test_many_kills_of_a_process_that_does_nothing_but_replace(place: Path) -> None:
+    """Where every moment is one of writing: killed anywhere between two plans, one of the two is there, whole."""
+    folder, draws = place / "other", random.Random(2)
+    plans = []
+    for number in range(2):
+        files = {name: (place / "plan" / name).read_bytes() for name in OWN} | {"report.html": b"of %d" % number}
+        plans.append((store.sealed({**MANIFEST, "package": str(number)}, files), files))
+    (place / "plans.json").write_text(
+        json.dumps([[own.hex(), {name: content.hex() for name, content in files.items()}] for own, files in plans])
+    )
+    met = set()
+    for _ in range(int(os.environ.get("REDENVELOPE_KILLS", "12"))):
+        process = subprocess.Popen([sys.executable, "-c", REPLACING], cwd=place, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun
+        time.sleep(draws.uniform(0, 0.1))
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        try:
+            found, files = store.read_files(folder, 4)
+        except PlanError:
+            pytest.fail(f"half a plan: {sorted(path.name for path in folder.iterdir())}")
+        if found["package"] in ("0", "1"):  # else the older one, before any was replaced
+            assert files == plans[int(found["package"])][1]
+            met.add(found["package"])
+    assert met == {"0", "1"}
+    store.replace_files(folder, *plans[0])
+    assert {path.name for path in folder.iterdir()} == {*OWN, "plan.json"}
 
 
 def test_outputs_are_checked_before_the_work(place: Path) -> None:

@@ -39,18 +39,18 @@ ANY = figure(0.0, 9.0)
     ],
 )
 def test_a_budget_is_judged_by_both_bounds(plan: Plan, bounds: tuple[float, float], status: str, words: str) -> None:
-    verdict = judge(plan.certificate, ANY, figure(*bounds), 100, ())
+    verdict = judge(plan.certificate, ANY, [figure(*bounds)], 100, ())
     assert verdict.status == status
     assert words in verdict.message
     doubt = Reason("thin_overlap", Weight.REFUSAL, "too few are alike")
-    assert judge(plan.certificate, ANY, figure(*bounds), 100, (doubt,)).status == "undecided"
+    assert judge(plan.certificate, ANY, [figure(*bounds)], 100, (doubt,)).status == "undecided"
 
 
 def test_a_target_is_judged_by_the_reward(plan: Plan) -> None:
     asked = replace(plan.certificate, target_reward=4.0)
-    assert judge(asked, figure(4.1, 5.0), ANY, 100, ()).status == "confirmed"
-    assert judge(asked, figure(3.0, 3.9), ANY, 100, ()).status == "contradicted"
-    assert judge(asked, figure(3.0, 4.9), ANY, 100, ()).status == "undecided"
+    assert judge(asked, figure(4.1, 5.0), [ANY], 100, ()).status == "confirmed"
+    assert judge(asked, figure(3.0, 3.9), [ANY], 100, ()).status == "contradicted"
+    assert judge(asked, figure(3.0, 4.9), [ANY], 100, ()).status == "undecided"
 
 
 def test_users_who_made_the_plan_are_left_out_by_their_ids(plan: Plan, log: Log) -> None:

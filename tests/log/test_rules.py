@@ -24,7 +24,8 @@ from .test_file_rules import CASES as FILE_CASES
 from .test_row_rules import CASES as ROW_CASES
 from .test_value_rules import CASES as VALUE_CASES
 
-# Found by the audit and by the encoder, not by reading; `file_unreadable` and `file_too_large` have tests of their own.
+# Found by the audit and by the encoder, not by reading; `file_unreadable`, `file_too_large` and `eligible_not_logged`
+# have tests of their own.
 ELSEWHERE = {
     "propensity_miscalibrated",
     "reward_not_monotone",
@@ -34,6 +35,9 @@ ELSEWHERE = {
     "feature_suspected_leak",
     "feature_tells_action",
     "feature_said_known",
+    "eligible_not_logged",
+    "rules_forbid_logged",
+    "serving_nothing_eligible",
     "fit_step_gap",
     "fit_few_users",
     "evaluate_steps",

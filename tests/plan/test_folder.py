@@ -128,6 +128,47 @@ def test_other_labels_under_the_same_certificate_are_refused(plan: Plan, folder:
         Plan.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        ({"actions": ["gift"], "at_most": 1}, "an action that the plan does not know"),
+        ({"actions": ["0"], "only_where": "secret > 1"}, "asks for 'secret'"),
+        ({"actions": ["0"], "only_where": "state > 1"}, "asks for 'state'"),
+        ({"actions": ["0"], "only_where": "__import__('os')"}, "cannot be read"),
+        ({"actions": ["0"], "only_where": "(" * 900 + "step" + ")" * 900}, "levels inside"),
+        ({"actions": ["0"], "at_most": -1}, "whole number"),
+        ({"actions": ["0"], "cooldown": 10**9}, "whole number"),
+        ({"actions": [], "at_most": 1}, "list of action labels"),
+        ({"actions": ["0"], "at_most": 1, "only_where": "step > 1"}, "has only_where already"),
+        ({"actions": "0", "at_most": 1}, "damaged"),
+        ([[]], "damaged"),
+    ],
+)
+def test_rules_that_make_no_sense_here_are_refused(plan: Plan, folder: Path, rule: object, complaint: str) -> None:
+    if isinstance(rule, dict) and rule["actions"] == ["0"]:
+        rule = rule | {"actions": [plan.catalogue.labels[0]]}
+    edit(folder, rules=[rule] if isinstance(rule, dict) else rule)
+    with pytest.raises(PlanError, match=complaint):
+        Plan.load(folder)
+
+
+def test_other_rules_under_the_same_certificate_are_refused(plan: Plan, folder: Path) -> None:
+    edit(folder, rules=[{"actions": [plan.catalogue.labels[-1]], "at_most": 1}])
+    with pytest.raises(PlanError, match="not this policy's"):
+        Plan.load(folder)
+    edit(folder, rules=[{"actions": [plan.catalogue.labels[-1]], "cooldown": 60}] * 9)
+    with pytest.raises(PlanError, match="look back too many steps"):
+        Plan.load(folder)
+
+
+@pytest.mark.parametrize("explore", [-0.1, 1.5, {"number": "not a number"}])
+def test_an_exploration_that_is_no_share_is_refused(folder: Path, explore: object) -> None:
+    written = json.loads((folder / "plan.json").read_text())["policy"]
+    edit(folder, policy=written | {"explore": explore})
+    with pytest.raises(PlanError, match="explore is a share"):
+        Plan.load(folder)
+
+
 def test_a_manifest_without_files_is_refused(folder: Path) -> None:
     manifest = json.loads((folder / "plan.json").read_text())
     sign(folder, manifest | {"files": {}})

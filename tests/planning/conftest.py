@@ -68,7 +68,7 @@ def quick_compilation() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", before)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def table_world() -> Callable[..., tuple[TableModel, World]]:
     """A random deterministic problem, as a model and written out."""
 

@@ -12,6 +12,7 @@ from redenvelope.planning.backup import backup
 from redenvelope.planning.branching import Branching
 from redenvelope.planning.grow import grow
 from redenvelope.planning.masks import NodeMasks
+from redenvelope.policies.standing import Standing
 from tests.planning.exact import World, induction
 
 DUALS = np.array([0.0, 0.3, np.inf, 1.0, 4.0])
@@ -129,7 +130,8 @@ def test_prices_bound_what_any_mixture_within_the_budgets_earns(table_world, eve
 def test_eligible_holds_at_every_step(table_world, every_state, temperature):
     model, world = table_world(5)
     allowed = np.array([False, True, True, False])
-    masks = NodeMasks(np.tile(allowed, (world.states, 1)), np.full(world.states, 4))
+    standing = Standing(np.tile(allowed, (world.states, 1)), np.zeros((world.states, 0), np.int16))
+    masks = NodeMasks.at_root(standing, np.full(world.states, 4), None)
     found = backup(tree(model, every_state(world), 4, masks), DUALS, temperature)
     exact = induction(world, DUALS, temperature, allowed=np.tile(allowed, (4, world.states, 1)))
     require_equal(found, exact, DUALS)

@@ -13,6 +13,8 @@ from redenvelope.planning.masks import NodeMasks
 from redenvelope.planning.planned import PlannedPolicy
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.constraints import Constraint
+from redenvelope.policies.standing import Standing
 from tests.planning.exact import induction
 
 DUALS = np.array([0.0, 0.4, 1.0, np.inf])
@@ -20,13 +22,13 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @dataclass(frozen=True)
-class ByState:
+class ByState(Constraint):
     """A table of what is allowed."""
 
     table: np.ndarray
     """[steps, states, actions], by steps left less one"""
 
-    def eligible(self, states: np.ndarray, steps_left: np.ndarray) -> np.ndarray:
+    def eligible(self, states: np.ndarray, steps_left: np.ndarray, memory: np.ndarray) -> np.ndarray:
         return self.table[steps_left - 1, states[:, 0].astype(int)]
 
 
@@ -122,10 +124,11 @@ def test_policies_hand_it_on(table_world, every_state):
 
 
 def test_a_mask_of_another_shape_is_named():
-    class Wrong:
-        def eligible(self, states, steps_left):
+    class Wrong(Constraint):
+        def eligible(self, states, steps_left, memory):
             return np.ones((len(states), 2), dtype=bool)
 
-    masks = NodeMasks(np.ones((3, 4), dtype=bool), np.full(3, 2), Wrong())
+    standing = Standing(np.ones((6, 4), dtype=bool), np.zeros((6, 0), np.int16))
+    masks = NodeMasks(standing, np.full(6, 2), 3, Wrong())
     with pytest.raises(UsageError, match=r"shape \(6, 4\), not \(6, 2\)"):
-        masks.at(np.zeros((6, 1), np.float32), 1)
+        masks.at(np.zeros((6, 1), np.float32))

@@ -15,6 +15,7 @@ from redenvelope.models.neural import NeuralModel
 from redenvelope.planning.single import SinglePlanner
 from redenvelope.planning.single_backup import back_up, new_terms
 from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.constraints import Constraint
 from tests.random_networks import BARE, WIDE, random_model, random_states
 
 USERS, STEPS = 12, 10
@@ -70,10 +71,10 @@ def test_thinned_and_discounted_trees() -> None:
         check(planner, single, [0.3], left, ELIGIBLE)
 
 
-class NoSplurge:
+class NoSplurge(Constraint):
     """Allows the dearer actions only while a number is low, and none of them at the last step."""
 
-    def eligible(self, states: np.ndarray, steps_left: np.ndarray) -> np.ndarray:
+    def eligible(self, states: np.ndarray, steps_left: np.ndarray, memory: np.ndarray) -> np.ndarray:
         dear = (states[:, BARE.numbers.start] < 0.2) & (steps_left > 1)
         return np.stack([np.zeros(len(states), dtype=bool), np.ones(len(states), dtype=bool), dear], axis=1)
 
@@ -87,7 +88,7 @@ def one_step(model: NeuralModel, state: jax.Array) -> tuple[jax.Array, jax.Array
 def best_value(model: NeuralModel, state: np.ndarray, left: int, depth: int, mask: np.ndarray) -> tuple[float, list]:
     """The value of a state and of its actions at a price of 0.3, by plain recursion."""
     outcomes, following = (np.asarray(array, dtype=np.float64) for array in one_step(model, state[None]))
-    allowed = mask & NoSplurge().eligible(state[None], np.array([left]))[0]
+    allowed = mask & NoSplurge().eligible(state[None], np.array([left]), np.zeros((1, 0), np.int16))[0]
     allowed = allowed if allowed.any() else np.arange(3) == mask.argmax()
     worth = []
     for action in range(3):

@@ -11,6 +11,7 @@ from redenvelope.planning.branching import Branching
 from redenvelope.planning.grow import grow
 from redenvelope.planning.masks import NodeMasks
 from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.standing import Standing
 from redenvelope.policies.values import Valuer
 from tests.planning.exact import induction
 
@@ -72,7 +73,7 @@ def test_eligible_reaches_each_users_own_tree(network_world):
     mask[:, 0] = True
     planner = TreePlanner(model, horizon=3, temperature=0.0, steps=3)
     plan = planner.values(states, 3, [0.3], mask)
-    masks = NodeMasks(mask, np.full(30, 3))
+    masks = NodeMasks.at_root(Standing(mask, np.zeros((30, 0), np.int16)), np.full(30, 3), None)
     direct = backup(grow(model, states, Branching.full(5, 3), masks), [0.3], 0.0)
     np.testing.assert_allclose(plan.to_go, direct.to_go, rtol=1e-4, atol=1e-5)
     assert np.all(plan.probabilities[:, 0][~mask] == 0)

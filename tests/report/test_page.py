@@ -79,7 +79,7 @@ def test_every_chart_has_a_caption_and_words_for_those_who_cannot_see_it(parsed:
     ids = [a["id"] for _, a in parsed.tags if "id" in a]
     assert len(ids) == len(set(ids))
     sections = [a["id"] for tag, a in parsed.tags if tag == "section"]
-    assert sections == ["certificate", "frontier", "allocation", "model", "search", "log", "making"]
+    assert sections == ["certificate", "frontier", "allocation", "rules", "model", "search", "log", "making"]
     assert [(a["href"] or "")[1:] for tag, a in parsed.tags if tag == "a"] == sections
 
 

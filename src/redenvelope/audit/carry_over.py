@@ -129,9 +129,9 @@ def _carry_over(
     if known.sum() < 2:
         return None
     carried, errors = carried[known], errors[known]
-    precision = errors**-2
+    precision = (errors.min() / errors) ** 2  # up to a factor: amounts may be in any unit, however small
     centre = (precision * carried).sum() / precision.sum()
-    statistic = (precision * (carried - centre) ** 2).sum()
+    statistic = (((carried - centre) / errors) ** 2).sum()
     spread = max(carried.var() - (errors**2).mean(), 0.0)
     return CarryOver(
         outcome,

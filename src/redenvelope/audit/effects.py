@@ -10,7 +10,19 @@ from numpy.typing import NDArray
 from redenvelope.audit.groups import ROUNDING, GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
 
-__all__ = ["ActionEffect", "Mean", "Reversal", "action_effects", "effect_squares", "effect_sums", "reversals"]
+__all__ = [
+    "ActionEffect",
+    "Mean",
+    "Reversal",
+    "action_effects",
+    "counted",
+    "effect_squares",
+    "effect_sums",
+    "reversals",
+]
+
+MOST_REVERSALS = 100
+"""Pairs that are kept."""
 
 _TWO_SIDED_95 = 1.959963984540054
 
@@ -77,19 +89,28 @@ def action_effects(
 
 
 def reversals(effects: tuple[ActionEffect, ...]) -> tuple[Reversal, ...]:
-    """Pairs where dearer earns less, each beyond three standard errors in cost and in reward, clearest first."""
-    found = []
-    for cheap in effects:
-        for dear in effects:
-            clearly_dearer = _beyond_chance(cheap.cost, dear.cost)
-            clearly_worse = _beyond_chance(dear.reward, cheap.reward)
-            if clearly_dearer and clearly_worse:
-                found.append(Reversal(cheap, dear))
-    return tuple(sorted(found, key=lambda pair: pair.dear.reward.estimate - pair.cheap.reward.estimate))
+    """Pairs where dearer earns less, each beyond three standard errors in cost and in reward, clearest first.
+
+    At most so many as anybody would read: a thousand actions make half a million pairs.
+    """
+    reward = np.array([effect.reward.estimate for effect in effects])
+    dearer = _beyond_chance([effect.cost for effect in effects])
+    better = _beyond_chance([effect.reward for effect in effects])
+    cheap, dear = np.nonzero(dearer & better.T)
+    clearest = np.argsort(reward[dear] - reward[cheap], kind="stable")[:MOST_REVERSALS]
+    return tuple(Reversal(effects[cheap[pair]], effects[dear[pair]]) for pair in clearest)
 
 
-def _beyond_chance(low: Mean, high: Mean) -> bool:
+def counted(pairs: tuple[Reversal, ...]) -> str:
+    """How many such pairs there are, in words."""
+    return f"{len(pairs)} such pair{'s' * (len(pairs) != 1)}" if len(pairs) < MOST_REVERSALS else "many such pairs"
+
+
+def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:
+    """Whether the second mean lies above the first, [means, means]."""
+    estimate = np.array([mean.estimate for mean in means])
+    error = np.array([mean.standard_error for mean in means])
     # Three standard errors rather than two: a catalogue of ten actions makes 45 comparisons.
-    difference = high.estimate - low.estimate
-    rounding = ROUNDING * max(abs(low.estimate), abs(high.estimate))
-    return difference > 3 * float(np.hypot(low.standard_error, high.standard_error)) + rounding
+    difference = estimate[None, :] - estimate[:, None]
+    rounding = ROUNDING * np.maximum(np.abs(estimate)[None, :], np.abs(estimate)[:, None])
+    return np.asarray(difference > 3 * np.hypot(error[None, :], error[:, None]) + rounding)

@@ -65,13 +65,18 @@ class StepOverlap:
 
 
 def calibration_sums(log: Log) -> UserMoments:
-    """By user and action, the sum over rows of 1/p − 1 (p where the action was logged, 0 for 1/p elsewhere)."""
+    """By user and action, the sum over rows of 1/p − 1 (p where the action was logged, 0 for 1/p elsewhere); rows in
+    which an action was not eligible count for nothing."""
     count, inverse = len(log.catalogue), 1.0 / log.propensity
     moments = []
     for rows, cell, users in user_blocks(log, log.action, count):
         sums = np.bincount(cell, weights=inverse[rows], minlength=users * count).reshape(users, count)
         first = int(log.user_of_row[rows.start])
-        moments.append(UserMoments.of(np.subtract(sums, log.lengths[first : first + users, None], dtype=np.float64)))
+        counted = log.lengths[first : first + users, None]
+        if log.eligible is not None:
+            starts = log.starts[first : first + users] - rows.start
+            counted = np.add.reduceat(log.eligible[rows], starts, axis=0, dtype=np.int64)
+        moments.append(UserMoments.of(np.subtract(sums, counted, dtype=np.float64)))
     return reduce(add, moments)
 
 

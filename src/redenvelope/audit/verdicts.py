@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from redenvelope.audit.audit import Audit
+from redenvelope.audit.effects import counted
 from redenvelope.audit.overlap import LEAST_EFFECTIVE_USERS
 
 __all__ = ["verdicts"]
@@ -45,12 +46,12 @@ def _columns(audit: Audit) -> Iterator[str]:
 def _monotonicity(audit: Audit) -> str:
     if not audit.reversals:
         return "Dearer is better as far as the log can tell: no dearer action earns clearly less than a cheaper one."
-    worst, pairs = audit.reversals[0], len(audit.reversals)
+    worst = audit.reversals[0]
     dear, cheap = worst.dear, worst.cheap
     return (
         f"Dearer is not always better: {dear.label!r} costs {dear.cost.estimate:.3g} and earns "
         f"{dear.reward.estimate:.3g}, {cheap.label!r} costs {cheap.cost.estimate:.3g} and earns "
-        f"{cheap.reward.estimate:.3g} ({pairs} such pair{'s' if pairs > 1 else ''})."
+        f"{cheap.reward.estimate:.3g} ({counted(audit.reversals)})."
     )
 
 

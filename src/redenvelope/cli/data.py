@@ -20,20 +20,22 @@ from redenvelope.cli.options import (
     KnownOption,
     LogArgument,
     SeedOption,
-    column_map,
     given_path,
     names,
     print_json,
+    read_campaign,
     require_installed,
 )
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable
+from redenvelope.plan.store import require_outside, require_room
 
 if TYPE_CHECKING:
     import polars as pl
 
     from redenvelope.simulate.campaign import Campaign
+    from redenvelope.simulate.envelope_rules import RuledEnvelopes
 
 __all__ = ["audit", "demo", "simulate"]
 
@@ -46,6 +48,7 @@ class CampaignName(StrEnum):
 
     TWO_STEP = "two-step"
     ENVELOPES = "envelopes"
+    ENVELOPES_RULES = "envelopes-rules"
 
 
 def demo(
@@ -69,7 +72,6 @@ def demo(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
-    from redenvelope.plan.store import require_room
     from redenvelope.report.plan_view import StageView, show_plan
     from redenvelope.report.saved import save_with_report
     from redenvelope.report.truth_view import plan_truth_rows, truth_table
@@ -81,9 +83,11 @@ def demo(
     campaign = EnvelopeCampaign(population=population)
     path = out / "campaign.parquet"
     require_room(out / "plan")
-    if path.exists() and not (out / "plan" / "plan.json").exists():
+    require_writable(path)
+    if path.exists() and not _is_log_of(path, campaign):
         raise UsageError(f"{path}: exists, and the demo did not write it; choose another folder with --out")
     require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
+    require_memory(population * _BYTES_A_ROW, f"a population of {population:,} users", "ask for fewer")
     console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")
     _write_table(campaign.log(users, seed), path)
     console.print(f"[bold]2. fit[/] the best plan for {budget:g} a user  (redenvelope fit {path} --budget {budget:g})")
@@ -105,7 +109,7 @@ def demo(
 
 
 def simulate(
-    name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes", help="Which campaign.")],
+    name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes|envelopes-rules", help="Which campaign.")],
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet or .csv).")
     ],
@@ -114,10 +118,17 @@ def simulate(
     truth: Annotated[bool, typer.Option("--truth", help="Also print what uniform, bandit and optimum earn.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the log of a campaign whose truth is known."""
+    """Make the log of a campaign whose truth is known.
+
+    The campaign with rules has two budgets, a cap and an eligibility: its campaign.toml is written beside the log.
+    """
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
     require_writable(out)
+    require_outside(out)
+    if name is CampaignName.ENVELOPES_RULES:
+        _simulate_rules(out, users, seed, truth, as_json)
+        return
     campaign = _campaign(name)
     require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
@@ -137,6 +148,50 @@ def simulate(
         from redenvelope.report.truth_view import truth_table
 
         Console().print(truth_table(content["truth"]))
+
+
+def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool) -> None:
+    """The log of the campaign with rules, and its campaign file."""
+    from redenvelope.simulate.envelope_rules import RuledEnvelopes
+    from redenvelope.simulate.envelopes import EnvelopeCampaign
+
+    campaign = RuledEnvelopes(EnvelopeCampaign(population=300))
+    rules, content = out.parent / "campaign.toml", campaign.toml()
+    if rules.exists() and rules.read_text(encoding="utf-8") != content:
+        raise UsageError(f"{rules}: exists, and is not this campaign's; choose another folder with --out")
+    require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
+    frame = campaign.log(users, seed)
+    _write_table(frame, out)
+    with replacing(rules) as file:
+        file.write(content.encode())
+    told: dict[str, Any] = {"log": str(out), "campaign": str(rules), "users": users, "rows": len(frame)}
+    if truth:
+        told["truth"] = _truth_of_rules(campaign)
+    if as_json:
+        print_json(told | {"columns": frame.columns})
+        return
+    typer.echo(f"{out}: {users:,} users, {len(frame):,} rows; columns {', '.join(frame.columns)}")
+    typer.echo(f"{rules}: two budgets and two rules, which fit reads by itself")
+    for row in told.get("truth", ()):
+        costs = ", ".join(f"{name} {cost:.4g}" for name, cost in row["costs"].items())
+        typer.echo(f"  {row['policy']}: earns {row['reward']:.4g} a user; {costs}")
+
+
+def _truth_of_rules(campaign: RuledEnvelopes) -> list[dict[str, Any]]:
+    """What sending nothing, the best within rules and budgets, and the best within the rules alone earn and cost."""
+    from redenvelope.dual.column_generation import solve_budgets
+
+    names = [budget.name for budget in campaign.rules.budgets]
+    best = solve_budgets(campaign.price, campaign.limits)
+    free = campaign.price([[0.0, 0.0]])[:, 0]
+    nothing = campaign.cheapest().outcomes
+    policies = {"nothing": nothing.tolist(), "optimum": [best.reward, *best.costs.tolist()], "no budget": free.tolist()}
+    rows: list[dict[str, Any]] = [
+        {"policy": policy, "reward": outcomes[0], "costs": dict(zip(names, outcomes[1:], strict=True))}
+        for policy, outcomes in policies.items()
+    ]
+    rows[1]["duals"] = dict(zip(names, best.duals.tolist(), strict=True))
+    return rows
 
 
 def audit(
@@ -160,10 +215,11 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
 
-    mapping = column_map(log, columns, ignore, campaign)
-    inspection = inspect_log(log, mapping, estimate_propensity=estimate_propensity)
+    asked = read_campaign(log, columns, ignore, campaign)
+    inspection = inspect_log(log, asked.columns, estimate_propensity=estimate_propensity)
     result = None
     if inspection.log is not None:
+        asked.check(inspection.log)
         result = audit_log(inspection.log, budget, known_before=names(known_before))
     findings = inspection.findings if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
@@ -176,10 +232,10 @@ def audit(
             show_findings(console, findings)
         else:
             show_audit(console, result)
-        asked = 0 if result is None else sum(not leak.known for leak in result.leaks)
+        late = 0 if result is None else sum(not leak.known for leak in result.leaks)
         verdict = f"[bold red]refused[/]: {errors} error(s)" if errors else "[bold green]fit for use[/]"
-        if asked and not errors:
-            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {asked} column(s) perhaps known too late"
+        if late and not errors:
+            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {late} column(s) perhaps known too late"
         console.print(f"\n{verdict}", highlight=False)
     if errors:
         raise typer.Exit(REFUSED)
@@ -191,6 +247,16 @@ def _write_table(frame: pl.DataFrame, out: Path) -> None:
             frame.write_parquet(file)
         else:
             frame.write_csv(file)
+
+
+def _is_log_of(path: Path, campaign: Campaign) -> bool:
+    """Whether a file holds what a campaign writes, such as the log of an earlier demo that was stopped."""
+    import polars as pl
+
+    try:
+        return path.is_file() and list(pl.read_parquet_schema(path)) == campaign.log(1, 0).columns
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return False
 
 
 def _campaign(name: CampaignName, population: int = 1_000) -> Campaign:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from redenvelope.errors import UsageError
 
 if TYPE_CHECKING:
-    from redenvelope.log.columns import ColumnMap
+    from redenvelope.campaign.campaign import Campaign
 
 __all__ = [
     "NOT_CERTIFIED",
@@ -25,18 +26,36 @@ __all__ = [
     "LogArgument",
     "PlanArgument",
     "SeedOption",
-    "column_map",
     "given_path",
+    "given_text",
     "names",
     "print_json",
+    "read_campaign",
     "require_installed",
 ]
 
 REFUSED, NOT_CERTIFIED = 2, 3
 """Exit codes."""
 
-PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan folder, as written by fit.")]
-LogArgument = Annotated[str, typer.Argument(metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")]
+
+def given_path(text: str) -> Path:
+    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder."""
+    return Path(given_text(text))
+
+
+def given_text(text: str) -> str:
+    """The same for what may be a pattern."""
+    if not text.strip():
+        raise UsageError("an empty text names no file or folder; give it a name (. is the folder you are in)")
+    return text
+
+
+PlanArgument = Annotated[
+    Path, typer.Argument(parser=given_path, metavar="PLAN", help="A plan folder, as written by fit.")
+]
+LogArgument = Annotated[
+    str, typer.Argument(parser=given_text, metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")
+]
 ColumnsOption = Annotated[
     str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
 ]
@@ -51,7 +70,10 @@ KnownOption = Annotated[
 ]
 CampaignOption = Annotated[
     Path | None,
-    typer.Option("--campaign", help="A campaign.toml with [columns] and ignore; found by itself beside the log."),
+    typer.Option(
+        "--campaign",
+        help="A campaign.toml with columns, budgets, rules and exploration; found by itself beside the log.",
+    ),
 ]
 EstimateOption = Annotated[
     bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features, by user.")
@@ -60,26 +82,28 @@ SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same se
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
-def given_path(text: str) -> Path:
-    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder."""
-    if not text.strip():
-        raise UsageError("--out is empty; give it a name")
-    return Path(text)
-
-
-def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path | None) -> ColumnMap:
-    """The columns as given by flags or by a campaign file; one beside the log is found by itself."""
+def read_campaign(log: str, columns: str | None, ignore: str | None, campaign: Path | None) -> Campaign:
+    """The campaign as given by flags or by a campaign file; one beside the log is found by itself."""
+    from redenvelope.campaign.campaign import Campaign
+    from redenvelope.campaign.costs import cost_columns
     from redenvelope.log.columns import ColumnMap
 
     given = ColumnMap.parse(columns, ignore)
-    path = campaign or (_beside(Path(log)) if columns is None else None)
+    path = campaign or _beside(Path(log))
     if path is None:
-        return given
-    if columns is not None:
+        return Campaign(given)
+    found = Campaign.from_toml(path)
+    said = [name for name, held in (("columns", found.columns.names), ("budgets", found.budgets)) if held]
+    said += [f"{len(found.rules)} rule(s)"] if found.rules else []
+    if columns is not None and campaign is not None and found.columns.names:
         raise UsageError("--columns and --campaign both name the columns; use one of the two")
-    typer.echo(f"columns from {path}", err=True)
-    from_file = ColumnMap.from_toml(path)
-    return ColumnMap(from_file.names, from_file.ignored | given.ignored)
+    typer.echo(f"{', '.join(said) or 'campaign'} from {path}", err=True)
+    names = given.names if columns is not None else found.columns.names
+    # What the table calls its cost may be called so in budgets too.
+    own = names.get("cost", "cost")
+    budgets = tuple(replace(each, column="cost") if each.column == own else each for each in found.budgets)
+    mapping = ColumnMap(names, found.columns.ignored | given.ignored, cost_columns(budgets))
+    return replace(found, columns=mapping, budgets=budgets)
 
 
 def names(given: str | None) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redenvelope.cli.budgets import NamedBudgetOption, NamedTotalOption, budget_a_user, named_budgets
 from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
@@ -22,10 +24,10 @@ from redenvelope.cli.options import (
     LogArgument,
     PlanArgument,
     SeedOption,
-    column_map,
     given_path,
     names,
     print_json,
+    read_campaign,
 )
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable, same_file
@@ -42,7 +44,9 @@ def fit(
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    audience: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Number of users the total budget is for.")
+    ] = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
@@ -60,6 +64,16 @@ def fit(
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
     known_before: KnownOption = None,
+    explore: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of decisions drawn evenly among what is eligible, so that they are a log to learn from; "
+            "without, the campaign's, or 0.05.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
@@ -82,18 +96,27 @@ def fit(
         seed=seed,
         history=history,  # type: ignore[arg-type]
         known_before=names(known_before),
+        explore=explore,
     )
-    wanted = _budget_a_user(budget, budget_total, audience)
+    wanted = budget_a_user(budget, budget_total, audience)
     _heed_solver(solver)
     require_room(out)
     with _listener(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        mapping = column_map(log, columns, ignore, campaign)
-        rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
+        asked = read_campaign(log, columns, ignore, campaign)
+        rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
-        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
-        plan = plan.with_source(readable(Path(log).name), mapping, datetime.now(UTC).date().isoformat())
+        plan = fit_plan(
+            rows,
+            budget=wanted,
+            target_reward=target_reward,
+            campaign=asked,
+            audience=audience,
+            settings=settings,
+            progress=listen,
+        )
+        plan = plan.with_source(readable(Path(log).name), asked.columns, datetime.now(UTC).date().isoformat())
         stop_if_interrupted()
         save_with_report(plan, out)
     _tell(plan, out, as_json)
@@ -107,9 +130,11 @@ def reprice(
             parser=given_path, metavar="PATH", help="Folder for the repriced plan; may be that of the plan itself."
         ),
     ],
-    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
-    budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    budget: NamedBudgetOption = None,
+    budget_total: NamedTotalOption = None,
+    audience: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Number of users the total budget is for.")
+    ] = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
@@ -128,12 +153,14 @@ def reprice(
     from redenvelope.plan.store import require_room
     from redenvelope.report.saved import save_with_report
 
-    wanted = _budget_a_user(budget, budget_total, audience)
     require_room(out)
+    opened = Plan.load(plan)
+    wanted = named_budgets(opened, budget, budget_total, audience)
     again = reprice_plan(
-        Plan.load(plan),
+        opened,
         budget=wanted,
         target_reward=target_reward,
+        audience=audience,
         confidence=confidence,
         for_all_prices=for_all_prices,
     )
@@ -148,7 +175,9 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 
     if as_json:
         compared = to_plain(plan.record.comparison)
-        print_json({"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared})
+        explored = to_plain(plan.record.exploration)
+        content = {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared}
+        print_json(content | {"exploration": explored, "rules": [rule.sentence() for rule in plan.policy.rules]})
     else:
         show_plan(plan, out)
     if not plan.certificate.is_certified:
@@ -157,7 +186,10 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 
 def allocate(
     plan: PlanArgument,
-    users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with user, step and the features.")],
+    users: Annotated[
+        Path,
+        typer.Argument(parser=given_path, metavar="USERS", help="Parquet or CSV with user, step and the features."),
+    ],
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the decisions (.parquet or .csv).")
     ],
@@ -169,6 +201,7 @@ def allocate(
     history: Annotated[
         Path | None,
         typer.Option(
+            parser=given_path,
             metavar="PAST",
             help="Parquet or CSV with user, step, action, reward and cost of the users' earlier steps; needed past the "
             "first step by plans that decide by them.",
@@ -180,9 +213,11 @@ def allocate(
     from redenvelope.log.columns import ColumnMap
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.store import require_outside
 
     if same_file(out.parent, plan):
         raise UsageError(f"{out}: is in the plan's own folder; write the decisions somewhere else")
+    require_outside(out)
     opened = Plan.load(plan)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
@@ -194,7 +229,9 @@ def allocate(
         return
     for finding in summary.findings:
         typer.echo(str(finding), err=True)
-    typer.echo(f"{out}: {summary.users:,} decisions, expected cost {summary.expected_cost:.4g} a decision")
+    spent = ", ".join(f"{name} {cost:.4g}" for name, cost in summary.expected_costs.items())
+    told = f"expected costs {spent}" if spent else f"expected cost {summary.expected_cost:.4g}"
+    typer.echo(f"{out}: {summary.users:,} decisions, {told} a decision")
 
 
 def evaluate(
@@ -221,9 +258,10 @@ def evaluate(
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
-    mapping = column_map(log, columns, ignore, campaign)
+    mapping = read_campaign(log, columns, ignore, campaign).columns
     # What was not said again is as it was when the plan was made.
-    mapping = mapping if mapping != ColumnMap() else opened.columns
+    known = opened.columns
+    mapping = replace(mapping if mapping != ColumnMap() else known, costs=known.costs)
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:
@@ -238,7 +276,10 @@ def evaluate(
 
 def frontier(
     plan: PlanArgument,
-    budget: Annotated[float | None, typer.Option(min=0, help="What would this mean cost a user buy?")] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(help="What would this mean cost a user buy? Of several budgets, by name.", metavar="[NAME=]B"),
+    ] = None,
     reward: Annotated[float | None, typer.Option(help="What is the least cost of this mean reward a user?")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -246,7 +287,8 @@ def frontier(
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.questions import answer
 
-    content = answer(Plan.load(plan), budget, reward)
+    opened = Plan.load(plan)
+    content = answer(opened, named_budgets(opened, budget, None, None), reward)
     if as_json:
         print_json(content)
         return
@@ -263,6 +305,7 @@ def report(
 ) -> None:
     """Write a plan's report again: one self-contained page, readable without a network."""
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.store import require_outside
     from redenvelope.report.page import render_report
     from redenvelope.report.saved import save_with_report
 
@@ -274,19 +317,11 @@ def report(
         save_with_report(opened, plan)  # a file of the plan's own, which knows its hash
         typer.echo(f"{out}: written anew")
         return
+    require_outside(out)
     page = render_report(opened).encode()
     with replacing(out) as file:
         file.write(page)
     typer.echo(f"{out}: {len(page) // 1024:,} kB")
-
-
-def _budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
-    """The budget as a mean a user."""
-    if total is None and audience is None:
-        return budget
-    if budget is not None or total is None or audience is None:
-        raise UsageError("give --budget, or --budget-total together with --audience")
-    return total / audience
 
 
 def _heed_solver(solver: str | None) -> None:

@@ -14,9 +14,9 @@ from redenvelope.cli.options import (
     IgnoreOption,
     JsonOption,
     SeedOption,
-    column_map,
     given_path,
     print_json,
+    read_campaign,
 )
 from redenvelope.errors import UsageError
 
@@ -64,7 +64,9 @@ def reproduce(
     if log is not None:
         from redenvelope.log.read import read_log
 
-        rows = read_log(log, column_map(log, columns, ignore, campaign), estimate_propensity=estimate_propensity)
+        rows = read_log(
+            log, read_campaign(log, columns, ignore, campaign).columns, estimate_propensity=estimate_propensity
+        )
     from redenvelope.report.plan_view import StageView
     from redenvelope.reproduce.reproduce import GivenLog
     from redenvelope.reproduce.reproduce import reproduce as run

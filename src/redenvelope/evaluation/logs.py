@@ -95,7 +95,7 @@ def decide_by(policy: Policy, encode: Callable[[Log], NDArray[np.float32]], last
     """How a policy decides on logged rows: `encode` makes their states [rows, width]; `last_step` is the campaign's."""
 
     def decide(log: Log) -> tuple[NDArray[np.floating], None]:
-        return policy.probabilities(encode(log), last_step - log.step + 1)[:, None], None
+        return policy.probabilities(encode(log), last_step - log.step + 1, log.eligible)[:, None], None
 
     return decide
 

@@ -15,7 +15,7 @@ from redenvelope.finite.problem import FiniteProblem
 from redenvelope.finite.ranking import Ranking
 from redenvelope.prices import checked_prices
 
-__all__ = ["ExactPlans", "FinitePolicy", "backward_induction", "exact_price", "finite_policy"]
+__all__ = ["ExactPlans", "FinitePolicy", "backward_induction", "exact_price", "exact_worth", "finite_policy"]
 
 FloatArray = NDArray[np.float64]
 
@@ -89,20 +89,36 @@ def exact_price(
     problem: FiniteProblem, temperature: float = 0.0, lookahead: int | None = None
 ) -> Callable[[FloatArray], FloatArray]:
     """The function from prices [prices, budgets] to the outcomes [outcomes, prices] of the plan at each row."""
+    outcomes, expect = 1 + problem.budgets, expectation(problem)
+    return lambda prices: _first_values(problem, prices, temperature, lookahead, expect)[:outcomes]
+
+
+def exact_worth(problem: FiniteProblem, temperature: float) -> Callable[[FloatArray], FloatArray]:
+    """The same for finite prices and plans with entropy, and one row more, the worth of each plan: its penalised
+    reward with the entropy bonus, [outcomes and worth, prices]."""
     expect = expectation(problem)
-    block = max(1, _BLOCK_NUMBERS // (problem.states * problem.actions))
 
     def price(prices: FloatArray) -> FloatArray:
-        table = checked_prices(prices, problem.budgets)
-        outcomes = np.empty((1 + problem.budgets, len(table)))
-        for start in range(0, len(table), block):
-            part = slice(start, start + block)
-            for stage in _stages(problem, table[part], temperature, lookahead, expect):
-                last = stage.to_go
-            outcomes[:, part] = last[: len(outcomes)] @ problem.initial
-        return outcomes
+        *outcomes, bonus = _first_values(problem, prices, temperature, None, expect)
+        penalty = (np.asarray(prices).T * outcomes[1:]).sum(axis=0)
+        return np.stack([*outcomes, outcomes[0] - penalty + bonus])
 
     return price
+
+
+def _first_values(
+    problem: FiniteProblem, prices: FloatArray, temperature: float, lookahead: int | None, expect: Expectation
+) -> FloatArray:
+    """Means over first states of outcomes to go, and of the entropy bonus if there is entropy, [… , prices]."""
+    table = checked_prices(prices, problem.budgets)
+    block = max(1, _BLOCK_NUMBERS // (problem.states * problem.actions))
+    values = np.empty((1 + problem.budgets + (temperature > 0), len(table)))
+    for start in range(0, len(table), block):
+        part = slice(start, start + block)
+        for stage in _stages(problem, table[part], temperature, lookahead, expect):
+            last = stage.to_go
+        values[:, part] = last @ problem.initial
+    return values
 
 
 class _Choices(NamedTuple):

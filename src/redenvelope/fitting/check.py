@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,12 +17,12 @@ from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.neighbours import neighbour_sums
-from redenvelope.evaluation.reasons import Reason
+from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.simultaneous import each_confidence
 from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.log.log import Log
-from redenvelope.plan.ladder import Ladder, Place, new_ladder
+from redenvelope.plan.ladder import Ladder, Mixtures, Place, new_ladder
 from redenvelope.plan.policy import DeployedPolicy
 
 __all__ = ["Check", "Contestant", "DecidedRows", "check_policies", "fold_sha256"]
@@ -36,7 +36,25 @@ class Contestant:
 
     policy: DeployedPolicy
     prices: FloatArray
-    """Falling, [rungs, budgets]."""
+    """Falling, [rungs, budgets]; where rungs are mixtures, those of the plans that they mix, [plans, budgets]."""
+    mixtures: Mixtures | None = None
+    """The rungs, where they are mixtures."""
+
+    def at(self, place: Place, values: NDArray[Any], axis: int = -1) -> FloatArray:
+        """Values of the prices along an axis as those of the users at a place, who are drawn once each."""
+        if self.mixtures is None:
+            return place.mix(values, axis)
+        return np.asarray(np.tensordot(values, place.mix(self.mixtures.shares, axis=0), axes=(axis, 0)))
+
+    def rungs_of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of the prices, along the last axis, as those of the rungs."""
+        return values if self.mixtures is None else np.asarray(values @ self.mixtures.shares.T)
+
+    def main_prices(self) -> NDArray[np.intp]:
+        """Which of the prices most users of each rung follow, [rungs]."""
+        if self.mixtures is None:
+            return np.arange(len(self.prices))
+        return np.asarray(self.mixtures.shares.argmax(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +94,20 @@ class Check:
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a contestant; with bounds for all prices at once at the confidences `joint`."""
         contestant, places = self.contestants[name], self.places(name)
-        added = self.influence[:, :, places.start : places.stop]
+        added = contestant.rungs_of(self.influence[:, :, places.start : places.stop])
+        reasons = [_reasons(self.evaluation, contestant.policy, place) for place in places]
+        diagnostics = [_diagnostics(self.evaluation, place) for place in places]
+        mixtures, main = contestant.mixtures, contestant.main_prices()
+        if mixtures is not None:
+            reasons = [_of_mixture(reasons, shares) for shares in mixtures.shares]
         return new_ladder(
-            contestant.prices,
+            contestant.prices if mixtures is None else mixtures.duals,
             neighbour_sums(added),
-            [_reasons(self.evaluation, contestant.policy, place) for place in places],
-            [_diagnostics(self.evaluation, place) for place in places],
+            reasons,
+            [diagnostics[place] for place in main],
             self.evaluation.estimator.name,
             each_confidence(added, self.log.keys, joint, seed) if joint else (),
+            mixtures,
         )
 
     def evaluated_by(self, estimator: Estimator) -> Check:
@@ -98,7 +122,7 @@ class Check:
         A mixture is drawn once per user, so each user adds the mixture of what its prices add.
         """
         places = self.places(name)
-        return place.mix(self.influence[:, :, places.start : places.stop])
+        return self.contestants[name].at(place, self.influence[:, :, places.start : places.stop])
 
     def places(self, name: str) -> range:
         """Where a contestant's prices stand in the evaluation."""
@@ -117,11 +141,12 @@ class Shown:
 
     encoded: EncodedLog
     probabilities: NDArray[np.float32]
-    """[rows, rungs, actions]"""
+    """[rows, prices, actions]"""
+    contestant: Contestant
 
     def decided(self, policy: DeployedPolicy, place: Place) -> DecidedRows:
         """What the policy does at a place of its ladder."""
-        mixed = place.mix(self.probabilities, axis=1)
+        mixed = self.contestant.at(place, self.probabilities, axis=1)
         costs = policy.valuer.outcomes(self.encoded.states)[1]
         return DecidedRows(self.encoded.log, mixed, (mixed * costs).sum(axis=1))
 
@@ -148,15 +173,16 @@ def check_policies(
         probabilities.append(values[0].probabilities[np.repeat(own, batch.log.lengths)])
         first_user += len(own)
     evaluation = evaluate_partitions(evidence, [estimator], engine=LocalEngine())[estimator.name]
-    return Check(
-        encoded.log, dict(contestants), evaluation, Shown(encoded.select(shown), np.concatenate(probabilities))
-    )
+    first = next(iter(contestants.values()))
+    kept = Shown(encoded.select(shown), np.concatenate(probabilities), first)
+    return Check(encoded.log, dict(contestants), evaluation, kept)
 
 
 def fold_sha256(log: Log) -> str:
     """A hash of the users and what happened to them: the same fold, if and only if the hash is the same."""
     digest = hashlib.sha256("\n".join(map(str, log.users)).encode())
-    for column in (log.step, log.action, log.propensity, log.reward, log.cost):
+    further = [values for _, values in log.further]
+    for column in (log.step, log.action, log.propensity, log.reward, log.cost, *further):
         digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
 
@@ -164,12 +190,34 @@ def fold_sha256(log: Log) -> str:
 def _reasons(evaluation: Evaluation, policy: DeployedPolicy, place: int) -> list[Reason]:
     """What speaks against the estimate at one of the prices."""
     wanted, found = policy.specification, []
-    for reason in evaluation.reasons("cost", place):
+    for reason in _of_costs(evaluation, place):
         message = reason.message
         if reason.rule == "thin_overlap":
             message += f"; now: --temperature {wanted.temperature:.3g} --horizon {wanted.horizon}"
         found.append(Reason(reason.rule, reason.weight, message))
     return found
+
+
+def _of_costs(evaluation: Evaluation, place: int) -> Iterator[Reason]:
+    """What speaks against the estimates of the costs at one of the prices, each rule once."""
+    found: dict[str, Reason] = {}
+    for name in evaluation.outcome_names[1:]:
+        for reason in evaluation.reasons(name, place):
+            # With several budgets, one that nothing counts against at these prices is no reason to doubt the others.
+            if reason.rule != "no_variance" or len(evaluation.outcome_names) == 2:
+                found.setdefault(reason.rule, reason)
+    yield from found.values()
+
+
+def _of_mixture(reasons: list[list[Reason]], shares: FloatArray) -> list[Reason]:
+    """What speaks against any of the plans that are mixed, each rule once, the weightiest first."""
+    found: dict[str, Reason] = {}
+    for plan in np.flatnonzero(shares):
+        for reason in sorted(reasons[plan], key=lambda reason: reason.weight is not Weight.REFUSAL):
+            known = found.get(reason.rule)
+            if known is None or (reason.weight is Weight.REFUSAL and known.weight is not Weight.REFUSAL):
+                found[reason.rule] = reason
+    return list(found.values())
 
 
 def _diagnostics(evaluation: Evaluation, place: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Contender:
 
     def values(self, encoded: EncodedLog) -> ActionValues:
         """Values of every row, to go until the campaign's last step."""
-        values = self.valuer.values(encoded.states, encoded.steps_left, self.prices)
+        values = self.valuer.values(encoded.states, encoded.steps_left, self.prices, encoded.standing)
         if self.continuation is None:
             return values
         return self.continuation.extend(values, encoded.states, encoded.steps_left)
@@ -42,11 +42,12 @@ class Contender:
 def contender(policy: DeployedPolicy, prices: ArrayLike, walkers: EncodedLog) -> Contender:
     """A policy at prices [prices, budgets]; what its trees leave out is learned from some users' first states."""
     table = checked_prices(prices, policy.valuer.budgets)
-    planner = policy.source.planner(policy.specification)
+    planner = policy.planner
     continuation = None
     if planner is not None and planner.depth < policy.specification.steps:
         states, left = walkers.first_states()
-        continuation = Continuation.fit(planner, states, left, table, partial(_numbers, walkers.codes))
+        features, standing = partial(_numbers, walkers.codes), walkers.first_standing()
+        continuation = Continuation.fit(planner, states, left, table, features, eligible=standing)
     return Contender(policy.valuer, table, continuation)
 
 

@@ -10,18 +10,24 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.fitness import report_few_users
-from redenvelope.engine.memory import give_back
+from redenvelope.campaign.campaign import Campaign
+from redenvelope.dual.paths import Paths
+from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
+from redenvelope.fitting.asked import Asked, asked_of
 from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256
 from redenvelope.fitting.comparison import compare, logged_by_user
 from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.exploration import exploration_record, lost_along, lost_at_prices
 from redenvelope.fitting.frontier import frontier_table
-from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, trust_in, unpriced_policy
-from redenvelope.fitting.scouting import grid_of_prices, model_frontier
-from redenvelope.fitting.settings import FitSettings
+from redenvelope.fitting.frontiers import first_frontier, frontiers_table
+from redenvelope.fitting.method import Lessons, Training, learn_model, one_step_policy, trust_in, unpriced_policy
+from redenvelope.fitting.rules import with_rules
+from redenvelope.fitting.scouting import believed_paths, grid_of_prices, model_frontier
+from redenvelope.fitting.settings import EXPLORE, FitSettings
 from redenvelope.fitting.shares import action_shares
 from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.findings import Findings, Severity
@@ -31,10 +37,11 @@ from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.certify import Checked, Question, certify, walk
 from redenvelope.plan.climb import Stop, climb
-from redenvelope.plan.ladder import Ladder, Place
+from redenvelope.plan.ladder import Ladder, Mixtures, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
+from redenvelope.policies.standing import allowed
 from redenvelope.progress import Progress, Stages
 
 __all__ = ["fit"]
@@ -51,28 +58,39 @@ def fit(
     *,
     budget: float | None = None,
     target_reward: float | None = None,
+    campaign: Campaign | None = None,
+    audience: int | None = None,
     settings: FitSettings | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
 
-    Exactly one of `budget` and `target_reward` must be given.
+    Exactly one of `budget` and `target_reward` must be given, unless the `campaign` has budgets of its own, one or
+    several. What its rules forbid is never planned, checked or decided. With an `audience`, the number of users that
+    the campaign is for, totals are told as well.
     """
-    settings, stages = settings or FitSettings(), Stages(progress)
-    question = Question(budget, target_reward, settings.confidence)
-    audited = _audited(log, budget, settings, stages)
+    settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
+    forget_programs()
+    campaign.check(log)
+    explore = next((share for share in (settings.explore, campaign.explore) if share is not None), EXPLORE)
+    asked = asked_of(budget, target_reward, campaign, settings.confidence, audience)
+    question = asked.question
+    log = asked.charged(log)
+    audited = _audited(log, asked.audited, settings, stages)
     train, tune, hold = _folds(log, settings, stages)
     sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
-    lessons, training = learn_model(train, settings, stages)
-    tuning = encode(tune, lessons.encoder, lessons.steps)
+    lessons, examples = learn_model(train, asked, settings, stages, campaign.rules, explore)
+    training = Training(examples, lessons.eligible(train))
+    audited = with_rules(audited, lessons, log)
+    tuning = encode(tune, lessons.encoder, lessons.steps, lessons.constraint)
     fidelity = trust_in(lessons, tuning, stages)
     scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
     policy = unpriced_policy(scouts, lessons, training, fidelity.trusted, settings, stages)
-    del train, training  # most of the log, and not needed any more
+    del train, training, examples  # most of the log, and not needed any more
     give_back()
     stages.begin("check")
-    contestants = _contestants(policy, lessons, scouts, settings)
-    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings)
+    contestants, paths = _contestants(policy, lessons, scouts, settings)
+    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps, lessons.constraint), settings)
     stages.finish("check", f"{len(contestants['plan'].prices)} prices on {len(hold.users):,} users")
     stages.begin("certificate")
     check, ladder = _ladder(check, question, settings)
@@ -80,23 +98,34 @@ def fit(
     policy = replace(policy, pricing=ladder.pricing(stop.place))
     against = doubts(log, audited, fidelity)
     certificate = certify(ladder, stop, question, policy, _about(check, against))
-    bound = f"cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}"
-    stages.finish("certificate", f"{certificate.status}: {bound}")
+    stages.finish("certificate", f"{certificate.status}: {_bounds(certificate)}")
     stages.begin("comparison")
     compared = _compared(check, stop.place, certificate)
-    record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against)
+    record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against, asked)
+    decided, rows = check.shown.decided(policy, stop.place), check.shown.encoded
+    eligible = np.ones(decided.probabilities.shape, dtype=bool)
+    if rows.standing is not None:
+        eligible = allowed(rows.standing, policy.constraint, rows.states, rows.steps_left)
+    frontiers = None if paths is None else frontiers_table(check, paths, asked.names, settings.confidence)
     del check  # the evidence of all prices, and not needed any more
     give_back()
-    model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
+    if frontiers is None:
+        model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
+        frontier = frontier_table(ladder, model, settings.confidence)
+        lost = lost_along(policy, scouts, model, certificate.cost.estimate, settings.search)
+    else:
+        frontier = first_frontier(frontiers, asked.names[0])
+        lost = lost_at_prices(policy, scouts, ladder.duals(stop.place))
+    record = replace(record, exploration=exploration_record(policy, lost, decided, eligible))
     stages.finish("comparison", _gain(compared))
-    frontier = frontier_table(ladder, model, settings.confidence)
-    return Plan(policy, certificate, frontier, ladder, record)
+    return Plan(policy, certificate, frontier, ladder, record, frontiers)
 
 
 def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stages) -> Audit:
     """The audit; what it refuses is refused here, with every reason."""
     stages.begin("audit")
-    audited = audit_log(log, budget, known_before=settings.known_before)
+    # Of what was logged: the costs of budgets are made of it.
+    audited = audit_log(replace(log, further=(), charged=()), budget, known_before=settings.known_before)
     faults = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
     if faults:
         raise LogError(faults)
@@ -119,16 +148,34 @@ def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
 
 def _contestants(
     policy: DeployedPolicy, lessons: Lessons, scouts: EncodedLog, settings: FitSettings
-) -> dict[str, Contestant]:
-    """The plan and the bandit, each at prices that users of the train fold fix, and chance."""
-    wanted = settings.search
-    contestants = {"plan": Contestant(policy, _falling(grid_of_prices(policy, scouts, wanted, wanted.rungs)))}
+) -> tuple[dict[str, Contestant], Paths | None]:
+    """The plan and the bandit, each at prices that users of the train fold fix, and chance; with several budgets, the
+    paths that the plan's mixtures take through them too."""
+    wanted, several, paths = settings.search, lessons.budgets, None
+
+    def at_prices(own: DeployedPolicy, rungs: int) -> Contestant:
+        return Contestant(own, _falling(grid_of_prices(own, scouts, wanted, rungs)))
+
+    if several is None:
+        contestants = {"plan": at_prices(policy, wanted.rungs)}
+    else:
+        paths = believed_paths(policy, scouts, wanted, several, wanted.rungs)
+        contestants = {"plan": _mixing(policy, paths)}
     if policy.specification.method != "bandit":
         bandit = one_step_policy(lessons, policy.specification.temperature)
-        contestants["bandit"] = Contestant(
-            bandit, _falling(grid_of_prices(bandit, scouts, wanted, wanted.compared_rungs))
+        contestants["bandit"] = (
+            at_prices(bandit, wanted.compared_rungs)
+            if several is None
+            else _mixing(bandit, believed_paths(bandit, scouts, wanted, several, wanted.compared_rungs).ladder_alone())
         )
-    return contestants | {"uniform": Contestant(one_step_policy(lessons, _BOILING), np.zeros((1, 1)))}
+    free = np.zeros((1, lessons.free.budgets))
+    return contestants | {"uniform": Contestant(one_step_policy(lessons, _BOILING), free)}, paths
+
+
+def _mixing(policy: DeployedPolicy, paths: Paths) -> Contestant:
+    """A contestant whose rungs are mixtures."""
+    ladder, prices = paths.ladder, paths.plans.prices
+    return Contestant(policy, prices, Mixtures(prices, ladder.shares, ladder.duals))
 
 
 def _falling(prices: FloatArray) -> FloatArray:
@@ -153,8 +200,14 @@ def _ladder(check: Check, question: Question, settings: FitSettings) -> tuple[Ch
 
 
 def _about(check: Check, against: tuple[Reason, ...]) -> Checked:
-    reward, cost = (float(value) for value in logged_by_user(check.log).mean(axis=1))
-    return Checked({"cost": cost, "reward": reward}, fold_sha256(check.log), against)
+    reward, *costs = (float(value) for value in logged_by_user(check.log).mean(axis=1))
+    return Checked({"cost": costs[0], "reward": reward}, fold_sha256(check.log), against, tuple(costs))
+
+
+def _bounds(certificate: Certificate) -> str:
+    if len(certificate.budgets) < 2:
+        return f"cost {certificate.cost.estimate:.4g} ≤ {certificate.cost.upper:.4g}"
+    return ", ".join(f"{own.name} {own.cost.estimate:.4g} ≤ {own.cost.upper:.4g}" for own in certificate.budgets)
 
 
 def _compared(check: Check, place: Place, certificate: Certificate) -> tuple[ComparedPolicy, ...]:
@@ -162,7 +215,8 @@ def _compared(check: Check, place: Place, certificate: Certificate) -> tuple[Com
     own to the same budget."""
     added = {"logged": logged_by_user(check.log), "uniform": check.added("uniform", Place(0))}
     if "bandit" in check.contestants:
-        reached = climb(check.ladder("bandit"), [certificate.budget], certificate.confidence)
+        limits = [own.budget for own in certificate.budgets]
+        reached = climb(check.ladder("bandit"), limits, certificate.confidence)
         added["bandit"] = check.added("bandit", reached.place)
     return compare(added | {"plan": check.added("plan", place)}, certificate.confidence)
 
@@ -183,6 +237,7 @@ def _record(
     check: Check,
     stop: Stop,
     against: tuple[Reason, ...],
+    asked: Asked,
 ) -> FitRecord:
     return FitRecord(
         audit=audited,
@@ -199,4 +254,5 @@ def _record(
         settings=settings.as_dict(),
         history="" if lessons.history is None else lessons.history.reason,
         doubts=against,
+        budgets=asked.budgets,
     )

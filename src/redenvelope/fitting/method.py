@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from redenvelope.errors import ModelError
+from redenvelope.campaign.records import Rule
+from redenvelope.errors import ModelError, UsageError
+from redenvelope.fitting.asked import Asked
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.scouting import horizon_for, temperature_for
-from redenvelope.fitting.settings import FitSettings
+from redenvelope.fitting.settings import FitSettings, Method
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.models.charges import Charges
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.models.history_trial import HistoryChoice, try_history
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.sources import LearnedSource, ModelSource
+from redenvelope.plan.sources import LearnedSource, ModelSource, Source
 from redenvelope.plan.specification import PolicySpecification
 from redenvelope.policies.pricing import Pricing
+from redenvelope.policies.rule_constraint import RuleConstraint
+from redenvelope.policies.standing import allowed
+from redenvelope.policies.standing_rows import standing_of_log
 from redenvelope.progress import Stages
 
-__all__ = ["Lessons", "learn_model", "one_step_policy", "trust_in", "unpriced_policy"]
+__all__ = ["Lessons", "Training", "learn_model", "one_step_policy", "trust_in", "unpriced_policy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,24 +45,71 @@ class Lessons:
     """Steps of the campaign."""
     history: HistoryChoice | None = None
     """Whether states tell what happened before, and why; None where it was not asked."""
+    charges: Charges | None = None
+    """What budgets are charged of what is measured; None where the one budget is of the cost."""
+    budgets: NDArray[np.float64] | None = None
+    """The mean a user that each of several budgets allows, [budgets]; None with one."""
+    rules: tuple[Rule, ...] = ()
+    """Who may get what, how often."""
+    joins_late: bool = False
+    """Whether some users' campaigns began after the first step."""
+    explore: float = 0.0
+    """Share of the decisions that is drawn evenly among what is eligible."""
+
+    @property
+    def free(self) -> Pricing:
+        """Prices of nothing."""
+        return Pricing.at(*(0.0 for _ in range(1 if self.charges is None else len(self.charges.budgets))))
+
+    @property
+    def constraint(self) -> RuleConstraint | None:
+        """The rules as planners ask them; None where there are none."""
+        return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
+
+    def eligible(self, log: Log) -> NDArray[np.bool_] | None:
+        """What the rows of a log may get, [rows, actions]; None where nothing is ruled out."""
+        standing = standing_of_log(self.constraint, log)
+        if standing is None:
+            return None
+        none = np.zeros((len(log), 0), np.float32)  # what conditions say is known, so that no state is looked at
+        return allowed(standing, self.constraint, none, np.zeros(len(log), np.intp))
 
 
-def learn_model(train: Log, settings: FitSettings, stages: Stages) -> tuple[Lessons, Examples]:
+class Training(NamedTuple):
+    """What values may be learned from without a model."""
+
+    examples: Examples
+    eligible: NDArray[np.bool_] | None
+    """What each row's user may get, [rows, actions]; None is everything."""
+
+
+def learn_model(
+    train: Log, asked: Asked, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = (), explore: float = 0.0
+) -> tuple[Lessons, Examples]:
     """Learn the environment model from the training users; and their rows, from which values may be learned without."""
     stages.begin("model")
-    encoder, training, history = _encoded(train, settings)
+    encoder, training, history = _encoded(train, settings, rules)
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
     structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
     told = "; decides by what happened before" if encoder.history is not None else ""
     stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
-    return Lessons(encoder, train.catalogue, neural, encoder.campaign_steps, history), training
+    steps, charges = encoder.campaign_steps, asked.charges(train, train.catalogue, encoder)
+    late = bool((train.step[train.starts[:-1]] != train.first_step).any())
+    lessons = Lessons(encoder, train.catalogue, neural, steps, history, charges, asked.several, rules, late, explore)
+    return lessons, training
 
 
-def _encoded(train: Log, settings: FitSettings) -> tuple[Encoder, Examples, HistoryChoice | None]:
+def _encoded(
+    train: Log, settings: FitSettings, rules: tuple[Rule, ...]
+) -> tuple[Encoder, Examples, HistoryChoice | None]:
     """The training users' rows; their states tell what happened before where held-out ones of them say it helps."""
     encoder = Encoder.fit(train)
+    if settings.method == "learned" and encoder.campaign_steps > 1 and any(rule.most is not None for rule in rules):
+        # What may be given next depends on what was given: trees count it along their branches, networks must be told.
+        telling = encoder.with_history(train)
+        return telling, Examples.from_log(train, telling), None
     if settings.history == "none" or encoder.campaign_steps == 1:
         return encoder, Examples.from_log(train, encoder), None
     telling = encoder.with_history(train)
@@ -77,16 +132,27 @@ def trust_in(lessons: Lessons, search: EncodedLog, stages: Stages) -> Fidelity:
 
 
 def unpriced_policy(
-    scouts: EncodedLog, lessons: Lessons, training: Examples, trusted: bool, settings: FitSettings, stages: Stages
+    scouts: EncodedLog,
+    lessons: Lessons,
+    training: Training,
+    trusted: bool,
+    settings: FitSettings,
+    stages: Stages,
 ) -> DeployedPolicy:
     """The policy before its price is known; a model that is not trusted is not planned with unless asked for."""
     stages.begin("policy")
     method, steps = settings.method, lessons.steps
     if method == "auto":
-        method = "bandit" if steps == 1 else "planned" if trusted else "learned"
+        without: Method = "learned" if lessons.charges is None else "bandit"
+        method = "bandit" if steps == 1 else "planned" if trusted else without
+    if method == "learned" and lessons.charges is not None:
+        raise UsageError(
+            "values without a model are learned for one budget, of the log's cost in all rows; plan with the model "
+            "(--method planned), or one step at a time (--method bandit)"
+        )
     if method == "learned":
         try:
-            return _learned_policy(scouts, lessons.encoder, training, settings, stages)
+            return _learned_policy(scouts, lessons, training, settings, stages)
         except ModelError as error:
             if settings.method == "learned":
                 raise
@@ -100,7 +166,7 @@ def unpriced_policy(
     policy = _on_the_model(lessons, method, horizon)
     temperature = settings.temperature
     if temperature is None:
-        temperature = temperature_for(policy, scouts, wanted)
+        temperature = temperature_for(policy, scouts, wanted, lessons.budgets)
     clipped = f" (the campaign has no more than {steps})" if (settings.horizon or 0) > steps else ""
     stages.finish("policy", f"{method}, {_ahead(horizon)}{clipped}, temperature {temperature:.3g}")
     return replace(policy, specification=replace(policy.specification, temperature=temperature))
@@ -113,26 +179,32 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 
 
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
-    specification = PolicySpecification(method, horizon, 0.0, lessons.steps)
-    source = ModelSource(lessons.neural.model)
-    return DeployedPolicy(specification, source, lessons.encoder, lessons.catalogue, Pricing.at(0.0))
+    specification = PolicySpecification(method, horizon, 0.0, lessons.steps, lessons.explore)
+    source = ModelSource(lessons.neural.model, lessons.charges)
+    return _deployed(specification, source, lessons)
+
+
+def _deployed(specification: PolicySpecification, source: Source, lessons: Lessons) -> DeployedPolicy:
+    """A policy before its price is known."""
+    own = (lessons.encoder, lessons.catalogue, lessons.free, lessons.rules, lessons.joins_late)
+    return DeployedPolicy(specification, source, *own)
 
 
 def _learned_policy(
-    scouts: EncodedLog, encoder: Encoder, training: Examples, settings: FitSettings, stages: Stages
+    scouts: EncodedLog, lessons: Lessons, training: Training, settings: FitSettings, stages: Stages
 ) -> DeployedPolicy:
     """Values for all prices, learned twice: without entropy to find the temperature, then with it."""
 
     def fits(done: int, most: int) -> None:
         stages.going_on("policy", done, most, "learning without a model: step")
 
-    steps = training.campaign_steps
-    learner = SoftQ.prepare(training, settings.learning, settings.seed, progress=fits)
+    steps, bound = training.examples.campaign_steps, (lessons.constraint, lessons.explore)
+    learner = SoftQ.prepare(training.examples, settings.learning, settings.seed, training.eligible, fits, *bound)
 
     def at(temperature: float) -> DeployedPolicy:
         source = LearnedSource(learner.learn_all(temperature, progress=fits))
-        specification = PolicySpecification("learned", steps, temperature, steps)
-        return DeployedPolicy(specification, source, encoder, scouts.log.catalogue, Pricing.at(0.0))
+        specification = PolicySpecification("learned", steps, temperature, steps, lessons.explore)
+        return _deployed(specification, source, lessons)
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)

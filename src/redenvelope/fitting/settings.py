@@ -11,8 +11,13 @@ from redenvelope.learning.settings import LearningSettings
 from redenvelope.log.split import SHARES
 from redenvelope.models.fit import NeuralSettings
 from redenvelope.plain import to_plain
+from redenvelope.planning.temperature import is_temperature
 
-__all__ = ["FitSettings", "History", "Method", "SearchSettings"]
+__all__ = ["EXPLORE", "FitSettings", "History", "Method", "SearchSettings"]
+
+EXPLORE = 0.05
+"""Share of decisions left to chance unless said otherwise: with up to 50 actions, none then has less than 0.001,
+the least that the audit accepts without a word (see docs/guides/rules-and-budgets.md)."""
 
 Method = Literal["auto", "planned", "learned", "bandit"]
 History = Literal["auto", "none"]
@@ -29,6 +34,10 @@ class SearchSettings:
     scouts: int = 500
     """Users whose first steps tell where the prices of interest lie, and how warm to plan."""
     scout_prices: int = 8
+    scout_passes: int = 8
+    """Passes in which plans for several budgets are looked for."""
+    frontier_points: int = 10
+    """Of the frontier along each of several budgets, about."""
     agreement_users: int = 15_000
     """Check users on whom estimates are compared that know more of the past, at most."""
     walkers: int = 1_000
@@ -61,6 +70,9 @@ class FitSettings:
     check the plan."""
     history: History = "auto"
     """Whether states may tell what happened to a user before; auto asks held-out users whether it helps."""
+    explore: float | None = None
+    """Share of the decisions that is drawn evenly among what is eligible, planned, priced and certified with; None is
+    the campaign's, or else `EXPLORE`."""
     known_before: tuple[str, ...] = ()
     """Features that were known when the action was chosen, although they tell so much that the audit asks."""
     shown_users: int = 5_000
@@ -78,8 +90,10 @@ class FitSettings:
             raise UsageError(f"history must be auto or none, not {self.history!r}")
         if self.horizon is not None and self.horizon < 1:
             raise UsageError(f"the horizon must be at least 1 step, not {self.horizon}")
-        if self.temperature is not None and not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"the temperature must be zero or a positive number, not {self.temperature}")
+        if self.temperature is not None and not is_temperature(self.temperature):
+            raise UsageError(f"the temperature must be zero or a number from 1e-30 to 1e30, not {self.temperature}")
+        if self.explore is not None and not 0 <= self.explore <= 1:
+            raise UsageError(f"explore is a share of the decisions from 0 to 1, such as 0.05, not {self.explore}")
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"the seed is a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
         if not 0.5 < self.confidence < 1:

@@ -63,19 +63,24 @@ def trusted_check(check: Check, walk: Callable[[Ladder], Stop], users: int, seed
 
 def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[Verdict, ...]:
     """Of every rung: that of the nearest which was estimated again."""
-    first, parts = check.places("plan").start, check.evaluation.partitions
+    parts = check.evaluation.partitions
     asked = np.unique(np.append(np.arange(0, rungs, _EVERY), rungs - 1))
+    # Of a mixture, what most of its users follow.
+    prices = check.places("plan").start + check.contestants["plan"].main_prices()[asked]
     share = users / max(len(check.log.users), 1)
     chosen = ((part, fraction(part.keys, "agreement", seed) < share) for part in parts.parts())
     # Of a small part nobody may be in the sample.
-    evidence = [part.at_prices(first + asked).of_users(own) for part, own in chosen if own.any()]
+    evidence = [part.at_prices(prices).of_users(own) for part, own in chosen if own.any()]
     told = all(part.past is not None for part in evidence)
     others = checking_estimators(estimator, int(check.log.lengths.max()), told)
     found = evaluate_partitions(evidence, [estimator, *others], engine=parts.engine)
     pairs = [agreement(found[estimator.name], found[other.name]) for other in others]
     sequential = found[others[-1].name]
     known = [
-        verdict([outcome[place] for pair in pairs for outcome in pair], sequential.reasons("cost", place))
+        verdict(
+            [outcome[place] for pair in pairs for outcome in pair],
+            sequential.reasons(sequential.outcome_names[1], place),
+        )
         for place in range(len(asked))
     ]
     return tuple(known[int(np.argmin(np.abs(asked - rung)))] for rung in range(rungs))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from redenvelope.planning.learned_decisions import choose
+from redenvelope.planning.learned_decisions import choose, exploring
 
 __all__ = ["DoubleValue", "double_value"]
 
@@ -23,19 +23,23 @@ class DoubleValue(NamedTuple):
     """Values by all folds but one, [folds, n, prices, components, actions]."""
 
 
-def double_value(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array) -> DoubleValue:
+def double_value(
+    values: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array, explore: jax.Array | float = 0.0
+) -> DoubleValue:
     """Value of a state from [folds, n, prices, components, actions].
 
     All folds but one choose and that one says what the choice is worth, so that an action picked because it is
     over-rated is not over-valued; the mean over who judges counts. With one fold and a temperature it is the
-    log-sum-exp, taken apart into reward, cost and entropy bonus.
+    log-sum-exp, taken apart into reward, cost and entropy bonus. A share `explore` of the decisions is drawn evenly
+    among what is allowed.
     """
     others = _others(values)
-    chosen, judged = choose(others, weights, temperature, allowed), values
+    own, judged = choose(others, weights, temperature, allowed), values
+    chosen = exploring(own, allowed, explore)
     value = (chosen[..., None, :] * judged).sum(axis=-1)
     if values.shape[-2] == 3:
-        entropy = -jax.scipy.special.xlogy(chosen, chosen).sum(axis=-1)
-        value = value.at[..., 2].add(temperature * entropy)
+        entropy = -jax.scipy.special.xlogy(own, own).sum(axis=-1)
+        value = value.at[..., 2].add(temperature * (1 - explore) * entropy)
     return DoubleValue(value.mean(axis=0), chosen, others)
 
 

@@ -35,6 +35,8 @@ class NextStates:
     duals: NDArray[np.float64]
     """[prices]"""
     temperature: float
+    explore: float = 0.0
+    """Share of later decisions that is drawn evenly among what may be chosen."""
 
     def targets(self, networks: ValueNetwork | None, rows: NDArray[np.int64], late: LateEffects) -> NDArray[np.float32]:
         """See backward.Targets."""
@@ -58,7 +60,7 @@ class NextStates:
     def _ask(self, program: Any, networks: ValueNetwork | None, rows: NDArray[np.int64], *columns: NDArray[Any]) -> Any:
         """What a program says of rows, given further columns [rows, ...] of theirs."""
         weights = jnp.asarray(outcome_weights(self.duals[:, None]).astype(np.float32))
-        temperature = jnp.asarray(np.float32(self.temperature))
+        temperature, explore = (jnp.asarray(np.float32(number)) for number in (self.temperature, self.explore))
         sizes = (len(self.duals), self._components, self.examples.actions)
         numbers = int(np.prod(sizes))
         shape = (block_rows(len(rows), numbers), self.folds.count, *sizes)
@@ -66,7 +68,7 @@ class NextStates:
 
         def block(states: Any, now: Any, allowed: Any, *others: Any) -> Any:
             later = nothing if networks is None else future(networks, states)
-            return program(now, later, weights, temperature, allowed, *others)
+            return program(now, later, weights, temperature, explore, allowed, *others)
 
         own = (self.examples.states[rows], self.outcomes[rows], self.allowed[rows])
         return in_blocks(block, numbers, *own, *columns)
@@ -74,13 +76,18 @@ class NextStates:
 
 @eqx.filter_jit
 def _values(
-    now: jax.Array, later: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array
+    now: jax.Array,
+    later: jax.Array,
+    weights: jax.Array,
+    temperature: jax.Array,
+    explore: jax.Array,
+    allowed: jax.Array,
 ) -> jax.Array:
     """Values of states, [n, prices, components], where outcomes count by weights [outcomes, prices].
 
     They are made of what a step gives [n, folds, 2, actions] and what follows, [n, folds, prices, components, actions].
     """
-    return _double(now, later, weights, temperature, allowed).value
+    return _double(now, later, weights, temperature, explore, allowed).value
 
 
 @eqx.filter_jit
@@ -89,12 +96,13 @@ def _ahead(
     later: jax.Array,
     weights: jax.Array,
     temperature: jax.Array,
+    explore: jax.Array,
     allowed: jax.Array,
     action: jax.Array,
     strangers: jax.Array,
 ) -> Ahead:
     """The same with what is said of the logged action [n]; for `strangers` [n, folds] see UserFolds."""
-    found = _double(now, later, weights, temperature, allowed)
+    found = _double(now, later, weights, temperature, explore, allowed)
     taken = strangers.T[:, :, None] * jax.nn.one_hot(action, later.shape[-1])
     return Ahead(
         found.value,
@@ -104,7 +112,12 @@ def _ahead(
 
 
 def _double(
-    now: jax.Array, later: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array
+    now: jax.Array,
+    later: jax.Array,
+    weights: jax.Array,
+    temperature: jax.Array,
+    explore: jax.Array,
+    allowed: jax.Array,
 ) -> DoubleValue:
     values = later.at[..., :2, :].add(now[:, :, None])
-    return double_value(jnp.swapaxes(values, 0, 1), weights, temperature, allowed)
+    return double_value(jnp.swapaxes(values, 0, 1), weights, temperature, allowed, explore)

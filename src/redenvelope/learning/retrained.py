@@ -11,6 +11,7 @@ from redenvelope.learning.settings import StageProgress
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice
 from redenvelope.planning.learned_values import LearnedValues, checked_duals, scaled_dual
+from redenvelope.policies.standing import Standing
 
 __all__ = ["RetrainedPrice"]
 
@@ -27,8 +28,8 @@ class RetrainedPrice:
     temperature: float = 0.0
     steps_left: NDArray[np.int64] | int | None = None
     """Steps left at those states, one number or [users]; None is the whole campaign."""
-    eligible: NDArray[np.bool_] | None = None
-    """[users, actions]; None allows all."""
+    eligible: Standing | NDArray[np.bool_] | None = None
+    """Where users stand, or a mask [users, actions]; None allows all."""
     progress: StageProgress | None = None
     known: dict[float, LearnedValues] = field(default_factory=dict)
     """The values learned so far, by dual."""

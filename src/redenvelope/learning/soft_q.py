@@ -26,6 +26,7 @@ from redenvelope.planning.learned_values import (
     unscaled_dual,
 )
 from redenvelope.policies.checks import whole_mask
+from redenvelope.policies.constraints import Constraint
 
 __all__ = ["SoftQ", "all_prices", "near_prices"]
 
@@ -45,6 +46,10 @@ class SoftQ:
     """What `immediate` says of the log's own states, [rows, folds, 2, actions]: asked for at every price."""
     frequent: NDArray[np.bool_]
     """Actions that the guard lets through, [rows, actions]."""
+    constraint: Constraint | None = None
+    """What the mask of the rows was made by, and the learned values are to keep to."""
+    explore: float = 0.0
+    """Share of later decisions that is drawn evenly among what may be chosen."""
 
     @classmethod
     def prepare(
@@ -54,8 +59,11 @@ class SoftQ:
         seed: int = 0,
         eligible: ArrayLike | None = None,
         progress: StageProgress | None = None,
+        constraint: Constraint | None = None,
+        explore: float = 0.0,
     ) -> SoftQ:
-        """Learn what needs no price. `eligible` [rows, actions] says what each row's user might have got."""
+        """Learn what needs no price. `eligible` [rows, actions] says what each row's user may get by the `constraint`
+        and all else."""
         settings = settings or LearningSettings()
         if examples.budgets != 1:
             raise UsageError(
@@ -69,7 +77,8 @@ class SoftQ:
         outcomes, chances = in_blocks(
             lambda states: present(immediate, states), settings.knots * 2 * examples.actions, examples.states
         )
-        return cls(examples, immediate, folds, settings, seed, mask, outcomes, chances >= settings.least_chance)
+        frequent = chances >= settings.least_chance
+        return cls(examples, immediate, folds, settings, seed, mask, outcomes, frequent, constraint, explore)
 
     @property
     def excluded(self) -> NDArray[np.float64]:
@@ -102,9 +111,8 @@ class SoftQ:
         late = LateEffects(
             self.examples, self.outcomes.mean(axis=1), self.settings.lags, self.settings.discount, self.seed
         )
-        ahead = NextStates(
-            self.examples, self.folds, self.outcomes, supported(self.frequent, self.eligible), duals, temperature
-        )
+        allowed = supported(self.frequent, self.eligible)
+        ahead = NextStates(self.examples, self.folds, self.outcomes, allowed, duals, temperature, self.explore)
         futures = fit_backward(
             self.examples,
             self.folds,
@@ -126,6 +134,8 @@ class SoftQ:
             layout=self.examples.layout,
             least_chance=self.settings.least_chance,
             report=LearningReport(futures.bellman_error, futures.epochs, self.excluded, late.outcomes),
+            constraint=self.constraint,
+            explore=self.explore,
         )
 
     def learn_all(self, temperature: float = 0.0, progress: StageProgress | None = None) -> LearnedValues:

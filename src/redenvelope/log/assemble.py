@@ -7,7 +7,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.log.coerce import number_labels
-from redenvelope.log.log import FeatureTable, Log
+from redenvelope.log.eligible import mask_of_texts
+from redenvelope.log.log import ActionCatalogue, FeatureTable, Log
 from redenvelope.log.rows import Rows
 from redenvelope.log.schema import Schema
 from redenvelope.log.words import Words
@@ -22,11 +23,12 @@ def assemble(rows: Rows, schema: Schema) -> Log:
     written = rows.action.values
     if catalogue.numeric and rows.action_kind == "text":
         written = number_labels(written.cast(pl.Float64))
+    action = _coded(Words(written, rows.action.codes), catalogue.labels)
     return Log(
         users=rows.users,
         starts=rows.starts,
         step=rows.step,
-        action=_coded(Words(written, rows.action.codes), catalogue.labels),
+        action=action,
         # Without propensities they are estimated afterwards.
         propensity=rows.outcomes.get("propensity", np.ones(len(rows))),
         reward=rows.outcomes["reward"],
@@ -34,7 +36,16 @@ def assemble(rows: Rows, schema: Schema) -> Log:
         features=_feature_table(rows, schema),
         catalogue=catalogue,
         findings=schema.findings,
+        eligible=None if rows.eligible is None else _eligible(rows.eligible, action, catalogue),
     )
+
+
+def _eligible(listed: Words, action: NDArray[np.int32], catalogue: ActionCatalogue) -> NDArray[np.bool_]:
+    """What each row's user might have got, [rows, actions]: the list, everything without one, and what was logged."""
+    mask = mask_of_texts(list(listed.values), catalogue)
+    eligible = np.concatenate([mask, np.ones((1, len(catalogue)), dtype=bool)])[listed.codes]
+    eligible[np.arange(len(action)), action] = True
+    return np.asarray(eligible)
 
 
 def _coded(words: Words, labels: tuple[str, ...]) -> NDArray[np.int32]:

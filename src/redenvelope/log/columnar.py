@@ -11,6 +11,7 @@ import polars as pl
 
 from redenvelope.errors import UsageError
 from redenvelope.log.contents import has_room, held_kind
+from redenvelope.log.eligible import ELIGIBLE, is_listed
 from redenvelope.log.findings import Findings
 from redenvelope.log.footer import stored_bytes
 from redenvelope.log.limits import MOST_COLUMNS, PARQUET_MEMORY
@@ -43,7 +44,7 @@ def read_parquet(path: Path, name: str, ignored: frozenset[str], findings: Findi
         if not _fits(path, rows, kept, name, findings):
             return None
         # What lies nested in a column is never needed, and may be any number of values: its name and type are enough.
-        flat = [column for column, dtype in kept.items() if kind_of(dtype) != "nested"]
+        flat = [column for column, dtype in kept.items() if _is_read(column, dtype)]
         frame = taken_lazily(scan, flat).collect() if flat else pl.DataFrame({ROW: range(rows)})
         frame = _with_nested(frame, kept)
     except _FAILURES as error:
@@ -89,16 +90,21 @@ def _with_nested(frame: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.
     return taken(frame.with_columns(pl.lit(None, dtype=columns[name]).alias(name) for name in empty), columns)
 
 
+def _is_read(column: str, dtype: pl.DataType) -> bool:
+    """Whether the values of a column are needed."""
+    return kind_of(dtype) != "nested" or (column == ELIGIBLE and is_listed(dtype))
+
+
 def _fits(path: Path, rows: int, columns: Mapping[str, pl.DataType], file: str, findings: Findings) -> bool:
     """Whether a table is no larger than is read here; told from its description, before any of it is read."""
     if len(columns) > MOST_COLUMNS:
         findings.add("columns_too_many", file=file, count=len(columns), limit=MOST_COLUMNS)
         return False
-    flat = {column: dtype for column, dtype in columns.items() if kind_of(dtype) != "nested"}
+    flat = {column: dtype for column, dtype in columns.items() if _is_read(column, dtype)}
     needed = rows * sum(_WIDTHS.get(dtype.base_type(), 16) for dtype in flat.values())
     # Text is kept besides: as long as the file says, or at least as the file itself where it does not say.
     stored = stored_bytes(path)
-    needed += sum(stored.get(column, 0) for column, dtype in flat.items() if kind_of(dtype) == "text")
+    needed += sum(stored.get(column, 0) for column, dtype in flat.items() if kind_of(dtype) in ("text", "nested"))
     needed = needed if stored else max(needed, path.stat().st_size)
     return has_room(needed * PARQUET_MEMORY, file, findings)
 

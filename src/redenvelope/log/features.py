@@ -9,7 +9,7 @@ from redenvelope.log.schema import ColumnSums, FeatureColumn
 from redenvelope.log.tables import TEMPORAL
 from redenvelope.log.words import MOST_LABELS, LabelSums, TextTally
 
-__all__ = ["judge_feature", "report_leaks"]
+__all__ = ["cost_column", "judge_feature", "report_leaks"]
 
 _MIXED_SHARE = 0.5  # from this share of numbers on, text in a column is a mistake and not a label
 _ID_SHARE = 0.5  # of the users: so many different labels name users or rows, not kinds
@@ -28,6 +28,13 @@ def judge_feature(
     if sums.tally is None or _means_number(name, sums.tally, found, files, findings):
         return _number(name, sums, found, files, findings)
     return _category(name, sums, users, findings)
+
+
+def cost_column(name: str, sums: ColumnSums) -> FeatureColumn:
+    """A column that a budget sums: a number where it can be one; it is taken out of the features later."""
+    if sums.numbers is None or (sums.tally is not None and sums.tally.words):
+        return _left_out(name, sums, "not_a_number")
+    return FeatureColumn(name, sums.kind, "number", None, not sums.numbers.changes, number=sums.numbers)
 
 
 def report_leaks(features: list[FeatureColumn], findings: Findings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redenvelope.log.action_sums import ActionRows, label_forms, ranked_actions
 from redenvelope.log.checks import check_actions, check_cost, check_propensity, check_reward, report_values
 from redenvelope.log.copies import copies_and_conflicts
-from redenvelope.log.features import judge_feature, report_leaks
+from redenvelope.log.features import cost_column, judge_feature, report_leaks
 from redenvelope.log.findings import Findings
 from redenvelope.log.keys import KeySums, report_keys
 from redenvelope.log.limits import MOST_STEPS
@@ -18,8 +18,13 @@ __all__ = ["finish"]
 _FEW_USERS = 100
 
 
-def finish(sums: SchemaSums, keys: KeySums, files: tuple[str, ...], findings: Findings) -> Schema:
-    """What the sums of a whole log mean; `findings` are those of its files, to which the log's own are added."""
+def finish(
+    sums: SchemaSums, keys: KeySums, files: tuple[str, ...], findings: Findings, costs: tuple[str, ...] = ()
+) -> Schema:
+    """What the sums of a whole log mean; `findings` are those of its files, to which the log's own are added.
+
+    `costs` are columns that budgets sum: they may be all that a feature may not.
+    """
     report_keys(keys, files, findings)
     span = sums.last_step - sums.first_step + 1
     if span > MOST_STEPS:
@@ -27,6 +32,7 @@ def finish(sums: SchemaSums, keys: KeySums, files: tuple[str, ...], findings: Fi
             "step_span", column="step", first=sums.first_step, last=sums.last_step, span=span, limit=MOST_STEPS
         )
     actions, numeric = _actions(sums, files, findings)
+    report_places(findings, files, "eligible_not_logged", "action", sums.found.get(("eligible_not_logged", "action")))
     for role in OUTCOMES:
         report_values(role, sums.found, files, findings)
     if "propensity" in sums.outcomes:
@@ -36,9 +42,12 @@ def finish(sums: SchemaSums, keys: KeySums, files: tuple[str, ...], findings: Fi
     if "cost" in sums.outcomes:
         check_cost(sums.outcomes["cost"], sums.found, files, findings)
     features = [
-        judge_feature(name, column, sums.users, sums.found, files, findings) for name, column in sums.features.items()
+        cost_column(name, column)
+        if name in costs
+        else judge_feature(name, column, sums.users, sums.found, files, findings)
+        for name, column in sums.features.items()
     ]
-    report_leaks(features, findings)
+    report_leaks([feature for feature in features if feature.name not in costs], findings)
     _report_order(sums, keys, numeric, features, files, findings)
     if not findings.refused and sums.users < _FEW_USERS:
         findings.add("few_users", column="user", count=sums.users)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.errors import ModelError
 from redenvelope.log.encodings import LARGEST_DEVIATION
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import Log
@@ -120,24 +119,9 @@ class HistoryEncoding:
         scales = np.array(self.scales)
         return HistoryMoves(keep, jump / scales, gain / scales)
 
-    @cached_property
-    def known(self) -> dict[Any, int]:
-        """Index of each action, by its label, or its number where labels are numbers."""
-        return {float(label) if self.numeric else label: place for place, label in enumerate(self.labels)}
-
-    def index(self, action: Any) -> int:
-        """Index of an action, given as in the user's own tables."""
-        try:
-            return self.known[float(action) if self.numeric else str(action)]
-        except (KeyError, TypeError, ValueError):
-            raise ModelError(
-                f"the history holds the action {action!r}, which the plan does not know; it knows "
-                f"{', '.join(self.labels)}"
-            ) from None
-
     def columns(self, log: Log) -> NDArray[np.float32]:
         """The columns of every row of a log of whole users, [rows, columns]."""
-        return self.clipped(walk(self.moves, log.starts, log.action, log.outcomes)[0])
+        return self.clipped(walk(self.moves, log.starts, log.action, log.measured)[0])
 
     def clipped(self, history: NDArray[np.floating]) -> NDArray[np.float32]:
         """Columns as states hold them: an outlier counts as a large number, no more."""
@@ -146,7 +130,7 @@ class HistoryEncoding:
 
 def history_sums(log: Log) -> HistorySums:
     """The sums of a log of whole users."""
-    history = walk(_unscaled(log).moves, log.starts, log.action, log.outcomes)[0]
+    history = walk(_unscaled(log).moves, log.starts, log.action, log.measured)[0]
     first = log.step[log.starts[:-1]]
     low, high = int(first.min()), int(first.max())
     squares = tuple(float(total) for total in (history.astype(np.float64) ** 2).sum(axis=0))
@@ -175,5 +159,5 @@ def walk(
 
 
 def _unscaled(log: Log) -> HistoryEncoding:
-    width = StateLayout.history_columns(len(log.catalogue), len(log.outcome_names))
-    return HistoryEncoding(log.catalogue.labels, log.catalogue.numeric, log.outcome_names, (1.0,) * width, False)
+    width = StateLayout.history_columns(len(log.catalogue), len(log.measured_names))
+    return HistoryEncoding(log.catalogue.labels, log.catalogue.numeric, log.measured_names, (1.0,) * width, False)

@@ -31,8 +31,12 @@ def join_logs(parts: Sequence[Log]) -> Log:
     }
     numeric = np.concatenate([part.features.numeric.T for part in parts], axis=1)[:, rows].T
     codes = np.concatenate([part.features.codes.T for part in parts], axis=1)[:, rows].T
+    eligible = None
+    if first.eligible is not None:
+        eligible = np.concatenate([part.eligible for part in parts if part.eligible is not None])[rows]
     return replace(
         first,
+        eligible=eligible,
         users=users.gather(order),
         starts=starts,
         features=replace(first.features, numeric=numeric, codes=codes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redenvelope.log.coerce import coerce_step, coerce_user, ids_are_whole
+from redenvelope.log.eligible import with_listed
 from redenvelope.log.findings import Findings
 from redenvelope.log.order import note_disorder
 from redenvelope.log.places import Found, Places, report_places
@@ -29,6 +30,7 @@ class KeySums:
 def settle_keys(table: Table) -> tuple[Table, KeySums]:
     """The table with its ids and steps in their types, and what was found about them and their order."""
     found: dict[tuple[str, str], Places] = {}
+    table = Table(with_listed(table.frame), table.files)
     schema = table.frame.schema
     user_kind, step_kind = (kind_of(schema[name]) if name in schema else None for name in ("user", "step"))
     whole_ids = user_kind is not None and ids_are_whole(table.frame["user"])

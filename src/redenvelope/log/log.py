@@ -84,11 +84,21 @@ class Log:
     propensity_source: Literal["logged", "estimated"] = "logged"
     findings: tuple[Finding, ...] = ()
     """Warnings and repairs met while reading."""
+    further: tuple[tuple[str, NDArray[np.float64]], ...] = ()
+    """Columns of costs beside `cost`, that budgets sum: the name of each, and its values [rows]."""
+    charged: tuple[tuple[str, NDArray[np.float64]], ...] = ()
+    """What counts against each budget: its name, and the costs [rows]; empty where the one budget is of `cost`."""
+    eligible: NDArray[np.bool_] | None = None
+    """What each row's user might have got, [rows, actions]; None where the log does not list it."""
 
     def __post_init__(self) -> None:
         columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)
         for column in (*columns, self.features.numeric, self.features.codes):
             _frozen(column)
+        for _, costs in (*self.further, *self.charged):
+            _frozen(costs)
+        if self.eligible is not None:
+            _frozen(self.eligible)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -103,12 +113,26 @@ class Log:
     @property
     def outcome_names(self) -> tuple[str, ...]:
         """The reward, then one cost for each budget, [outcomes]."""
-        return ("reward", "cost")
+        if len(self.charged) < 2:
+            return ("reward", "cost")
+        return ("reward", *(f"cost of {name}" for name, _ in self.charged))
 
     @cached_property
     def outcomes(self) -> NDArray[np.float64]:
         """What came of each row, [outcomes, rows]: the reward, then one cost for each budget."""
-        return _frozen(np.stack([self.reward, self.cost]))
+        if not self.charged:
+            return self.measured
+        return _frozen(np.stack([self.reward, *(values for _, values in self.charged)]))
+
+    @property
+    def measured_names(self) -> tuple[str, ...]:
+        """The columns of what was measured, [measured]: the reward, the cost, and others that budgets sum."""
+        return ("reward", "cost", *(name for name, _ in self.further))
+
+    @cached_property
+    def measured(self) -> NDArray[np.float64]:
+        """What was measured of each row, [measured, rows]; the costs of budgets follow from it."""
+        return _frozen(np.stack([self.reward, self.cost, *(values for _, values in self.further)]))
 
     @cached_property
     def keys(self) -> NDArray[np.uint64]:
@@ -187,6 +211,9 @@ class Log:
             reward=self.reward[rows],
             cost=self.cost[rows],
             features=self.features.rows(rows),
+            further=tuple((name, values[rows]) for name, values in self.further),
+            charged=tuple((name, values[rows]) for name, values in self.charged),
+            eligible=None if self.eligible is None else self.eligible[rows],
         )
 
 

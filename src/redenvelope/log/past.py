@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -15,18 +16,86 @@ from redenvelope.log.ids import read_steps, serving_ids
 from redenvelope.log.named import taken
 from redenvelope.log.serving_frame import serving_numbers, serving_text
 
-__all__ = ["history_of_frame", "history_of_row"]
+__all__ = [
+    "ActionsOnly",
+    "Past",
+    "PastKind",
+    "action_index",
+    "history_of_frame",
+    "history_of_row",
+    "past_of_frame",
+    "past_of_row",
+]
 
 HistoryArray = NDArray[np.float32]
 
 _REMEDY = "give their earlier steps as the history: user, step, action, reward and cost of each"
 
 
+class PastKind(Protocol):
+    """What is to be known of a past: a `HistoryEncoding`, or less."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of the actions, in the order of the catalogue."""
+        ...
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the labels are numbers in the user's own tables."""
+        ...
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Names of what came of each step, as far as it is asked for."""
+        ...
+
+    @property
+    def joins_late(self) -> bool:
+        """Whether some users' campaigns began after the first step: then a past may too."""
+        ...
+
+
+@dataclass(frozen=True)
+class ActionsOnly:
+    """A past of which only the actions count."""
+
+    labels: tuple[str, ...]
+    numeric: bool
+    joins_late: bool
+    outcomes: tuple[str, ...] = ()
+
+
+def action_index(kind: PastKind, action: Any) -> int:
+    """Index of an action, given as in the user's own tables."""
+    try:
+        return _known(kind)[float(action) if kind.numeric else str(action)]
+    except (KeyError, TypeError, ValueError):
+        raise ModelError(
+            f"the history holds the action {action!r}, which the plan does not know; it knows {', '.join(kind.labels)}"
+        ) from None
+
+
+def _known(kind: PastKind) -> dict[Any, int]:
+    return {float(label) if kind.numeric else label: place for place, label in enumerate(kind.labels)}
+
+
 class _Asked(NamedTuple):
     """What is asked for, and how a past is read."""
 
-    encoding: HistoryEncoding
+    encoding: PastKind
     first_step: int
+
+
+class Past(NamedTuple):
+    """The earlier steps of users to decide for, in their order."""
+
+    starts: NDArray[np.int64]
+    """First of each user's steps, and the number of all at the end, [users + 1]."""
+    action: NDArray[np.int32]
+    """[past steps]"""
+    outcomes: NDArray[np.float64]
+    """[outcomes, past steps]"""
 
 
 def history_of_frame(
@@ -36,14 +105,26 @@ def history_of_frame(
     past: pl.DataFrame | None,
     first_step: int,
 ) -> HistoryArray:
-    """The history columns of users to decide for at steps [rows], [rows, columns]; at the first step nobody needs a
-    past.
+    """The history columns of users to decide for at steps [rows], [rows, columns]."""
+    earlier = past_of_frame(encoding, users, steps, past, first_step)
+    return encoding.clipped(walk(encoding.moves, *earlier)[1])
+
+
+def past_of_frame(
+    encoding: PastKind,
+    users: pl.DataFrame,
+    steps: NDArray[np.int32],
+    past: pl.DataFrame | None,
+    first_step: int,
+) -> Past:
+    """What happened to users to decide for before their steps [rows]; at the first step nobody needs a past.
 
     `past` has a row for each earlier step of theirs; what it holds of others, or of later steps, is not looked at.
     """
     later = steps > first_step
     if not later.any():
-        return np.zeros((len(users), encoding.width), np.float32)
+        none = np.zeros((len(encoding.outcomes), 0))
+        return Past(np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int32), none)
     if past is None or "user" not in users.columns:
         raise ModelError(
             f"{int(later.sum())} user(s) are past the campaign's first step, and this plan decides by what happened to "
@@ -51,7 +132,8 @@ def history_of_frame(
         )
     for name in ("user", "step", "action", *encoding.outcomes):
         if name not in past.columns:
-            raise ModelError(f"the history has no column {name!r}; it needs user, step, action, reward and cost")
+            needed = ", ".join(("user", "step", "action", *encoding.outcomes))
+            raise ModelError(f"the history has no column {name!r}; it needs {needed}")
     now = pl.Series("now", steps)
     asked = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": serving_ids(users["user"]), "now": now})
     joined = _joined(asked, taken(past, ("user", "step", "action", *encoding.outcomes)))
@@ -59,8 +141,10 @@ def history_of_frame(
     ordered = joined.sort("row", "step")
     lengths = np.bincount(ordered["row"].to_numpy(), minlength=len(users))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    outcomes = np.stack([_numbers(ordered, name) for name in encoding.outcomes])
-    return encoding.clipped(walk(encoding.moves, starts, _actions(ordered["action"], encoding), outcomes)[1])
+    outcomes = np.zeros((len(encoding.outcomes), len(ordered)))
+    for place, name in enumerate(encoding.outcomes):
+        outcomes[place] = _numbers(ordered, name)
+    return Past(starts, _actions(ordered["action"], encoding), outcomes)
 
 
 def _joined(asked: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
@@ -117,10 +201,10 @@ def _numbers(rows: pl.DataFrame, name: str) -> NDArray[np.float64]:
     return values.to_numpy()
 
 
-def _actions(values: pl.Series, encoding: HistoryEncoding) -> NDArray[np.int32]:
+def _actions(values: pl.Series, encoding: PastKind) -> NDArray[np.int32]:
     """The index of each action."""
     keys = serving_numbers(values)[0] if encoding.numeric else serving_text(values)
-    found = keys.replace_strict(encoding.known, default=None, return_dtype=pl.Int32)
+    found = keys.replace_strict(_known(encoding), default=None, return_dtype=pl.Int32)
     if found.null_count():
         odd = values.filter(found.is_null())
         raise ModelError(
@@ -137,8 +221,20 @@ def history_of_row(
     first_step: int,
 ) -> HistoryArray:
     """The history columns [columns] of one user at a step, given the user's earlier steps as plain rows."""
+    moves, history = encoding.moves, np.zeros((1, encoding.width))
+    for one in past_of_row(encoding, step, past, first_step):
+        action = np.array([action_index(encoding, one.get("action"))], dtype=np.int32)
+        outcomes = np.array([[_number(one, name)] for name in encoding.outcomes])
+        history = moves.after(history, action, outcomes)
+    return encoding.clipped(history[0])
+
+
+def past_of_row(
+    encoding: PastKind, step: int, past: Sequence[Mapping[str, Any]] | None, first_step: int
+) -> list[Mapping[str, Any]]:
+    """One user's steps before a step, in their order, each of them there once."""
     if step == first_step:
-        return np.zeros(encoding.width, np.float32)
+        return []
     earlier = [one for one in past or () if one.get("step") is not None and float(one["step"]) < step]
     if not earlier:
         raise ModelError(
@@ -149,12 +245,7 @@ def history_of_row(
     if [float(one["step"]) for one in ordered] != [begins + place for place in range(round(step - begins))]:
         steps = ", ".join(str(one["step"]) for one in ordered)
         raise ModelError(f"the history of a user at step {step} holds the steps {steps}; bring every earlier step once")
-    moves, history = encoding.moves, np.zeros((1, encoding.width))
-    for one in ordered:
-        action = np.array([encoding.index(one.get("action"))], dtype=np.int32)
-        outcomes = np.array([[_number(one, name)] for name in encoding.outcomes])
-        history = moves.after(history, action, outcomes)
-    return encoding.clipped(history[0])
+    return ordered
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:

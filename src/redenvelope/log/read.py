@@ -69,7 +69,8 @@ def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estim
     del table
     rows = typed_rows(keyed)
     del keyed
-    schema = finish(merge_schemas([schema_sums(rows)]), keys, files, findings)
+    costs = () if columns is None else columns.costs
+    schema = finish(merge_schemas([schema_sums(rows)]), keys, files, findings, costs)
     if schema.refused:
         return Inspection(None, schema.findings)
     log = assemble(rows, schema)

@@ -13,11 +13,12 @@ from redenvelope.engine.local import LocalEngine
 from redenvelope.log.coerce import coerce_action, coerce_outcome
 from redenvelope.log.columns import ROLES
 from redenvelope.log.copies import SharedRows, shared_rows
+from redenvelope.log.eligible import LISTED, lists_logged
 from redenvelope.log.feature_rows import FeatureRows, coerce_feature
 from redenvelope.log.order import Order, in_order
 from redenvelope.log.places import Found, Places
 from redenvelope.log.tables import FILE, ROW, Table, kind_of
-from redenvelope.log.words import Words
+from redenvelope.log.words import Words, words_of
 
 __all__ = ["OUTCOMES", "Rows", "typed_rows"]
 
@@ -51,6 +52,8 @@ class Rows:
     """Rows that shared a user and step, of which the first was kept."""
     found: Found
     """Rows that break a rule, or may."""
+    eligible: Words | None = None
+    """What each row's user might have got; see `eligible.py`."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -64,7 +67,8 @@ def typed_rows(table: Table) -> Rows:
     order = in_order(table)
     action = coerce_action(table, found) if "action" in frame.columns else None
     outcomes = {role: coerce_outcome(table, role, found) for role in OUTCOMES if role in frame.columns}
-    names = [name for name in frame.columns if name not in ROLES and name not in (ROW, FILE)]
+    eligible = _listed(table, action, found)
+    names = [name for name in frame.columns if name not in ROLES and name not in (ROW, FILE, LISTED)]
     schema = frame.schema
     numeric_names = tuple(name for name in names if kind_of(schema[name]) != "text")
     places = {name: place for place, name in enumerate(numeric_names)}
@@ -95,8 +99,20 @@ def typed_rows(table: Table) -> Rows:
         features=features,
         shared=(),
         found=found,
+        eligible=eligible if eligible is None or order.index is None else eligible.rows(order.index),
     )
     return _without_copies(table, order, rows)
+
+
+def _listed(table: Table, action: Words | None, found: dict[tuple[str, str], Places]) -> Words | None:
+    """What rows list as eligible, and rows that logged something else."""
+    if LISTED not in table.frame.columns:
+        return None
+    text = table.frame[LISTED]
+    listed = words_of(text, text.drop_nulls().unique())
+    if action is not None:
+        table.note(found, "eligible_not_logged", "action", pl.Series(~lists_logged(listed, action)))
+    return listed
 
 
 def _moved(feature: FeatureRows, index: NDArray[np.int64] | None, place: NDArray[np.float32] | None) -> FeatureRows:
@@ -134,6 +150,7 @@ def _without_copies(table: Table, order: Order, rows: Rows) -> Rows:
         step=step,
         within=within,
         action=None if rows.action is None else rows.action.rows(kept),
+        eligible=None if rows.eligible is None else rows.eligible.rows(kept),
         outcomes={role: values[kept] for role, values in rows.outcomes.items()},
         numeric=numeric,
         features=features,

@@ -112,6 +112,11 @@ _VALUE_RULES = {
         "there are {count} different actions; this looks like an amount or an id, not a catalogue",
         "bin it into at most {limit} actions",
     ),
+    "eligible_not_logged": Rule(
+        "warning",
+        "{count} row(s) logged an action that their own list of eligible ones does not hold; it is taken as eligible",
+        "list what might have been given at the time, the logged action included",
+    ),
     "propensity_missing": Rule(
         "error",
         "there is no column for 'propensity' ({meaning}); the columns are {present}",

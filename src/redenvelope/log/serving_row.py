@@ -20,7 +20,7 @@ from redenvelope.log.ids import read_steps
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.serving_frame import serving_numbers, serving_text
 
-__all__ = ["RowEncoder", "step_number"]
+__all__ = ["RowEncoder", "label_of", "number_of", "step_number"]
 
 _TOO_LARGE = float.fromhex("0x1.ffffffp127")  # from here on a number becomes infinite as float32
 _LARGE_INTEGER = 2**53
@@ -63,7 +63,7 @@ class RowEncoder:
         state = np.zeros(self._width, dtype=np.float32)
         state[self._step] = (self._step_of(row) - self._first_step) * self._step_change
         # Through float32, as in a log, so that a row has the same state wherever it comes from.
-        narrow = np.array([_number_of(row.get(name)) for name in self._names], dtype=np.float32)
+        narrow = np.array([number_of(row.get(name)) for name in self._names], dtype=np.float32)
         missing = np.isnan(narrow)
         values = (narrow.astype(np.float64) - self._mean) / self._scale
         np.minimum(values, LARGEST_DEVIATION, out=values)
@@ -72,7 +72,7 @@ class RowEncoder:
         state[self._columns] = values
         state[self._indicators] = missing[self._watched]
         for name, place, static, codes in self._categories:
-            label = _label_of(row.get(name))
+            label = label_of(row.get(name))
             code = MISSING if label is None else codes.get(label, OTHER)
             if static:
                 state[place] = code
@@ -98,7 +98,7 @@ def step_number(value: Any) -> int | None:
     return None if series is None else read_steps(series)[0]
 
 
-def _number_of(value: Any) -> float:
+def number_of(value: Any) -> float:
     """A value as a number that float32 can hold; NaN where it is missing or none."""
     kind = type(value)
     if kind is float:
@@ -117,7 +117,7 @@ def _number_of(value: Any) -> float:
         moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
         return float((moment - _EPOCH) // _MICROSECOND) / _DAY_MICROSECONDS
     if isinstance(value, np.number | np.bool_):
-        return _number_of(value.item())
+        return number_of(value.item())
     return _number_of_series(_series_of(value))
 
 
@@ -133,7 +133,7 @@ def _number_of_series(series: pl.Series | None) -> float:
     return nan if number is None or not -_TOO_LARGE < number < _TOO_LARGE else float(number)
 
 
-def _label_of(value: Any) -> str | None:
+def label_of(value: Any) -> str | None:
     """A value as the label it would be in a table; None where it is missing."""
     kind = type(value)
     if kind is str:
@@ -147,7 +147,7 @@ def _label_of(value: Any) -> str | None:
     if kind is float:
         return _label_of_float(value)
     if isinstance(value, np.number | np.bool_):
-        return _label_of(value.item())
+        return label_of(value.item())
     return _label_of_series(_series_of(value))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
+from redenvelope.log.eligible import ELIGIBLE, as_text, is_listed
 from redenvelope.log.findings import EXAMPLES, Findings
 from redenvelope.log.limits import LONGEST_TEXT
 from redenvelope.log.named import column, put_back, taken, without
@@ -135,6 +136,8 @@ def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Finding
     dropped = columns.ignored | (set(ROLES) - set(roles))  # what would be taken for a role mapped elsewhere
     frame = without(frame, dropped)
     frame = frame.rename({name: role for name, role in roles.items() if name in frame.columns})
+    if ELIGIBLE in frame.columns and is_listed(frame.schema[ELIGIBLE]):
+        frame = put_back(frame, {ELIGIBLE: as_text(column(frame, ELIGIBLE))})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
         findings.add("column_nested", file=file, column=name, type=frame.schema[name])

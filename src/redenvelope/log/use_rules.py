@@ -12,6 +12,12 @@ _FIT_RULES = {
         "{count} row(s) skip a step of their user, so no sequence can be weighed and no plan certified",
         "bring every step, or number the decisions of each user without gaps",
     ),
+    "rules_forbid_logged": Rule(
+        "warning",
+        "{count} row(s) hold what the rules forbid now: {rows_left:,} rows ({rows_share:.0%}) and {users_left:,} of "
+        "{users:,} users from first to last are left to speak for a plan that keeps the rules",
+        "nothing, if the certificate's bounds are narrow enough; else bring a longer log, or one made by these rules",
+    ),
     "fit_few_users": Rule(
         "error",
         "the log has {count} users, which leaves {fewest} to tune or to check on, where at least {needed} are needed",
@@ -47,6 +53,11 @@ _SERVING_RULES = {
         "warning",
         "the table has no column {column!r}; it is taken as missing in every row",
         "add the column the plan was made with",
+    ),
+    "serving_nothing_eligible": Rule(
+        "warning",
+        "the rules leave {count} row(s) nothing to get; they get {label!r}, the cheapest action",
+        "leave one action, such as sending nothing, without rules, and in every list of what is eligible",
     ),
     "serving_not_a_number": Rule(
         "warning", "{count} value(s) are not numbers; taken as missing", "write plain numbers"

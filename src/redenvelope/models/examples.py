@@ -47,7 +47,8 @@ class Examples:
     action: NDArray[np.int32]
     """[rows]"""
     outcomes: NDArray[np.float64]
-    """The reward, then one cost for each budget, [outcomes, rows]."""
+    """What was measured: the reward, then the columns of costs, [outcomes, rows]. The costs of budgets follow from it,
+    and are not learned."""
     propensity: NDArray[np.float64]
     """[rows]"""
     continues: NDArray[np.bool_]
@@ -78,7 +79,7 @@ class Examples:
         return cls(
             states=states,
             action=log.action,
-            outcomes=log.outcomes,
+            outcomes=log.measured,
             propensity=log.propensity,
             continues=continues,
             starts=log.starts,
@@ -99,7 +100,7 @@ class Examples:
 
     @property
     def budgets(self) -> int:
-        """Number of costs."""
+        """Number of costs that were measured."""
         return len(self.outcomes) - 1
 
     @property

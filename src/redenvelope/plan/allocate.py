@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from redenvelope.errors import UsageError
 from redenvelope.files import require_writable, same_file
 from redenvelope.log.columns import ColumnMap
+from redenvelope.log.eligible import ELIGIBLE
 from redenvelope.log.findings import Finding
+from redenvelope.plan.decisions import expected_column
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.spool import Spool
 from redenvelope.plan.users_table import UsersTable, check_users, past_table
@@ -29,6 +31,8 @@ class AllocationSummary:
     """How often each action was drawn."""
     findings: tuple[Finding, ...]
     """What was odd about the table; the first part's, where several parts had the same."""
+    expected_costs: dict[str, float] = field(default_factory=dict)
+    """Of several budgets, by their names; the first is `expected_cost`."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -36,6 +40,7 @@ class AllocationSummary:
             "decisions": self.users,
             "expected_cost": self.expected_cost,
             "expected_reward": self.expected_reward,
+            **({"expected_costs": self.expected_costs} if self.expected_costs else {}),
             "actions": self.actions,
             "findings": [finding.as_dict() for finding in self.findings],
         }
@@ -60,6 +65,8 @@ def allocate_file(
         if given is not None and same_file(out, given):
             raise UsageError(f"{out}: is the table that is read; choose another name for the decisions")
     rows, cost, reward = 0, 0.0, 0.0
+    budgets = plan.certificate.budgets
+    costs = {each.name: 0.0 for each in budgets} if len(budgets) > 1 else {}
     counts: dict[str, int] = {}
     found: dict[tuple[str, str | None], Finding] = {}
     require_writable(out)
@@ -74,6 +81,8 @@ def allocate_file(
                 found.setdefault((finding.rule, finding.column), replace(finding, rows=inside))
             rows += len(decisions)
             cost += float(decisions["expected_cost"].sum())
+            for name in costs:
+                costs[name] += float(decisions[expected_column(name)].sum())
             reward += float(decisions["expected_reward"].sum())
             for label, count in decisions["action"].value_counts().iter_rows():
                 counts[str(label)] = counts.get(str(label), 0) + count
@@ -81,11 +90,13 @@ def allocate_file(
         if not rows:
             raise UsageError(f"{users}: no users to decide for")
         spool.finish()
-    return AllocationSummary(rows, cost / rows, reward / rows, dict(sorted(counts.items())), tuple(found.values()))
+    means = {name: total / rows for name, total in costs.items()}
+    shown = dict(sorted(counts.items()))
+    return AllocationSummary(rows, cost / rows, reward / rows, shown, tuple(found.values()), means)
 
 
 def _needed(plan: Plan) -> frozenset[str]:
     """The columns that decisions are made from."""
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
-    return frozenset({"user", "step", *features})
+    return frozenset({"user", "step", ELIGIBLE, *features})

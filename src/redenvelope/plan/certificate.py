@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from redenvelope.dual.several import BudgetStatus
 from redenvelope.errors import PlanError
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.plain import from_plain, to_plain
 
-__all__ = ["Certificate", "Figure"]
+__all__ = ["BudgetFigure", "Certificate", "Figure"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,44 @@ class Figure:
     upper: float
     standard_error: float
     estimator: str
+
+
+@dataclass(frozen=True)
+class BudgetFigure:
+    """One budget, and what the plan spends of it: means a user."""
+
+    name: str
+    budget: float
+    cost: Figure
+    """`upper` is the one-sided bound that certifies."""
+    dual: float
+    """Shadow price: the reward that one more unit of this budget buys; 0 where it is slack."""
+    status: BudgetStatus
+    logged: float
+    """What was spent as logged, on the same users."""
+    audience: int | None = None
+    """Users that the campaign is for, where that is known."""
+    total: float | None = None
+    """The budget for all of them."""
+
+    @property
+    def unspent(self) -> float | None:
+        """What is expected to be left of the total."""
+        return None if self.total is None or self.audience is None else self.total - self.cost.estimate * self.audience
+
+    def total_sentence(self) -> str:
+        """What is expected to be left for all users; empty where nobody said how many they are."""
+        if self.unspent is None:
+            return ""
+        left = "unspent" if self.unspent >= 0 else "too much"
+        return f"{abs(self.unspent):,.0f} of {self.total:,.0f} {left} with {self.audience:,} users"
+
+    def sentence(self) -> str:
+        """The budget in words."""
+        said = f"{self.name}: {self.cost.estimate:.4g} of {self.budget:.4g} a user, at most {self.cost.upper:.4g}"
+        said += f"; {self.total_sentence()}" if self.unspent is not None else ""
+        worth = f"one more unit buys {self.dual:.3g}" if self.dual > 0 else "more of it would buy nothing"
+        return f"{said} ({self.status}, {worth})" if np.isfinite(self.dual) else f"{said} ({self.status})"
 
 
 @dataclass(frozen=True)
@@ -64,11 +103,18 @@ class Certificate:
     fold_sha256: str
     target_reward: float | None = None
     """The reward that was asked for, where that was asked for instead of a budget."""
+    budgets: tuple[BudgetFigure, ...] = ()
+    """All budgets by their names; the first is `budget`, `cost` and `dual`."""
 
     @property
     def is_certified(self) -> bool:
         """Whether it may be relied on."""
         return self.status == "certified"
+
+    def of(self, budget: BudgetFigure) -> Certificate:
+        """The same certificate as seen by one of its budgets."""
+        logged = self.logged | {"cost": budget.logged}
+        return replace(self, budget=budget.budget, cost=budget.cost, dual=budget.dual, logged=logged, budgets=(budget,))
 
     @property
     def notes(self) -> tuple[Reason, ...]:
@@ -80,6 +126,10 @@ class Certificate:
         content: dict[str, Any] = to_plain(self)
         content["reasons"] = [reason.message for reason in self.reasons]
         content["rules"] = [{"rule": reason.rule, "weight": str(reason.weight)} for reason in self.reasons]
+        for own, written in zip(self.budgets, content["budgets"], strict=True):
+            written["dual"] = "infinity" if np.isinf(own.dual) else own.dual
+            if own.unspent is None:
+                del written["audience"], written["total"]
         return content | {"dual": "infinity" if np.isinf(self.dual) else self.dual}
 
     @classmethod
@@ -93,6 +143,10 @@ class Certificate:
             for entry, message in zip(written.rules, written.reasons, strict=True)
         )
         plain = {name: value for name, value in content.items() if name not in ("reasons", "rules", "dual")}
+        plain["budgets"] = [
+            entry | {"dual": np.inf} if isinstance(entry, dict) and entry.get("dual") == "infinity" else entry
+            for entry in plain.get("budgets", [])
+        ]
         numbers = {"dual": np.inf if written.dual == "infinity" else float(written.dual), "reasons": []}
         return replace(from_plain(cls, plain | numbers, "the certificate"), reasons=reasons)
 
@@ -108,10 +162,25 @@ class Certificate:
             )
         return f"Refused: {self.reasons[0].message} (estimated reward {figures}; target {target:.4g})."
 
+    def _sentence_of_several(self) -> str:
+        kept = "; ".join(
+            f"{each.name} {each.cost.estimate:.4g}, at most {each.cost.upper:.4g} of {each.budget:.4g}"
+            for each in self.budgets
+        )
+        level = f"with {self.confidence:.0%} confidence each"
+        if self.is_certified:
+            return (
+                f"Certified: on {self.users:,} users that neither trained the model nor chose the prices, the plan "
+                f"keeps all {len(self.budgets)} budgets a user, {level}: {kept}."
+            )
+        return f"Refused: {self.reasons[0].message} (estimated costs a user, {level}: {kept})."
+
     def sentence(self) -> str:
         """The certificate in words."""
         if self.target_reward is not None:
             return self._sentence_of_target(self.target_reward)
+        if len(self.budgets) > 1:
+            return self._sentence_of_several()
         bound = f"{self.cost.estimate:.4g} a user, at most {self.cost.upper:.4g} with {self.confidence:.0%} confidence"
         if self.is_certified:
             return (

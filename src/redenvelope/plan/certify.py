@@ -7,37 +7,64 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from redenvelope.dual.several import BudgetStatus
 from redenvelope.dual.solution import DualStatus
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.plan.certificate import Certificate, Figure
+from redenvelope.plan.certificate import BudgetFigure, Certificate, Figure
 from redenvelope.plan.climb import Stop, climb, descend
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
 
-__all__ = ["Checked", "Question", "certify", "walk"]
+__all__ = ["FIRST", "BudgetAsked", "Checked", "Question", "certify", "walk"]
+
+FIRST = "cost"
+"""What a budget is called that nobody named."""
+
+
+@dataclass(frozen=True)
+class BudgetAsked:
+    """A budget by its name."""
+
+    name: str
+    limit: float | None
+    """Mean a user; None where a reward is asked for."""
+    audience: int | None = None
+    """Users that the campaign is for, where that is known."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a plan: the best for a budget, or the cheapest for a reward."""
+    """What is asked of a plan: the best for a budget or several, or the cheapest for a reward."""
 
     budget: float | None
-    """Mean cost a user."""
+    """Mean cost a user, of the first budget."""
     target_reward: float | None
     """Mean reward a user."""
     confidence: float
+    asked: tuple[BudgetAsked, ...] = ()
+    """All budgets by their names; one that nobody named where it is empty."""
     for_all_prices: bool = False
     """Whether the bounds must hold at all prices at once."""
 
     def __post_init__(self) -> None:
+        if self.asked and self.budget is None:
+            object.__setattr__(self, "budget", self.asked[0].limit)
+        elif not self.asked:
+            object.__setattr__(self, "asked", (BudgetAsked(FIRST, self.budget),))
         if (self.budget is None) == (self.target_reward is None):
             raise UsageError("give either a budget (the mean cost a user) or a target reward")
-        for name, wanted in (("budget", self.budget), ("target reward", self.target_reward)):
+        named = {each.name if len(self.asked) > 1 else "budget": each.limit for each in self.asked}
+        for name, wanted in (*named.items(), ("target reward", self.target_reward)):
             if wanted is not None and not np.isfinite(wanted):
                 raise UsageError(f"the {name} must be a number, not {wanted}")
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
+
+    @property
+    def limits(self) -> list[float]:
+        """The mean a user that each budget allows, [budgets]."""
+        return [each.limit for each in self.asked if each.limit is not None]
 
 
 @dataclass(frozen=True)
@@ -45,17 +72,19 @@ class Checked:
     """The users that a ladder was checked on."""
 
     logged: dict[str, float]
-    """Cost and reward a user, as logged."""
+    """Cost of the first budget and reward a user, as logged."""
     fold_sha256: str
     doubts: tuple[Reason, ...] = ()
     """What the audit and the model's fidelity say against any plan of this log."""
+    spent: tuple[float, ...] = ()
+    """Cost of every budget a user, as logged, [budgets]; empty where it is the one in `logged`."""
 
 
 def walk(ladder: Ladder, question: Question) -> Stop:
     """Where the plan that answers a question stands."""
     level = _level(ladder, question)
     if question.budget is not None:
-        return climb(ladder, [question.budget], level)
+        return climb(ladder, question.limits, level)
     assert question.target_reward is not None, "one of the two is asked"
     return descend(ladder, question.target_reward, level)
 
@@ -71,13 +100,15 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
     With a target, what is certified is that the reward reaches it, and the budget is what the plan then needs: the
     upper bound of its cost.
     """
-    reward, cost, *_ = ladder.figures(stop.place, _level(ladder, question))
+    reward, *costs = ladder.figures(stop.place, _level(ladder, question))
+    cost = costs[0]
     budget = cost.upper if question.budget is None else question.budget
+    several = len(costs) > 1
     reasons = [
-        *_not_reached(ladder, stop, question, cost, budget),
+        *(_several_not_kept if several else _not_reached)(ladder, stop, question, cost, budget),
         *ladder.reasons(stop.place),
         *checked.doubts,
-        *_end(stop, question, reward, cost),
+        *(() if several else _end(stop, question, reward, cost)),
         *_no_gain(reward, cost, checked.logged),
     ]
     refused = any(reason.weight is Weight.REFUSAL for reason in reasons)
@@ -85,7 +116,7 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
         status="refused" if refused else "certified",
         reasons=tuple(sorted(reasons, key=lambda reason: reason.weight is not Weight.REFUSAL)),
         budget=budget,
-        dual=float(policy.pricing.prices[-1][0]),
+        dual=float(ladder.duals(stop.place)[0]),
         method=policy.specification.method,
         confidence=question.confidence,
         cost=cost,
@@ -96,6 +127,43 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
         policy_sha256=policy_sha256(policy),
         fold_sha256=checked.fold_sha256,
         target_reward=question.target_reward,
+        budgets=tuple(_budget_figures(ladder, stop, question, tuple(costs), checked)),
+    )
+
+
+def _budget_figures(
+    ladder: Ladder, stop: Stop, question: Question, costs: tuple[Figure, ...], checked: Checked
+) -> Iterator[BudgetFigure]:
+    """Every budget with what is spent of it."""
+    spent = checked.spent or (checked.logged["cost"],)
+    for asked, cost, dual, logged in zip(question.asked, costs, ladder.duals(stop.place), spent, strict=True):
+        limit = cost.upper if asked.limit is None else asked.limit
+        status = BudgetStatus.BINDING if dual > 0 else BudgetStatus.SLACK
+        if not stop.holds and cost.estimate > limit:
+            status = BudgetStatus.EXCEEDED
+        total = None if asked.audience is None else limit * asked.audience
+        yield BudgetFigure(asked.name, limit, cost, dual, status, logged, asked.audience, total)
+
+
+def _several_not_kept(ladder: Ladder, stop: Stop, question: Question, cost: Figure, budget: float) -> Iterator[Reason]:
+    """Why no rung keeps all of several budgets: which cannot be kept together, and by how much."""
+    if stop.holds or ladder.doubted.all():
+        return
+    figures = ladder.figures(stop.place, _level(ladder, question))[1:]
+    over = [
+        f"{asked.name} would cost {figure.estimate:.4g}, at most {figure.upper:.4g}, of {asked.limit:.4g} "
+        f"({figure.upper - (asked.limit or 0.0):.4g} too much)"
+        for asked, figure in zip(question.asked, figures, strict=True)
+        if asked.limit is not None and figure.upper > asked.limit
+    ]
+    if stop.status is DualStatus.BUDGET_INFEASIBLE:
+        said = "no plan keeps all budgets together; of the one that comes nearest"
+    else:
+        said = f"no plan is sure to keep all budgets at {question.confidence:.0%} confidence; of the safest"
+    yield Reason(
+        "over_budget",
+        Weight.REFUSAL,
+        f"{said}, {' and '.join(over)}; ask for at least that, for actions that cost less, or bring more users",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from redenvelope.chance import draw, fraction, user_key
 from redenvelope.errors import ModelError
+from redenvelope.log.eligible import BETWEEN, ELIGIBLE
 from redenvelope.log.ids import serving_ids
 from redenvelope.log.serving_row import step_number
-from redenvelope.plan.decisions import ACTION_STREAM
+from redenvelope.plan.decisions import ACTION_STREAM, require_numbers
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.sources import SingleValuer
+from redenvelope.policies.standing_rows import is_feature, standing_of_row
 
 __all__ = ["Decider", "Decision"]
 
@@ -39,6 +41,8 @@ class Decision:
     expected_cost: float
     prices: tuple[float, ...]
     """Of each budget, that the user follows."""
+    expected_costs: dict[str, float] = field(default_factory=dict)
+    """Of several budgets, by their names; the first is `expected_cost`."""
 
 
 class Decider:
@@ -54,10 +58,13 @@ class Decider:
         policy = plan.policy
         self._encoder, self._pricing = policy.encoder, policy.pricing
         self._steps = policy.specification.steps
-        self._valuer: SingleValuer = policy.source.single(policy.specification, policy.pricing.table)
-        self._labels = plan.catalogue.labels
+        self._valuer: SingleValuer = policy.single()
+        self._constraint = policy.constraint
+        self._labels, self._numeric = plan.catalogue.labels, plan.catalogue.numeric
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
         self._seed = seed
+        budgets = plan.certificate.budgets
+        self._budgets = tuple(each.name for each in budgets) if len(budgets) > 1 else ()
 
     def warm(self) -> Decider:
         """Decide once for nobody at every step, so that no real user waits for what is done only once."""
@@ -73,7 +80,8 @@ class Decider:
         eligible: NDArray[np.bool_] | None = None,
         history: Sequence[Mapping[str, Any]] | None = None,
     ) -> Decision:
-        """Decide for a user: `user`, `step` and the features; `eligible` [actions] rules actions out.
+        """Decide for a user: `user`, `step` and the features; `eligible` rules actions out: a mask [actions], or in
+        the row itself a list of labels.
 
         A feature that is missing, a label never seen, a value that is no number is taken as in a table. A plan that
         `needs_history` asks for the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
@@ -82,11 +90,15 @@ class Decider:
         state = self._encoder.encode_row(row, history)
         step = step_number(row["step"])
         assert step is not None  # or it would not have been encoded
-        found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, eligible)
+        listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
+        standing = standing_of_row(self._constraint, self._encoder, row, step, history, listed).standing
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is asked for below
+            found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, standing)
         keys = np.array([user_key(user)], dtype=np.uint64)
         followed = int(self._pricing.drawn(keys, self._seed)[0])
         shares = found.values.probabilities[0, followed]
         probabilities = shares / shares.sum()
+        require_numbers(probabilities.sum(), found.outcomes.sum())
         action = int(draw(probabilities[None], fraction(keys, ACTION_STREAM, self._seed, step))[0])
         return Decision(
             user=user,
@@ -97,12 +109,30 @@ class Decider:
             expected_reward=float(found.outcomes[0, action]),
             expected_cost=float(found.outcomes[1, action]),
             prices=self._pricing.prices[followed],
+            expected_costs={name: float(found.outcomes[1 + place, action]) for place, name in enumerate(self._budgets)},
         )
+
+    def _listed(self, labels: Any) -> NDArray[np.bool_] | None:
+        """What a list of labels allows, [actions]; None where there is no list."""
+        if labels is None or is_feature(ELIGIBLE, self._encoder):
+            return None
+        given = {str(label) for label in labels} if not isinstance(labels, str) else set(labels.split(BETWEEN))
+        known = {place for place, label in enumerate(self._labels) if label in given}
+        if self._numeric:
+            known = {place for place, label in enumerate(self._labels) if float(label) in set(map(_as_number, given))}
+        return np.isin(np.arange(len(self._labels)), list(known))
+
+
+def _as_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
 
 
 def _user_of(user: Any) -> int | str:
     """An id as a table's would be read."""
-    if isinstance(user, str) and user:
+    if isinstance(user, str) and user.strip():
         return user
     if isinstance(user, int | np.integer) and not isinstance(user, bool):
         return int(user)

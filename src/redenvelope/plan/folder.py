@@ -14,12 +14,18 @@ from safetensors.numpy import load as load_weights
 from safetensors.numpy import save as dump_weights
 
 from redenvelope import __version__
+from redenvelope.campaign.records import Rule
 from redenvelope.errors import ModelError, PlanError, UsageError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.plain import decoded, from_plain, to_plain
 from redenvelope.plan.certificate import Certificate
-from redenvelope.plan.consistent import require_consistent, require_frontier, require_policy
+from redenvelope.plan.consistent import (
+    require_consistent,
+    require_frontier,
+    require_frontiers,
+    require_policy,
+)
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
@@ -31,8 +37,10 @@ from redenvelope.policies.pricing import Pricing
 
 __all__ = ["FORMAT", "load_plan", "save_plan"]
 
-FORMAT = 4
+FORMAT = 5
 """Version of the folder's format; any other is refused."""
+FRONTIERS = "frontiers.parquet"
+"""What more or less of each of several budgets would buy."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ class _Manifest:
     encoder: Encoder
     policy: PolicySpecification
     pricing: Pricing
+    rules: tuple[Rule, ...]
+    joins_late: bool
     source: _WrittenSource
     record: FitRecord
 
@@ -69,6 +79,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
         "frontier.parquet": _parquet(plan.frontier),
         "certificate.json": _json(plan.certificate.as_dict()),
         "ladder.json": _json(to_plain(plan.ladder)),
+        **({} if plan.frontiers is None else {FRONTIERS: _parquet(plan.frontiers)}),
         **(extra or {}),
     }
     manifest = {"format": FORMAT} | to_plain(
@@ -78,6 +89,8 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
             policy.encoder,
             policy.specification,
             policy.pricing,
+            policy.rules,
+            policy.joins_late,
             _WrittenSource(policy.source.kind, config),
             plan.record,
         )
@@ -104,6 +117,8 @@ def _plan(content: dict[str, Any], files: dict[str, bytes]) -> Plan:
         manifest.encoder,
         manifest.catalogue,
         manifest.pricing,
+        manifest.rules,
+        manifest.joins_late,
     )
     require_policy(policy)
     plan = Plan(
@@ -112,6 +127,7 @@ def _plan(content: dict[str, Any], files: dict[str, bytes]) -> Plan:
         _frontier(files["frontier.parquet"]),
         from_plain(Ladder, decoded(files["ladder.json"], "ladder.json"), "ladder.json"),
         manifest.record,
+        None if FRONTIERS not in files else _frontiers(files[FRONTIERS]),
     )
     require_consistent(plan)
     return plan
@@ -131,6 +147,15 @@ def _frontier(content: bytes) -> pl.DataFrame:
         return pl.read_parquet(BytesIO(content))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise PlanError(f"frontier.parquet is damaged ({str(error).splitlines()[0]})") from None
+
+
+def _frontiers(content: bytes) -> pl.DataFrame:
+    """The same of several budgets."""
+    try:
+        require_frontiers(pl.read_parquet_schema(BytesIO(content)), _rows(content))
+        return pl.read_parquet(BytesIO(content))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise PlanError(f"{FRONTIERS} is damaged ({str(error).splitlines()[0]})") from None
 
 
 def _rows(content: bytes) -> int:

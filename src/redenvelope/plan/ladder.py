@@ -21,14 +21,45 @@ from redenvelope.evaluation.skewness import Spread
 from redenvelope.plan.certificate import Figure
 from redenvelope.policies.pricing import Pricing
 
-__all__ = ["Ladder", "Place", "Rung", "new_ladder"]
+__all__ = ["Followed", "Ladder", "Mixtures", "Place", "Rung", "new_ladder"]
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Followed:
+    """A row of prices, and the share of the users who follow it."""
+
+    prices: tuple[float, ...]
+    """[budgets]"""
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Mixtures:
+    """Rungs as mixtures of plans."""
+
+    prices: FloatArray
+    """Of the plans, [plans, budgets]."""
+    shares: FloatArray
+    """[rungs, plans]"""
+    duals: FloatArray
+    """Shadow prices, [rungs, budgets]."""
+
+    def followed(self, rung: int) -> tuple[Followed, ...]:
+        """The plans that a rung mixes."""
+        return tuple(
+            Followed(tuple(float(price) for price in self.prices[plan]), float(self.shares[rung, plan]))
+            for plan in np.flatnonzero(self.shares[rung])
+        )
+
+
+@dataclass(frozen=True)
 class Rung:
-    """The plan at one row of prices. Sums are means over users, one for each outcome: the reward, then the costs."""
+    """The plan at one row of prices, or a mixture of such plans.
+
+    Sums are means over users, one for each outcome: the reward, then the costs.
+    """
 
     prices: tuple[float, ...]
     """[budgets]"""
@@ -45,6 +76,13 @@ class Rung:
     diagnostics: dict[str, Any]
     objections: tuple[Reason, ...] = ()
     """What besides speaks against a plan that stands here; the walk goes on, the next rung may be free of it."""
+    mixture: tuple[Followed, ...] = ()
+    """With several budgets, the plans that users are drawn to, once each; `prices` are then the shadow prices."""
+
+    @property
+    def followed(self) -> tuple[Followed, ...]:
+        """What users follow."""
+        return self.mixture or (Followed(self.prices, 1.0),)
 
     @property
     def is_doubted(self) -> bool:
@@ -123,10 +161,27 @@ class Ladder:
 
     def pricing(self, place: Place) -> Pricing:
         """What a plan at a place pays."""
-        if place.share == 0:
-            return Pricing.at(*self.rungs[place.rung].prices)
-        rows = (self.rungs[place.rung + 1].prices, self.rungs[place.rung].prices)
-        return Pricing(rows, (place.share, 1 - place.share))
+        rows: dict[tuple[float, ...], float] = {}
+        for rung, weight in ((place.rung + 1, place.share), (place.rung, 1 - place.share)):
+            for each in self.rungs[rung].followed if weight else ():
+                rows[each.prices] = rows.get(each.prices, 0.0) + weight * each.share
+        return Pricing(tuple(rows), tuple(rows.values()))
+
+    def duals(self, place: Place) -> tuple[float, ...]:
+        """Shadow prices of a plan at a place, [budgets]: of the rung that it has reached."""
+        return self.rungs[place.rung].prices
+
+    def mixtures(self) -> Mixtures | None:
+        """The rungs as mixtures; None where each is of one plan."""
+        if not any(rung.mixture for rung in self.rungs):
+            return None
+        rows = dict.fromkeys(each.prices for rung in self.rungs for each in rung.followed)
+        places = {prices: place for place, prices in enumerate(rows)}
+        shares = np.zeros((len(self.rungs), len(rows)))
+        for number, rung in enumerate(self.rungs):
+            for each in rung.followed:
+                shares[number, places[each.prices]] += each.share
+        return Mixtures(np.array(list(rows)), shares, self.prices)
 
     def figures(self, place: Place, confidence: float) -> tuple[Figure, ...]:
         """What a plan at a place earns and costs, with one-sided bounds, [outcomes]."""
@@ -179,8 +234,9 @@ def new_ladder(
     diagnostics: Sequence[dict[str, Any]],
     estimator: str,
     joint: tuple[tuple[float, float], ...] = (),
+    mixtures: Mixtures | None = None,
 ) -> Ladder:
-    """Rungs at prices [rungs, budgets] with what was found at each."""
+    """Rungs at prices [rungs, budgets] with what was found at each; or mixtures, whose shadow prices these are."""
 
     def row(values: FloatArray) -> tuple[float, ...]:
         return tuple(float(value) for value in values)
@@ -197,6 +253,7 @@ def new_ladder(
                 products=products,
                 reasons=tuple(reasons[place]),
                 diagnostics=dict(diagnostics[place]),
+                mixture=() if mixtures is None else mixtures.followed(place),
             )
         )
     return Ladder(sums.users, estimator, tuple(rungs), joint)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from redenvelope.campaign.costs import cost_columns
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.log import ActionCatalogue, Log
@@ -34,6 +35,9 @@ class Plan:
     """What was found on the check users at every price: another budget is certified from it."""
     record: FitRecord
     """How the plan came about."""
+    frontiers: pl.DataFrame | None = None
+    """With several budgets, what more or less of each would buy while the others are held, by the name of the budget
+    that is moved and its `limit`; columns as in `frontier`."""
 
     @property
     def catalogue(self) -> ActionCatalogue:
@@ -57,10 +61,17 @@ class Plan:
 
         return decide_frame(self, users, seed, history)
 
+    def along(self, budget: str) -> pl.DataFrame:
+        """The frontier along one of the budgets, the others held, by rising price; columns as in `frontier`."""
+        if self.frontiers is None:
+            return self.frontier
+        return self.frontiers.filter(pl.col("budget") == budget).drop("budget", "limit").reverse()
+
     @property
     def needs_history(self) -> bool:
         """Whether the plan decides by what happened to a user before."""
-        return self.policy.encoder.history is not None
+        constraint = self.policy.constraint
+        return self.policy.encoder.history is not None or (constraint is not None and constraint.counts)
 
     def recoded(self, log: Log) -> Log:
         """A log with its actions numbered as in this plan: mean costs may order them otherwise elsewhere."""
@@ -68,7 +79,11 @@ class Plan:
             return log
         places = {label: place for place, label in enumerate(self.catalogue.labels)}
         lookup = np.array([places[label] for label in log.catalogue.labels], dtype=np.int32)
-        return replace(log, action=lookup[log.action], catalogue=self.catalogue)
+        eligible = None
+        if log.eligible is not None:  # of what was never logged, no list of the log's is known
+            eligible = np.ones((len(log), len(self.catalogue)), dtype=bool)
+            eligible[:, lookup] = log.eligible
+        return replace(log, action=lookup[log.action], catalogue=self.catalogue, eligible=eligible)
 
     def with_source(self, log: str, columns: ColumnMap, date: str) -> Plan:
         """The plan, remembering the log it was made from: its name, its columns' own names, and the day."""
@@ -78,7 +93,8 @@ class Plan:
     @property
     def columns(self) -> ColumnMap:
         """The names that the log's columns had, as far as they are known: other tables of theirs have them too."""
-        return self.record.source.column_map() if self.record.source is not None else ColumnMap()
+        own = self.record.source.column_map() if self.record.source is not None else ColumnMap()
+        return replace(own, costs=cost_columns(self.record.budgets))
 
     def save(self, folder: str | Path, extra: dict[str, bytes] | None = None) -> Path:
         """Write the plan to a folder, with `extra` files beside it (a report); see `redenvelope.plan.folder`."""

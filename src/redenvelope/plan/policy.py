@@ -11,13 +11,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from redenvelope.campaign.records import Rule
+from redenvelope.dual.price import PriceFunction
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.plain import to_plain
-from redenvelope.plan.sources import Source
+from redenvelope.plan.sources import SingleValuer, Source
 from redenvelope.plan.specification import PolicySpecification
+from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.policy import normalised
 from redenvelope.policies.pricing import Pricing
+from redenvelope.policies.rule_constraint import RuleConstraint
+from redenvelope.policies.standing import Standing
+from redenvelope.policies.standing_rows import standing_of_frame, standing_of_log
 from redenvelope.policies.values import ActionValues, Valuer
 
 __all__ = ["DeployedPolicy", "policy_sha256"]
@@ -32,11 +38,39 @@ class DeployedPolicy:
     encoder: Encoder
     catalogue: ActionCatalogue
     pricing: Pricing
+    rules: tuple[Rule, ...] = ()
+    """Who may get what, how often."""
+    joins_late: bool = False
+    """Whether some users' campaigns began after the first step: rules that count then begin there too."""
+
+    @cached_property
+    def constraint(self) -> RuleConstraint | None:
+        """The rules as planners ask them; None where there are none."""
+        return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
 
     @cached_property
     def valuer(self) -> Valuer:
         """What says how much every action is worth."""
-        return self.source.valuer(self.specification)
+        return self.source.valuer(self.specification, self.constraint)
+
+    @property
+    def planner(self) -> TreePlanner | None:
+        """The planner behind it; None where nothing is planned."""
+        return self.source.planner(self.specification, self.constraint)
+
+    def single(self) -> SingleValuer:
+        """The same for one user at a time, at the policy's own prices."""
+        return self.source.single(self.specification, self.pricing.table, self.constraint)
+
+    def believed(
+        self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: Standing | None
+    ) -> PriceFunction:
+        """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
+        return self.source.believed(self.specification, states, steps_left, standing, self.constraint)
+
+    def standing(self, log: Log) -> Standing | None:
+        """Where logged rows stand; None where nothing is ruled out."""
+        return standing_of_log(self.constraint, log)
 
     def steps_left(self, step: NDArray[np.integer]) -> NDArray[np.int64]:
         """Decisions left, this one included, [rows]."""
@@ -44,7 +78,8 @@ class DeployedPolicy:
 
     def values(self, log: Log) -> ActionValues:
         """What logged rows are worth at the policy's own prices, [rows, prices, actions]."""
-        return self.valuer.values(self.encoder.encode(log), self.steps_left(log.step), self.pricing.table)
+        states, left = self.encoder.encode(log), self.steps_left(log.step)
+        return self.valuer.values(states, left, self.pricing.table, self.standing(log))
 
     def probabilities(
         self, frame: pl.DataFrame, row: int = 0, history: pl.DataFrame | None = None
@@ -55,7 +90,9 @@ class DeployedPolicy:
         """
         states, _ = self.encoder.encode_frame(frame, history)
         left = self.steps_left(frame["step"].to_numpy())
-        return normalised(self.valuer.decided(states, left, self.pricing.table[[row]]).probabilities[:, 0])
+        standing = standing_of_frame(self.constraint, self.encoder, self.catalogue, frame, history).standing
+        decided = self.valuer.decided(states, left, self.pricing.table[[row]], standing)
+        return normalised(decided.probabilities[:, 0])
 
 
 def policy_sha256(policy: DeployedPolicy) -> str:
@@ -67,6 +104,8 @@ def policy_sha256(policy: DeployedPolicy) -> str:
         "pricing": to_plain(policy.pricing),
         "encoder": to_plain(policy.encoder),
         "catalogue": to_plain(policy.catalogue),
+        "rules": to_plain(policy.rules),
+        "joins_late": policy.joins_late,
         "source": policy.source.kind,
         "model": config,
     }

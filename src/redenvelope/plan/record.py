@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redenvelope.audit.audit import Audit
+from redenvelope.campaign.records import Budget
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
@@ -14,6 +15,7 @@ from redenvelope.plan.climb import Stop
 __all__ = [
     "ActionShares",
     "ComparedPolicy",
+    "ExplorationRecord",
     "FeatureShares",
     "FitRecord",
     "FoldSize",
@@ -53,6 +55,19 @@ class PlannerRecord:
 
     notes: tuple[str, ...]
     depth: int
+
+
+@dataclass(frozen=True)
+class ExplorationRecord:
+    """What is left to chance, and what for."""
+
+    share: float
+    """Of the decisions, drawn evenly among what is eligible."""
+    reward_lost: float
+    """Reward a user that this costs at the plan's own mean cost, by the model's frontiers with it and without."""
+    effective_share: float
+    """Of the next log's users: what is left of them to weigh a policy that gives everything evenly, at the least of the
+    steps."""
 
 
 @dataclass(frozen=True)
@@ -145,4 +160,8 @@ class FitRecord:
     """Whether states tell what happened before, and why, in words."""
     doubts: tuple[Reason, ...] = ()
     """What audit and fidelity say against any plan of this log."""
+    exploration: ExplorationRecord | None = None
+    """What is left to chance, and what that costs; None where nobody looked at it again after the price was changed."""
     source: Source | None = None
+    budgets: tuple[Budget, ...] = ()
+    """What the budgets are of; empty where there is one, of the log's cost."""

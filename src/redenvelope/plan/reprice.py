@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from redenvelope.errors import UsageError
 from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.plan.certify import Checked, Question, certify, walk
+from redenvelope.plan.certificate import BudgetFigure
+from redenvelope.plan.certify import BudgetAsked, Checked, Question, certify, walk
 from redenvelope.plan.plan import Plan
 
 __all__ = ["reprice"]
@@ -22,24 +25,64 @@ _REPRICED = Reason(
 def reprice(
     plan: Plan,
     *,
-    budget: float | None = None,
+    budget: float | Mapping[str, float] | None = None,
     target_reward: float | None = None,
+    audience: int | None = None,
     confidence: float | None = None,
     for_all_prices: bool = False,
 ) -> Plan:
     """The plan for another budget (mean cost a user), or for a reward, with a certificate of its own.
 
-    What was learned stays as it is; what was compared and shown at the old price is left out. With `for_all_prices` the
-    bounds hold at once for every budget that may be asked for.
+    `budget` is a number, of the first budget, or numbers by the names of budgets; those that are not named stay. What
+    was learned stays as it is; what was compared and shown at the old price is left out. With `for_all_prices` the
+    bounds hold at once for every budget that may be asked for. Another `audience` changes what the totals are.
     """
     wanted = plan.record.confidence if confidence is None else confidence
-    question = Question(budget, target_reward, wanted, for_all_prices)
+    question = _question(plan, budget, target_reward, audience, wanted, for_all_prices)
     stop = walk(plan.ladder, question)
     policy = replace(plan.policy, pricing=plan.ladder.pricing(stop.place))
     given = plan.certificate
-    checked = Checked(given.logged, given.fold_sha256, plan.record.doubts)
+    spent = tuple(each.logged for each in given.budgets)
+    checked = Checked(given.logged, given.fold_sha256, plan.record.doubts, spent)
     certificate = certify(plan.ladder, stop, question, policy, checked)
     if not for_all_prices:
         certificate = replace(certificate, reasons=(*certificate.reasons, _REPRICED))
-    record = replace(plan.record, stop=stop, confidence=wanted, comparison=(), shares=None)
+    record = replace(plan.record, stop=stop, confidence=wanted, comparison=(), shares=None, exploration=None)
     return replace(plan, policy=policy, certificate=certificate, record=record)
+
+
+def _question(
+    plan: Plan,
+    budget: float | Mapping[str, float] | None,
+    target_reward: float | None,
+    audience: int | None,
+    confidence: float,
+    for_all_prices: bool,
+) -> Question:
+    """What is asked, with the names of the plan's budgets."""
+    known = plan.certificate.budgets
+    names = [each.name for each in known]
+    given = budget if isinstance(budget, Mapping) or budget is None else {names[0]: budget}
+    for name in given or ():
+        if name not in names:
+            raise UsageError(f"the plan has no budget {name!r}; it has {', '.join(map(repr, names))}")
+    if target_reward is not None and len(known) > 1:
+        raise UsageError(
+            f"a target reward asks for the least cost, and the plan has {len(known)} of them; give budgets instead"
+        )
+    if target_reward is not None:
+        first = BudgetAsked(names[0], (given or {}).get(names[0]), audience or known[0].audience)
+        return Question(first.limit, target_reward, confidence, (first,), for_all_prices)
+    if not given and audience is None:
+        return Question(None, None, confidence)  # which says what is missing
+    asked = tuple(_asked(each, (given or {}).get(each.name), audience) for each in known)
+    return Question(None, None, confidence, asked, for_all_prices)
+
+
+def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> BudgetAsked:
+    """A budget that is asked for, or stays: with another audience a total stays, and the mean a user does not."""
+    if limit is not None:
+        return BudgetAsked(known.name, limit, audience or known.audience)
+    if audience is not None and known.total is not None:
+        return BudgetAsked(known.name, known.total / audience, audience)
+    return BudgetAsked(known.name, known.budget, audience or known.audience)

@@ -16,3 +16,5 @@ class PolicySpecification:
     temperature: float
     steps: int
     """Steps of the campaign."""
+    explore: float = 0.0
+    """Share of the decisions that is drawn evenly among what is eligible."""

@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import IO
 
 import polars as pl
+import polars.selectors as cs
 
 from redenvelope.files import nameless, replacing, writing
+from redenvelope.log.eligible import BETWEEN
 
 __all__ = ["Spool"]
 
@@ -49,7 +51,8 @@ class Spool:
             if self._out.suffix.lower() == ".parquet":
                 whole.sink_parquet(_path(handle))
             else:
-                whole.sink_csv(_path(handle))
+                # Text files have no lists.
+                whole.with_columns(cs.list().list.join(BETWEEN)).sink_csv(_path(handle))
 
     def _new_part(self) -> IO[bytes]:
         self._parts.append(self._open.enter_context(nameless(self._out)))

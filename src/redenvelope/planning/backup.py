@@ -41,18 +41,22 @@ _Keep = Callable[[ActionValues], tuple[jax.Array, ...]]
 _UNROLL = 3
 
 
-def backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0) -> ActionValues:
+def backup(
+    tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0, explore: float = 0.0
+) -> ActionValues:
     """Back trees up for prices [prices, budgets], softly where the temperature is above 0; arrays of numpy.
 
     A row with an infinite price plans on those costs alone, and then on the least costs and the greatest reward, at
-    any temperature.
+    any temperature. At every node a share `explore` of the decisions is drawn evenly among what the node allows.
     """
-    return ActionValues(*_backed_up(tree, prices, temperature, discount, _everything))
+    return ActionValues(*_backed_up(tree, prices, temperature, discount, explore, _everything))
 
 
-def expected_backup(tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0) -> NDArray[np.float32]:
+def expected_backup(
+    tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0, explore: float = 0.0
+) -> NDArray[np.float32]:
     """Outcomes [outcomes, users, prices] of following the policy to the trees' end; far less to write than `backup`."""
-    (expected,) = _backed_up(tree, prices, temperature, discount, _expected)
+    (expected,) = _backed_up(tree, prices, temperature, discount, explore, _expected)
     return np.asarray(expected[..., 0])
 
 
@@ -64,14 +68,17 @@ def _expected(values: ActionValues) -> tuple[jax.Array, ...]:
     return ((values.probabilities * values.to_go).sum(axis=-1, keepdims=True),)
 
 
-def _backed_up(tree: Tree, prices: ArrayLike, temperature: float, discount: float, keep: _Keep) -> list[Any]:
+def _backed_up(
+    tree: Tree, prices: ArrayLike, temperature: float, discount: float, explore: float, keep: _Keep
+) -> list[Any]:
     """What is to be kept of the values: arrays [..., users, prices, kept]."""
     blocks = price_blocks(prices, len(tree.levels[0]) - 1, temperature)
     order = np.argsort(np.concatenate([block.places for block in blocks]))
     found = []
     for part in parts(tree.users, users_per_call(tree.deepest_nodes)):
         some = _filled(tree, part)
-        by_block = [_run(some, part.stop - part.start, block, temperature, discount, keep) for block in blocks]
+        users = part.stop - part.start
+        by_block = [_run(some, users, block, temperature, discount, explore, keep) for block in blocks]
         if len(by_block) == 1:
             found += by_block
         else:  # the prices back in the order they were asked for
@@ -97,12 +104,13 @@ def _filled(tree: Tree, part: slice) -> Tree:
 
 
 def _run(
-    tree: Tree, users: int, block: PriceBlock, temperature: float, discount: float, keep: _Keep
+    tree: Tree, users: int, block: PriceBlock, temperature: float, discount: float, explore: float, keep: _Keep
 ) -> list[NDArray[np.float32]]:
     """What is to be kept of the first users at the prices that the block was asked for, in numpy."""
     size = users_per_block(tree.deepest_nodes, block.weights.shape[1])
     count = np.int32(-(-users // size))
-    numbers = (np.float32(temperature), np.float32(discount))
+    # Without exploration its sums are not made at all.
+    numbers = (np.float32(temperature), np.float32(discount), np.float32(explore) if explore else None)
     arrays = _compiled(tree, block.weights, *numbers, count, soft=block.soft, size=size, keep=keep)
     return [np.asarray(array)[..., :users, : len(block.places), :] for array in arrays]
 
@@ -113,6 +121,7 @@ def _compiled(
     weights: jax.Array,
     temperature: jax.Array,
     discount: jax.Array,
+    explore: jax.Array | None,
     count: jax.Array,
     soft: bool,
     size: int,
@@ -128,8 +137,8 @@ def _compiled(
         survival = None if tree.survival is None else tuple(cut(staying, axis=1) for staying in tree.survival)
         some = Tree(levels, masks, tree.shares, survival)
         if soft:
-            return keep(soft_backup(some, weights, temperature, discount))
-        return keep(hard_backup(some, weights, discount))
+            return keep(soft_backup(some, weights, temperature, discount, explore))
+        return keep(hard_backup(some, weights, discount, explore))
 
     def store(position: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         return tuple(
@@ -145,7 +154,9 @@ def _compiled(
     return stored
 
 
-def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount: jax.Array) -> ActionValues:
+def soft_backup(
+    tree: Tree, weights: jax.Array, temperature: jax.Array, discount: jax.Array, explore: jax.Array | None = None
+) -> ActionValues:
     """With entropy: values are log-sum-exp. Weights [outcomes, prices] of finite prices, a temperature above 0."""
 
     def choose(worth: _Ask, actions: int) -> _Worth:
@@ -165,17 +176,46 @@ def soft_backup(tree: Tree, weights: jax.Array, temperature: jax.Array, discount
         total, outcomes = jax.lax.fori_loop(0, actions, add, _Worth(zero, (zero,) * len(weights)), unroll=_UNROLL)
         return _Worth(best + temperature * jnp.log(total), tuple(own / total for own in outcomes))
 
-    root = _root(tree, weights, choose, discount)
-    return _finish(root, jax.nn.softmax(root.value / temperature, axis=1))
+    root = _root(tree, weights, _exploring(choose, explore), discount)
+    return _finish(root, jax.nn.softmax(root.value / temperature, axis=1), explore)
 
 
-def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array) -> ActionValues:
+def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array, explore: jax.Array | None = None) -> ActionValues:
     """Without entropy: values are maxima; among equals the least costs, in the order of budgets, then the best
     reward. At an infinite price the value holds no reward, so that the other costs and the reward decide its ties."""
-    root = _root(tree, weights, lambda worth, actions: _best(worth, actions)[0], discount)
+    root = _root(tree, weights, _exploring(lambda worth, actions: _best(worth, actions)[0], explore), discount)
     actions = root.value.shape[1]
     chosen = _best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions)[1]
-    return _finish(root, jax.nn.one_hot(chosen, actions, axis=1))
+    return _finish(root, jax.nn.one_hot(chosen, actions, axis=1), explore)
+
+
+def _exploring(choose: _Choose, explore: jax.Array | None) -> _Choose:
+    """What nodes are worth when a share of their decisions is drawn evenly among what they allow."""
+    if explore is None:
+        return choose
+
+    def chosen(worth: _Ask, actions: int) -> _Worth:
+        best, (even, count) = choose(worth, actions), _evenly(worth, actions)
+        mixed: _Worth = jax.tree.map(lambda own, total: (1 - explore) * own + explore * total / count, best, even)
+        return mixed
+
+    return chosen
+
+
+def _evenly(worth: _Ask, actions: int) -> tuple[_Worth, jax.Array]:
+    """Sums over what nodes allow, and how many actions that is."""
+
+    def add(action: jax.Array, sums: tuple[_Worth, jax.Array]) -> tuple[_Worth, jax.Array]:
+        own = worth(action)
+        allowed = own.value > -jnp.inf
+        total = jax.tree.map(lambda sum_, value: sum_ + jnp.where(allowed, value, 0.0), sums[0], own)
+        return total, sums[1] + allowed
+
+    shape = jax.eval_shape(worth, 0)
+    zero = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), shape)
+    start = (zero, jnp.zeros(shape.value.shape, shape.value.dtype))
+    found: tuple[_Worth, jax.Array] = jax.lax.fori_loop(0, actions, add, start, unroll=_UNROLL)
+    return found
 
 
 def _best(worth: _Ask, actions: int) -> tuple[_Worth, jax.Array]:
@@ -261,7 +301,10 @@ def _if_staying(futures: _Ask, survival: jax.Array) -> _Ask:
     return lambda action: jax.tree.map(lambda values: chances[action].T[..., None] * values, futures(action))
 
 
-def _finish(root: _Worth, probabilities: jax.Array) -> ActionValues:
+def _finish(root: _Worth, probabilities: jax.Array, explore: jax.Array | None) -> ActionValues:
     """[users, actions, prices] -> [users, prices, actions]."""
+    if explore is not None:
+        allowed = root.value > -jnp.inf
+        probabilities = (1 - explore) * probabilities + explore * allowed / allowed.sum(axis=1, keepdims=True)
     to_go = jnp.stack([outcome.swapaxes(1, 2) for outcome in root.outcomes])
     return ActionValues(root.value.swapaxes(1, 2), probabilities.swapaxes(1, 2), to_go)

@@ -22,6 +22,7 @@ from redenvelope.planning.tails import Tail, fit_tail
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.checks import checked_steps_left
 from redenvelope.policies.policy import normalised
+from redenvelope.policies.standing import Eligible, Standing, standing_of
 from redenvelope.policies.values import ActionValues
 from redenvelope.prices import checked_prices
 
@@ -60,11 +61,13 @@ class Continuation:
         prices: ArrayLike,
         features: Features | None = None,
         seed: int = 0,
+        eligible: Eligible = None,
     ) -> Continuation:
         """Learn from first states [users, width] with steps left, a number or [users], at prices [prices, budgets].
 
         Of users, only where they start is looked at, so an estimate with these baselines is as unbiased as without.
-        A thousand users are plenty. `features` tell what to regress on; the states themselves if None.
+        A thousand users are plenty. `features` tell what to regress on; the states themselves if None. `eligible` is as
+        a planner takes it.
         """
         rows = checked_states(states, planner.columns)
         left = checked_steps_left(steps_left, len(rows), planner.steps)
@@ -72,7 +75,9 @@ class Continuation:
         chosen = features or _as_they_are
         tails: dict[int, Tail] = {}
         worth = np.empty((1 + planner.budgets, 0, len(table)))
-        for level in reversed(list(_walk(planner, rows, left, table, chosen, seed))):
+        standing = standing_of(eligible, len(rows), planner.actions, planner.constraint)
+        bound = eligible is not None or planner.constraint is not None
+        for level in reversed(list(_walk(planner, rows, left, table, chosen, seed, standing if bound else None))):
             values = level.values
             if level.ahead is not None:
                 tail = level.tail(worth)
@@ -163,6 +168,7 @@ def _walk(
     prices: FloatArray,
     features: Features,
     seed: int,
+    standing: Standing | None,
 ) -> Iterator[_Level]:
     """Lead users from first states [users, width] down to where a tree reaches the end.
 
@@ -172,10 +178,13 @@ def _walk(
     if not (left > planner.depth).any():
         return
     now, names = states[:0], np.arange(0)
+    here = None if standing is None else standing[:0]
     for steps in range(int(left.max()), planner.depth - 1, -1):
         joining = np.flatnonzero(left == steps)
         now, names = np.concatenate([now, states[joining]]), np.concatenate([names, joining])
-        values = planner.values(now, steps, prices)
+        if standing is not None and here is not None:
+            here = here.joined(standing[joining])
+        values = planner.values(now, steps, prices, here)
         if steps == planner.depth:
             yield _Level(steps, values, None, np.empty(0, dtype=np.intp))
             return
@@ -186,6 +195,7 @@ def _walk(
         outcomes, staying, successors = apply_steps(planner.model, now)
         yield _Level(steps, values, _ahead(planner, outcomes, staying, successors, features), action)
         now = successors[everyone, action]
+        here = None if here is None else here.after(planner.constraint, action)
 
 
 def _look_ahead(planner: TreePlanner, states: SingleArray, features: Features) -> _Ahead:

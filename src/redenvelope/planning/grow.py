@@ -60,7 +60,8 @@ def grow(model: EnvironmentModel, states: FloatArray, branching: Branching, mask
     levels, allowed, survival = [], [], []
     for depth in range(branching.depth):
         if masks is not None:
-            allowed.append(masks.at(_whole(states[:, :first], nodes), depth))
+            allowed.append(masks.at(_whole(states[:, :first], nodes)))
+            masks = masks.below(branching, depth) if depth + 1 < branching.depth else masks
         if depth + 1 == branching.depth:
             outcomes = node_outcomes(model, fixed[0], nodes)
         else:

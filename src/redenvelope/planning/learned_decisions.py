@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["action_scores", "choose", "supported"]
+__all__ = ["action_scores", "choose", "exploring", "supported"]
 
 _Candidate = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
@@ -39,6 +39,12 @@ def choose(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowe
         return best
     soft = jax.nn.softmax(score / temperature, axis=-1)
     return jnp.where((weights[0] == 0)[:, None], best, soft)
+
+
+def exploring(chosen: jax.Array, allowed: jax.Array, explore: jax.Array | float) -> jax.Array:
+    """Probabilities [..., prices, actions] with a share drawn evenly among what is allowed, [n, actions]."""
+    even = allowed / jnp.maximum(allowed.sum(axis=-1, keepdims=True), 1)
+    return (1 - explore) * chosen + explore * even[:, None, :]
 
 
 def _best(score: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:

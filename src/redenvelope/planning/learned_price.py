@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.planning.learned_values import LearnedValues, checked_duals
 from redenvelope.policies.policy import normalised
+from redenvelope.policies.standing import Eligible, Standing
 
 __all__ = ["LearnedPolicy", "LearnedPrice"]
 
@@ -34,7 +35,7 @@ class LearnedPolicy:
         """Number of actions."""
         return self.learned.actions
 
-    def probabilities(self, states: ArrayLike, steps_left: ArrayLike, eligible: ArrayLike | None = None) -> FloatArray:
+    def probabilities(self, states: ArrayLike, steps_left: ArrayLike, eligible: Eligible = None) -> FloatArray:
         """[users, width], a number or [users], and [users, actions] -> [users, actions]."""
         return normalised(self.learned.values(states, steps_left, self.dual, eligible).probabilities[:, 0])
 
@@ -48,8 +49,8 @@ class LearnedPrice:
     """First states, [users, width]."""
     steps_left: NDArray[np.int64] | int | None = None
     """Steps left at those states, one number or [users]; None is the whole campaign."""
-    eligible: NDArray[np.bool_] | None = None
-    """[users, actions]; None allows all."""
+    eligible: Standing | NDArray[np.bool_] | None = None
+    """Where users stand, or a mask [users, actions]; None allows all."""
 
     def __call__(self, prices: FloatArray, /) -> FloatArray:
         """Mean outcomes at prices [prices, 1], without entropy bonus, [outcomes, prices]."""

@@ -20,6 +20,7 @@ from redenvelope.models.weights import named_arrays, require_sizes, restored
 from redenvelope.models.wide_deep import WideDeep
 from redenvelope.plain import from_plain, to_plain
 from redenvelope.planning.learned_values import LearnedValues, LearningReport
+from redenvelope.planning.temperature import is_temperature
 
 __all__ = ["learned_from_state", "learned_state"]
 
@@ -65,15 +66,15 @@ class _WrittenValues:
         if not (min(self.duals) >= 0 and (rising > 0).all() and np.isfinite(self.duals[:-1]).all()):
             raise ValueError("the prices must rise from 0 on")
         numbers = (self.temperature, self.unit, self.least_chance)
-        if not (np.isfinite(numbers).all() and min(numbers) >= 0 and self.unit > 0):
-            raise ValueError("temperature, unit and least chance must be numbers that are not negative")
+        if not (all(map(is_temperature, numbers)) and self.unit > 0 and self.least_chance <= 1):
+            raise ValueError("temperature, unit and least chance must be numbers to compute with")
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
         """Sizes of what the networks need at least, by name."""
         layers = {
             f"layer {place}": (self.folds, units, following)
-            for place, (units, following) in enumerate(zip(self.hidden, (*self.hidden[1:], 1), strict=True))
+            for place, (units, following) in enumerate(zip(self.hidden, (*self.hidden, 1)[1:], strict=True))
         }
         return layers | {
             "actions": (self.folds, self.actions),

@@ -16,9 +16,12 @@ from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import require_states
 from redenvelope.models.immediate import Immediate
 from redenvelope.models.value_network import ValueNetwork, networks_at
-from redenvelope.planning.learned_decisions import action_scores, choose, supported
+from redenvelope.planning.learned_decisions import action_scores, choose, exploring, supported
 from redenvelope.planning.learned_passes import future, in_blocks, present
-from redenvelope.policies.checks import checked_steps_left, whole_mask
+from redenvelope.policies.checks import checked_steps_left
+from redenvelope.policies.constraints import Constraint
+from redenvelope.policies.standing import Eligible, standing_of
+from redenvelope.policies.standing import allowed as allowed_now
 from redenvelope.policies.values import ActionValues, Decided
 from redenvelope.prices import checked_prices, outcome_weights
 
@@ -73,6 +76,10 @@ class LearnedValues:
     least_chance: float
     """The guard: an action that the logger gives in a state with less than this probability is not chosen there."""
     report: LearningReport
+    constraint: Constraint | None = None
+    """Which actions a state allows."""
+    explore: float = 0.0
+    """Share of the decisions that is drawn evenly among what may be chosen."""
 
     @property
     def actions(self) -> int:
@@ -100,7 +107,7 @@ class LearnedValues:
         return 3 if self.temperature > 0 else 2
 
     def values(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> ActionValues:
         """States [users, width], steps left (a number, or [users]) and prices [prices, 1] -> values.
 
@@ -109,7 +116,7 @@ class LearnedValues:
         return self.between(*self.at_knots(states, steps_left, eligible), prices)
 
     def decided(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> Decided:
         """See Valuer."""
         probabilities = self.values(states, steps_left, prices, eligible).probabilities
@@ -124,7 +131,7 @@ class LearnedValues:
         return np.ascontiguousarray(np.moveaxis(folded.mean(axis=1, dtype=np.float64), 1, 0))
 
     def at_knots(
-        self, states: ArrayLike, steps_left: ArrayLike, eligible: ArrayLike | None = None
+        self, states: ArrayLike, steps_left: ArrayLike, eligible: Eligible = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Mean over folds at the prices learned, [n, heads, components, actions], and what may be chosen, [n, actions].
 
@@ -133,7 +140,8 @@ class LearnedValues:
         rows = np.asarray(states, dtype=np.float32)
         require_states(rows, self.layout)
         left = checked_steps_left(steps_left, len(rows), self.steps)
-        mask = whole_mask(eligible, len(rows), self.actions)
+        standing = standing_of(eligible, len(rows), self.actions, self.constraint)
+        mask = allowed_now(standing, self.constraint, rows, left)
         values = np.empty((len(rows), len(self.duals), self.components, self.actions), np.float32)
         allowed = np.empty((len(rows), self.actions), dtype=bool)
         for steps in np.unique(left):
@@ -155,11 +163,11 @@ class LearnedValues:
         low, share = self.around(duals)
         high, share = np.minimum(low + 1, len(self.duals) - 1), share[:, None, None]
         weights = jnp.asarray(outcome_weights(duals[:, None]).astype(np.float32))
-        temperature = jnp.asarray(np.float32(self.temperature))
+        temperature, explore = (jnp.asarray(np.float32(number)) for number in (self.temperature, self.explore))
 
         def block(part: Any, own: Any) -> Any:
             mixed = part[:, low] * (1 - share) + part[:, high] * share
-            return _decided(mixed, own, weights, temperature)
+            return _decided(mixed, own, weights, temperature, explore)
 
         q, probabilities, to_go = in_blocks(block, len(low) * self.components * self.actions, values, allowed)
         return ActionValues(q, probabilities, np.moveaxis(to_go, 2, 0))
@@ -220,9 +228,10 @@ def value_to_go(now: Any, later: Any | None, heads: int, components: int) -> NDA
 
 @eqx.filter_jit
 def _decided(
-    mixed: jax.Array, allowed: jax.Array, weights: jax.Array, temperature: jax.Array
+    mixed: jax.Array, allowed: jax.Array, weights: jax.Array, temperature: jax.Array, explore: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Decisions from values [n, prices, components, actions]: q, probabilities, and outcomes to go of the same shape
     but [n, prices, outcomes, actions]."""
     q = jnp.where(allowed[:, None], action_scores(mixed, weights), -jnp.inf)
-    return q, choose(mixed, weights, temperature, allowed), mixed[..., :2, :]
+    chosen = exploring(choose(mixed, weights, temperature, allowed), allowed, explore)
+    return q, chosen, mixed[..., :2, :]

@@ -7,38 +7,44 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.errors import UsageError
+from redenvelope.planning.branching import Branching, branch_shares
 from redenvelope.policies.constraints import Constraint
+from redenvelope.policies.standing import Standing, allowed
 
 __all__ = ["NodeMasks"]
 
 
 @dataclass(frozen=True, eq=False)
 class NodeMasks:
-    """The masks of some users' trees."""
+    """The masks of some users' trees, level after level."""
 
-    eligible: NDArray[np.bool_]
-    """What each user may get at every step, [users, actions]; at least one action each."""
+    standing: Standing
+    """Of the nodes of a level, in the order of their users, then of their parents, then of their branches."""
     steps_left: NDArray[np.intp]
-    """At the root, [users]."""
+    """Of each node, [users · nodes]."""
+    users: int
     constraint: Constraint | None = None
     """Asked at every node."""
 
-    def at(self, states: NDArray[np.float32], depth: int) -> NDArray[np.bool_]:
-        """Of the nodes at a depth, whose states are [users · nodes, width]: [actions, users, nodes].
+    @classmethod
+    def at_root(cls, standing: Standing, steps_left: NDArray[np.intp], constraint: Constraint | None) -> NodeMasks:
+        """Of users who stand there, with so many steps left, [users]."""
+        return cls(standing, steps_left, len(standing), constraint)
+
+    def at(self, states: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Of this level's nodes, whose states are [users · nodes, width]: [actions, users, nodes].
 
         A node with nothing left allows the cheapest action that its user may get.
         """
-        users, actions = self.eligible.shape
-        nodes = len(states) // users
-        own = np.repeat(self.eligible, nodes, axis=0)
-        if self.constraint is not None:
-            left = np.repeat(self.steps_left - depth, nodes)
-            said = np.asarray(self.constraint.eligible(states, left), dtype=bool)
-            if said.shape != own.shape:
-                raise UsageError(f"a constraint must answer with a mask of shape {own.shape}, not {said.shape}")
-            both = own & said
-            nothing = np.flatnonzero(~both.any(axis=1))
-            both[nothing, own[nothing].argmax(axis=1)] = True
-            own = both
-        return np.ascontiguousarray(own.T).reshape(actions, users, nodes)
+        own = allowed(self.standing, self.constraint, states, self.steps_left)
+        return np.ascontiguousarray(own.T).reshape(own.shape[1], self.users, -1)
+
+    def below(self, branching: Branching, depth: int) -> NodeMasks:
+        """The masks of the next level, one step on from nodes at a depth."""
+        actions = np.arange(branching.actions)
+        if depth and not branching.is_full:
+            # A branch belongs to the action that takes all its future from it.
+            actions = np.argmax(branch_shares(branching.actions, branching.branches), axis=0)
+        nodes = np.repeat(np.arange(len(self.standing)), len(actions))
+        moved = self.standing[nodes].after(self.constraint, np.tile(actions, len(self.standing)))
+        return NodeMasks(moved, self.steps_left[nodes] - 1, self.users, self.constraint)

@@ -49,6 +49,7 @@ def decide_in_one_program(
     prices: ArrayLike,
     temperature: float,
     discount: float,
+    explore: float = 0.0,
     users_per_call: int = USERS_PER_CALL,
 ) -> DecidedPart:
     """Decide for the states [users, width] of one call at prices [prices, budgets].
@@ -57,7 +58,9 @@ def decide_in_one_program(
     """
     blocks = price_blocks(prices, model.budgets, temperature)
     order = np.argsort(np.concatenate([block.places for block in blocks]))
-    by_block = [_run(model, states, branching, block, temperature, discount, users_per_call) for block in blocks]
+    by_block = [
+        _run(model, states, branching, block, temperature, discount, explore, users_per_call) for block in blocks
+    ]
     probabilities = np.concatenate([part.probabilities for part in by_block], axis=1)[:, order]
     return by_block[0]._replace(probabilities=probabilities)
 
@@ -69,6 +72,7 @@ def _run(
     block: PriceBlock,
     temperature: float,
     discount: float,
+    explore: float,
     users_per_call: int,
 ) -> DecidedPart:
     """One call, filled up with states of zeros: one shape, one compilation."""
@@ -78,7 +82,8 @@ def _run(
     if users < users_per_call:
         filled = np.zeros((users_per_call, states.shape[1]), np.float32)
         filled[:users] = states
-    numbers = (np.float32(temperature), np.float32(discount), np.int32(-(-users // size)))
+    share = np.float32(explore) if explore else None
+    numbers = (np.float32(temperature), np.float32(discount), share, np.int32(-(-users // size)))
     whole = _compiled(
         split_model(model), filled, block.weights, *numbers, branching=branching, soft=block.soft, size=size
     )
@@ -95,6 +100,7 @@ def _compiled(
     weights: jax.Array,
     temperature: jax.Array,
     discount: jax.Array,
+    explore: jax.Array | None,
     count: jax.Array,
     branching: Branching,
     soft: bool,
@@ -105,7 +111,10 @@ def _compiled(
 
     def block(position: jax.Array | int) -> DecidedPart:
         tree = grow_inside(model, jax.lax.dynamic_slice_in_dim(states, position * size, size), branching)
-        values = soft_backup(tree, weights, temperature, discount) if soft else hard_backup(tree, weights, discount)
+        if soft:
+            values = soft_backup(tree, weights, temperature, discount, explore)
+        else:
+            values = hard_backup(tree, weights, discount, explore)
         # One sum of all is finite only if all are.
         total = sum(level.sum(axis=(0, 1, 3)) for level in tree.levels)
         return DecidedPart(values.probabilities, tree.levels[0][..., 0].swapaxes(1, 2), jnp.isfinite(total))

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.policy import normalised
+from redenvelope.policies.standing import Eligible
 from redenvelope.prices import checked_prices
 
 __all__ = ["PlannedPolicy"]
@@ -34,8 +35,6 @@ class PlannedPolicy:
     def _row(self) -> NDArray[np.float64]:
         return np.atleast_1d(np.asarray(self.price, dtype=np.float64))[None]
 
-    def probabilities(
-        self, states: ArrayLike, steps_left: ArrayLike, eligible: ArrayLike | None = None
-    ) -> NDArray[np.float64]:
+    def probabilities(self, states: ArrayLike, steps_left: ArrayLike, eligible: Eligible = None) -> NDArray[np.float64]:
         """[users, width], a number or [users], and [users, actions] -> [users, actions]."""
         return normalised(self.planner.values(states, steps_left, self._row, eligible).probabilities[:, 0])

@@ -19,7 +19,8 @@ from redenvelope.chance import draw, fraction
 from redenvelope.models.apply import apply_steps
 from redenvelope.planning.checks import checked_states
 from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.checks import checked_eligible, checked_steps_left
+from redenvelope.policies.checks import checked_steps_left
+from redenvelope.policies.standing import Eligible, Standing, standing_of
 from redenvelope.prices import checked_prices
 
 __all__ = ["ModelPrice", "PriceSums", "price_sums"]
@@ -63,8 +64,8 @@ class ModelPrice:
     """First states, [users, width]."""
     steps_left: NDArray[np.intp] | int | None = None
     """Steps left at those states, one number or [users]; None is the whole campaign."""
-    eligible: NDArray[np.bool_] | None = None
-    """[users, actions]; None allows all."""
+    eligible: Standing | NDArray[np.bool_] | None = None
+    """Where users stand, or a mask [users, actions]; None allows all."""
     seed: int = 0
     """Of the actions drawn on the way; matters only with entropy and a horizon short of the campaign."""
 
@@ -86,7 +87,7 @@ def price_sums(
     states: ArrayLike,
     steps_left: ArrayLike,
     prices: ArrayLike,
-    eligible: ArrayLike | None = None,
+    eligible: Eligible = None,
     users: NDArray[np.integer] | None = None,
     seed: int = 0,
 ) -> PriceSums:
@@ -96,7 +97,9 @@ def price_sums(
     """
     rows = checked_states(states, planner.columns)
     left = checked_steps_left(steps_left, len(rows), planner.steps)
-    mask = checked_eligible(eligible, len(rows), planner.actions)
+    standing = None
+    if eligible is not None or planner.constraint is not None:
+        standing = standing_of(eligible, len(rows), planner.actions, planner.constraint)
     names = np.arange(len(rows)) if users is None else np.asarray(users)
     table = checked_prices(prices, planner.budgets)
     zero = np.zeros((1 + planner.budgets, len(table)))
@@ -106,8 +109,8 @@ def price_sums(
         size = max(1, _PATHS_AT_ONCE // len(table)) if steps > planner.depth else max(1, len(alike))
         for start in range(0, len(alike), size):
             part = alike[start : start + size]
-            allowed = None if mask is None else mask[part]
-            outcomes = _follow(planner, rows[part], int(steps), table, allowed, names[part], seed)
+            own = None if standing is None else standing[part]
+            outcomes = _follow(planner, rows[part], int(steps), table, own, names[part], seed)
             parts.append(PriceSums(len(part), outcomes.sum(axis=1), (outcomes**2).sum(axis=1)))
     return reduce(PriceSums.merge, parts)
 
@@ -117,7 +120,7 @@ def _follow(
     states: NDArray[np.float32],
     steps_left: int,
     prices: FloatArray,
-    eligible: NDArray[np.bool_] | None,
+    standing: Standing | None,
     names: NDArray[np.integer],
     seed: int,
 ) -> FloatArray:
@@ -125,13 +128,11 @@ def _follow(
     users, columns = len(states), np.arange(len(prices))
     outcomes = np.zeros((1 + planner.budgets, users, len(prices)))
     # Prices under which a user was sent the same are in the same state: one tree serves them all.
-    owner = np.arange(users)  # [places]
-    place = np.repeat(owner[:, None], len(prices), axis=1)  # [users, prices]
+    place = np.repeat(np.arange(users)[:, None], len(prices), axis=1)  # [users, prices]
     # What a step counts: discounted, and less where a user may have left, [users, prices].
     weight = np.ones(place.shape)
     for left in range(steps_left, planner.depth, -1):
-        allowed = None if eligible is None else eligible[owner]
-        probabilities = planner.values(states, left, prices, allowed).probabilities
+        probabilities = planner.values(states, left, prices, standing).probabilities
         taken = np.asarray(probabilities, dtype=np.float64)[place, columns]
         step, staying, successors = apply_steps(planner.model, states)
         outcomes += weight * np.einsum("upa,oupa->oup", taken, step[:, place])
@@ -142,7 +143,7 @@ def _follow(
         moves, place = np.unique(place * planner.actions + actions, return_inverse=True)
         place = place.reshape(users, len(prices))
         parents, moved = np.divmod(moves, planner.actions)
-        states, owner = successors[parents, moved], owner[parents]
-    allowed = None if eligible is None else eligible[owner]
-    last = planner.expected(states, min(steps_left, planner.depth), prices, allowed)
+        states = successors[parents, moved]
+        standing = None if standing is None else standing[parents].after(planner.constraint, moved)
+    last = planner.expected(states, min(steps_left, planner.depth), prices, standing)
     return np.asarray(outcomes + weight * last[:, place, columns])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from redenvelope.models.charges import Charges
 from redenvelope.models.neural import NeuralModel
 from redenvelope.models.single.build import single_model
 from redenvelope.models.single.model import SingleModel, quiet
 from redenvelope.planning.branching import branch_shares
+from redenvelope.planning.masks import NodeMasks
 from redenvelope.planning.single_backup import SingleDecision, Terms, back_up, gathered, new_terms
-from redenvelope.planning.single_checks import penalties, require_asked
+from redenvelope.planning.single_checks import OneEligible, one_standing, penalties, require_asked
 from redenvelope.planning.tree import TreePlanner
+from redenvelope.policies.constraints import Constraint
+from redenvelope.policies.standing import Standing
 from redenvelope.prices import checked_prices
 
 __all__ = ["SinglePlanner"]
@@ -36,33 +39,43 @@ class SinglePlanner:
     shares: FloatArray | None
     """What each action's future takes from the branches past the first step, [actions, branches]; None where every
     action has a branch of its own."""
-    constraint: Any = None
-    """Asked at every node which actions a state allows: `eligible(states [n, width], steps_left [n])`, [n, actions]."""
+    constraint: Constraint | None = None
+    """Asked at every node which actions a state allows."""
+    charges: Charges | None = None
+    """What budgets are charged of what is measured; None where the costs are as they are measured."""
 
     @classmethod
     def of(cls, planner: TreePlanner, model: NeuralModel, prices: ArrayLike) -> SinglePlanner:
         """A planner on a loaded model, for one user at a time and prices [prices, budgets]."""
         branching = planner.branching
         shares = None if branching.is_full else branch_shares(branching.actions, branching.branches).astype(np.float64)
-        single = single_model(model)
-        terms = new_terms(checked_prices(prices, single.budgets), planner.temperature)
-        constraint = getattr(planner, "constraint", None)
-        return cls(single, planner, terms, branching.depth, shares, constraint)
+        single, charges = single_model(model), getattr(planner.model, "charges", None)
+        terms = new_terms(checked_prices(prices, planner.budgets), planner.temperature, planner.explore)
+        return cls(single, planner, terms, branching.depth, shares, planner.constraint, charges)
 
     def at(self, prices: ArrayLike) -> SinglePlanner:
         """The same planner at other prices [prices, budgets]."""
-        return replace(self, terms=new_terms(checked_prices(prices, self.model.budgets), self.planner.temperature))
+        planner = self.planner
+        table = checked_prices(prices, planner.budgets)
+        return replace(self, terms=new_terms(table, planner.temperature, planner.explore))
 
     @quiet
-    def decide(self, state: StateArray, steps_left: int, eligible: NDArray[np.bool_] | None = None) -> SingleDecision:
-        """What the actions are worth in a state [width]; `eligible` [actions] holds at every step of the tree."""
+    def decide(self, state: StateArray, steps_left: int, eligible: OneEligible = None) -> SingleDecision:
+        """What the actions are worth in a state [width]; `eligible` [actions] holds at every step of the tree, and a
+        `Standing` of one row says besides what constraints remember."""
         planner = self.planner
         require_asked(state, steps_left, planner.steps, eligible, self.model.actions, planner.columns)
         responses, tails = self._grow(state, min(steps_left, self.depth))
         levels, survival = responses, None
         if self.model.leaves:
             levels, survival = [level[:-1] for level in responses], [level[-1] for level in responses]
-        barred = self._barred(state, tails, steps_left, eligible)
+        if self.charges is not None:
+            levels = [
+                np.stack(self.charges.outcomes(list(level), nodes))
+                for level, nodes in zip(levels, self._nodes(state, tails), strict=True)
+            ]
+        standing = one_standing(eligible, self.model.actions, self.constraint)
+        barred = None if standing is None else self._barred(state, tails, steps_left, standing)
         roots = [back_up(levels, self.shares, terms, barred, planner.discount, survival) for terms in self.terms]
         return SingleDecision(gathered(self.terms, roots), levels[0][:, :, 0])
 
@@ -87,24 +100,29 @@ class SinglePlanner:
                 tails.append(following.reshape(following.shape[0] * following.shape[1], following.shape[2]))
         return levels, tails
 
+    def _nodes(self, state: StateArray, tails: list[StateArray]) -> list[StateArray]:
+        """The states of the nodes of every level, [nodes, width] each."""
+        levels = []
+        for tail, step in zip(tails, self._steps(state, len(tails)), strict=True):
+            nodes = np.repeat(state[None], len(tail), axis=0)
+            nodes[:, self.model.layout.step], nodes[:, self.model.layout.step + 1 :] = step, tail
+            levels.append(nodes)
+        return levels
+
     def _steps(self, state: StateArray, depth: int) -> StateArray:
         """The step's column of a state [width] and of the levels below it, [depth]."""
         layout = self.model.layout
         return np.asarray(state[layout.step] + np.arange(depth, dtype=np.float32) * np.float32(layout.step_change))
 
     def _barred(
-        self, state: StateArray, tails: list[StateArray], steps_left: int, eligible: NDArray[np.bool_] | None
-    ) -> list[FloatArray] | None:
-        """−inf for what nodes may not choose, [actions, nodes or 1] for each level; None where all may be chosen."""
+        self, state: StateArray, tails: list[StateArray], steps_left: int, standing: Standing
+    ) -> list[FloatArray]:
+        """−inf for what nodes may not choose, [actions, nodes or 1] for each level."""
         if self.constraint is None:
-            return None if eligible is None else [penalties(eligible)[:, None]] * len(tails)
-        own = np.ones(self.model.actions, dtype=bool) if eligible is None else eligible
-        barred = []
-        for level, step in enumerate(self._steps(state, len(tails))):
-            nodes = np.repeat(state[None], len(tails[level]), axis=0)
-            nodes[:, self.model.layout.step], nodes[:, self.model.layout.step + 1 :] = step, tails[level]
-            allowed = own & self.constraint.eligible(nodes, np.full(len(nodes), steps_left - level))
-            # A node with nothing left allows the cheapest action that its user may get.
-            allowed[~allowed.any(axis=1), own.argmax()] = True
-            barred.append(penalties(allowed.T))
+            return [penalties(standing.always[0])[:, None]] * len(tails)
+        masks, barred = NodeMasks.at_root(standing, np.array([steps_left]), self.constraint), []
+        for level, nodes in enumerate(self._nodes(state, tails)):
+            barred.append(penalties(masks.at(nodes)[:, 0]))
+            if level + 1 < len(tails):
+                masks = masks.below(self.planner.branching.at_depth(len(tails)), level)
         return barred

@@ -39,6 +39,8 @@ class Terms(NamedTuple):
     """What the outcomes count in q, and then in each outcome, [1 + outcomes, prices, outcomes]."""
     temperature: float
     """0 takes the best."""
+    explore: float = 0.0
+    """Share of the decisions that is drawn evenly among what is allowed."""
 
 
 class Priced(NamedTuple):
@@ -50,13 +52,13 @@ class Priced(NamedTuple):
     """[prices, actions, nodes]."""
 
 
-def new_terms(prices: FloatArray, temperature: float) -> tuple[Terms, ...]:
+def new_terms(prices: FloatArray, temperature: float, explore: float = 0.0) -> tuple[Terms, ...]:
     """Prices [prices, budgets] in one or two groups: with a temperature, finite ones are decided softly."""
     soft = np.isfinite(prices).all(axis=1) & (temperature > 0)
     each = np.repeat(np.eye(1 + prices.shape[1])[:, None], len(prices), axis=1)
     weights = np.concatenate([outcome_weights(prices).T[None], each])
     groups = ((np.flatnonzero(soft), temperature), (np.flatnonzero(~soft), 0.0))
-    return tuple(Terms(places, weights[:, places], warmth) for places, warmth in groups if len(places))
+    return tuple(Terms(places, weights[:, places], warmth, explore) for places, warmth in groups if len(places))
 
 
 def back_up(
@@ -82,13 +84,13 @@ def back_up(
             worth += future if survival is None else survival[level] * future
         if barred is not None:
             worth[0] += barred[level]
-        below = _nodes(worth, terms.temperature) if level else None
-    return Priced(worth, choose(worth, terms.temperature)[0])
+        below = _nodes(worth, terms) if level else None
+    return Priced(worth, choose(worth, terms)[0])
 
 
-def _nodes(worth: FloatArray, temperature: float) -> FloatArray:
+def _nodes(worth: FloatArray, terms: Terms) -> FloatArray:
     """Values and outcomes of nodes, [1 + outcomes, prices, nodes], from those of their actions."""
-    probabilities, value = choose(worth, temperature)
+    probabilities, value = choose(worth, terms)
     found = np.empty((len(worth), *value.shape))
     found[0] = value
     np.add.reduce(probabilities * worth[1:], axis=2, out=found[1:])
@@ -103,8 +105,20 @@ def _future(below: FloatArray, nodes: int, shares: FloatArray | None, discount: 
     return branches if discount == 1.0 else discount * branches
 
 
-def choose(worth: FloatArray, temperature: float) -> tuple[FloatArray, FloatArray]:
+def choose(worth: FloatArray, terms: Terms) -> tuple[FloatArray, FloatArray]:
     """Probabilities [prices, actions, nodes] and values [prices, nodes] of [1 + outcomes, prices, actions, nodes]."""
+    probabilities, value = _chosen(worth, terms.temperature)
+    if not terms.explore:
+        return probabilities, value
+    allowed = worth[0] > -np.inf
+    even = allowed / np.add.reduce(allowed, axis=1, keepdims=True)
+    mean = np.add.reduce(even * np.where(allowed, worth[0], 0.0), axis=1)
+    share = terms.explore
+    return (1 - share) * probabilities + share * even, (1 - share) * value + share * mean
+
+
+def _chosen(worth: FloatArray, temperature: float) -> tuple[FloatArray, FloatArray]:
+    """The same without exploration."""
     q = worth[0]
     best = np.maximum.reduce(q, axis=1)
     if not temperature:

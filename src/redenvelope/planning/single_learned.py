@@ -19,7 +19,8 @@ from redenvelope.models.value_network import ValueNetwork, networks_at
 from redenvelope.planning.learned_decisions import supported
 from redenvelope.planning.learned_values import LearnedValues, checked_duals
 from redenvelope.planning.single_backup import Priced, SingleDecision, Terms, choose, gathered, new_terms
-from redenvelope.planning.single_checks import penalties, require_asked
+from redenvelope.planning.single_checks import OneEligible, one_standing, penalties, require_asked
+from redenvelope.policies.standing import allowed
 
 __all__ = ["SingleLearned"]
 
@@ -59,8 +60,9 @@ class SingleLearned:
         return replace(self, **_priced(self.learned, [future.trunk for future in self.futures], prices))
 
     @quiet
-    def decide(self, state: NDArray[np.float32], steps_left: int, eligible: BoolArray | None = None) -> SingleDecision:
-        """What the actions are worth in a state [width]; `eligible` [actions] rules some out, and so does the guard."""
+    def decide(self, state: NDArray[np.float32], steps_left: int, eligible: OneEligible = None) -> SingleDecision:
+        """What the actions are worth in a state [width]; `eligible` [actions], or a `Standing` of one row, rules some
+        out, and so does the guard."""
         learned, step = self.learned, self.learned.layout.step
         require_asked(state, steps_left, learned.steps, eligible, learned.actions)
         heads, tails = self.inputs.heads(state[None], state[step, None]), state[None, step + 1 :]
@@ -71,7 +73,11 @@ class SingleLearned:
             later = self.futures[stage]
             worth += later.values(later.trunk.constant(heads), tails).reshape(worth.shape)
         worth[:, :2] += now
-        barred = penalties(self._allowed(heads, tails, eligible))
+        standing = one_standing(eligible, learned.actions, learned.constraint)
+        mask = np.ones((1, learned.actions), dtype=bool)
+        if standing is not None:
+            mask = allowed(standing, learned.constraint, state[None], np.array([steps_left]))
+        barred = penalties(self._allowed(heads, tails, mask))
         return SingleDecision(gathered(self.terms, [_decided(worth, terms, barred) for terms in self.terms]), now)
 
     @property
@@ -79,10 +85,9 @@ class SingleLearned:
         """Number of prices."""
         return sum(len(terms.places) for terms in self.terms)
 
-    def _allowed(self, heads: Heads, tails: NDArray[np.float32], eligible: BoolArray | None) -> BoolArray:
-        """What may be chosen, [actions]."""
+    def _allowed(self, heads: Heads, tails: NDArray[np.float32], mask: BoolArray) -> BoolArray:
+        """What may be chosen, [actions], of what is eligible, [1, actions]."""
         habits = softmax(self.behaviour.outputs(self.behaviour.constant(heads), tails)).mean(axis=0)
-        mask = np.ones(habits.shape, dtype=bool) if eligible is None else eligible[None]
         return np.asarray(supported(habits >= self.learned.least_chance, mask)[0])
 
 
@@ -92,7 +97,7 @@ def _decided(worth: FloatArray, terms: Terms, barred: FloatArray) -> Priced:
     earned = own[:, 0] if own.shape[1] == 2 else own[:, 0] + own[:, 2]
     q = weights[:, :1] * earned + weights[:, 1:] * own[:, 1] + barred
     table = np.stack([q, own[:, 0], own[:, 1]])[..., None]
-    return Priced(table, choose(table, terms.temperature)[0])
+    return Priced(table, choose(table, terms)[0])
 
 
 def _by_step(learned: LearnedValues) -> list[ValueNetwork]:
@@ -112,5 +117,5 @@ def _priced(learned: LearnedValues, trunks: Sequence[Trunk], prices: ArrayLike) 
     networks = _by_step(learned)
     return {
         "futures": tuple(single_future(*pair, mixing) for pair in zip(networks, trunks, strict=True)),
-        "terms": new_terms(duals[:, None], learned.temperature),
+        "terms": new_terms(duals[:, None], learned.temperature, learned.explore),
     }

@@ -21,8 +21,10 @@ from redenvelope.planning.checks import checked_states
 from redenvelope.planning.grow import Tree, grow
 from redenvelope.planning.masks import NodeMasks
 from redenvelope.planning.one_program import USERS_PER_CALL, DecidedPart, decide_in_one_program
-from redenvelope.policies.checks import checked_eligible, checked_steps_left, whole_mask
+from redenvelope.planning.temperature import is_temperature
+from redenvelope.policies.checks import checked_steps_left
 from redenvelope.policies.constraints import Constraint
+from redenvelope.policies.standing import Eligible, standing_of
 from redenvelope.policies.values import ActionValues, Decided
 from redenvelope.prices import checked_prices
 
@@ -51,13 +53,17 @@ class TreePlanner:
     """Names of the columns of a state, for error messages."""
     constraint: Constraint | None = None
     """Which actions a state allows; asked at every node of every tree."""
+    explore: float = 0.0
+    """Share of the decisions, at this step and all later ones, that is drawn evenly among what is allowed."""
 
     def __post_init__(self) -> None:
         for name, least in (("horizon", 1), ("steps", 1), ("node_limit", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        if not (np.isfinite(self.temperature) and self.temperature >= 0):
-            raise UsageError(f"temperature must be zero or a positive number, not {self.temperature}")
+        if not is_temperature(self.temperature):
+            raise UsageError(f"temperature must be zero or from 1e-30 to 1e30, not {self.temperature}")
+        if not 0 <= self.explore <= 1:
+            raise UsageError(f"explore is a share from 0 to 1, not {self.explore}")
         if not 0 < self.discount <= 1:
             raise UsageError(f"discount must be above 0 and at most 1, not {self.discount}")
 
@@ -105,11 +111,12 @@ class TreePlanner:
         return tuple(notes)
 
     def values(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> ActionValues:
         """Plan for states [users, width] with steps left, a number or [users], at prices [prices, budgets].
 
-        `eligible` [users, actions] rules actions out at every step of a user's tree.
+        `eligible` [users, actions] rules actions out at every step of a user's tree; a `Standing` says besides what
+        constraints remember of the users.
         """
         rows = checked_states(states, self.columns)
         shape = (len(rows), len(checked_prices(prices, self.budgets)), self.actions)
@@ -124,7 +131,7 @@ class TreePlanner:
         return result
 
     def decided(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> Decided:
         """See Valuer. Where every node allows every action, no tree leaves the compiled program."""
         rows = checked_states(states, self.columns)
@@ -140,7 +147,8 @@ class TreePlanner:
 
         def decide(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], DecidedPart]:
             shape = self.branching.at_depth(int(depths[users[0]]))
-            return users, decide_in_one_program(self.model, rows[users], shape, prices, self.temperature, self.discount)
+            terms = (self.temperature, self.discount, self.explore)
+            return users, decide_in_one_program(self.model, rows[users], shape, prices, *terms)
 
         for users, part in _mapped(decide, depths, lambda depth: USERS_PER_CALL):
             _require_finite(part.finite, users)
@@ -149,7 +157,7 @@ class TreePlanner:
         return result
 
     def expected(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> FloatArray:
         """Outcomes [outcomes, users, prices] of following the tree's policy to the tree's end; see `values`."""
         rows = checked_states(states, self.columns)
@@ -167,23 +175,24 @@ class TreePlanner:
         rows: NDArray[np.float32],
         steps_left: ArrayLike,
         prices: ArrayLike,
-        eligible: ArrayLike | None,
-        back_up: Callable[[Tree, ArrayLike, float, float], Backed],
+        eligible: Eligible,
+        back_up: Callable[[Tree, ArrayLike, float, float, float], Backed],
     ) -> Iterator[tuple[NDArray[np.intp], Backed]]:
         """Some users after the others, with what the backup of their trees gives."""
         left = checked_steps_left(steps_left, len(rows), self.steps)
-        mask = checked_eligible(eligible, len(rows), self.actions)
+        standing = None
+        if eligible is not None or self.constraint is not None:
+            standing = standing_of(eligible, len(rows), self.actions, self.constraint)
         depths = np.minimum(left, self.depth)
 
         def plan(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], Backed]:
             shape = self.branching.at_depth(int(depths[users[0]]))
             masks = None
-            if mask is not None or self.constraint is not None:
-                own = whole_mask(None if mask is None else mask[users], len(users), self.actions)
-                masks = NodeMasks(own, left[users], self.constraint)
+            if standing is not None:
+                masks = NodeMasks.at_root(standing[users], left[users], self.constraint)
             tree = grow(self.model, rows[users], shape, masks)
             _check_predictions(tree, users)
-            return users, back_up(tree, prices, self.temperature, self.discount)
+            return users, back_up(tree, prices, self.temperature, self.discount, self.explore)
 
         return _mapped(plan, depths, lambda depth: users_per_call(self.branching.at_depth(depth).deepest_nodes))
 

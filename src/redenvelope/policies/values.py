@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from redenvelope.policies.standing import Eligible
+
 __all__ = ["ActionValues", "Decided", "Valuer"]
 
 
@@ -60,13 +62,13 @@ class Valuer(Protocol):
         ...
 
     def values(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> ActionValues:
         """States [users, width], steps left (a number, or [users]) and prices [prices, budgets] -> values."""
         ...
 
     def decided(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: ArrayLike | None = None
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> Decided:
         """The decisions of `values` and this step's `outcomes`, in one pass: quicker for many users at few prices."""
         ...

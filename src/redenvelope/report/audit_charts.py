@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redenvelope.audit.audit import Audit
+from redenvelope.audit.effects import counted
 from redenvelope.report.drawing import (
     ACCENT,
     GOLD,
@@ -66,11 +67,9 @@ def action_chart(audit: Audit) -> Chart | None:
         chart.mark_point(color=SECOND, filled=True, size=60, opacity=1).encode(x=cost, y=reward, description="note:N"),
         *(side.encode(x=cost, y=reward, text="action:N") for side in sides),
     )
-    pairs = len(audit.reversals)
     caption = (
-        f"A point that lies lower than one to its left is money for less: {pairs} such pair{'s' * (pairs != 1)} "
-        "beyond chance."
-        if pairs
+        f"A point that lies lower than one to its left is money for less: {counted(audit.reversals)} beyond chance."
+        if audit.reversals
         else "The points should rise to the right, as they do here within chance: dearer is better."
     )
     return Chart("Actions as logged", caption, draw(drawn, HALF, 260))

@@ -8,7 +8,7 @@ from redenvelope.dual.solution import DualStatus
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
-from redenvelope.report.markup import interval, items, number, section, text
+from redenvelope.report.markup import interval, items, number, section, table, text
 
 __all__ = ["certificate_section", "gain_sentence", "price_sentence", "shortfall_sentence", "unspent_sentence"]
 
@@ -42,6 +42,7 @@ def certificate_section(plan: Plan) -> str:
         "certificate",
         "The certificate",
         verdict,
+        _budgets(certificate),
         _figures(certificate),
         f"<p>{text(gain)}</p>" if gain else "",
         f"<p>{text(promise)}</p>",
@@ -99,7 +100,7 @@ def shortfall_sentence(plan: Plan) -> str:
 def unspent_sentence(plan: Plan) -> str:
     """Why much of the budget is left, where the uncertainty of the cost is the reason."""
     certificate, stop = plan.certificate, plan.record.stop
-    aims_at_budget = certificate.budget > 0 and certificate.target_reward is None
+    aims_at_budget = certificate.budget > 0 and certificate.target_reward is None and len(certificate.budgets) < 2
     if not (aims_at_budget and stop.holds and stop.status == DualStatus.CONVERGED):
         return ""
     unspent = 1 - certificate.cost.estimate / certificate.budget
@@ -116,6 +117,8 @@ def unspent_sentence(plan: Plan) -> str:
 def price_sentence(plan: Plan) -> str:
     """What the price of a unit of cost means; two prices where the plan mixes two."""
     pricing, dual = plan.policy.pricing, plan.certificate.dual
+    if len(plan.certificate.budgets) > 1:
+        return ""
     if len(pricing.shares) > 1:
         prices = " and ".join(
             f"λ = {number(row[0])} for {share:.0%} of the users"
@@ -128,6 +131,22 @@ def price_sentence(plan: Plan) -> str:
     if dual == 0:
         return "The price λ is 0: the budget does not bind, and one more unit of it buys no more reward."
     return f"The price λ is {number(dual)}: one more unit of budget a user buys about {number(dual)} more reward."
+
+
+def _budgets(certificate: Certificate) -> str:
+    """Every budget by its name, where there are several or a total is known."""
+    budgets = certificate.budgets
+    if len(budgets) < 2 and all(each.unspent is None for each in budgets):
+        return ""
+    totals = any(each.unspent is not None for each in budgets)
+    heads = ["budget", "a user", "spent, estimated", f"at most ({certificate.confidence:.0%})", "as logged"]
+    heads += ["one more unit buys", "status", *(("total", "unspent") if totals else ())]
+    rows = []
+    for each in budgets:
+        figures = (each.budget, each.cost.estimate, each.cost.upper, each.logged, each.dual)
+        row = [each.name, *map(number, figures), str(each.status)]
+        rows.append([*row, *((number(each.total), number(each.unspent)) if totals else ())])
+    return table("The budgets", heads, rows)
 
 
 def _figures(certificate: Certificate) -> str:

@@ -25,14 +25,17 @@ def show_evaluation(content: dict[str, Any]) -> None:
     said = content["verdict"]
     told = f"[bold {_COLOURS[said['status']]}]{said['status'].capitalize()}:[/] {escape(said['message'])}."
     console.print(told, soft_wrap=True)
+    for each in said["budgets"] if len(said["budgets"]) > 1 else ():
+        console.print(f"  • [{_COLOURS[each['status']]}]{each['status']}[/]: {escape(each['message'])}", soft_wrap=True)
     if content["left_out"]:
         console.print(f"{content['left_out']:,} users were left out: by their ids, the plan was made with them.")
     for finding in (*content.get("lacking", ()), *content["drift"]):
         told = f"{finding['column']}: {finding['message']} → {finding['remedy']}"
         console.print(f"  [yellow]![/] {escape(told)}", soft_wrap=True)
     console.print(f"Certificate: {certificate['status']}, {verdict}.", soft_wrap=True)
+    spent = ", ".join(f"{escape(name)} {cost:.4g}" for name, cost in logged.get("costs", {}).items())
     console.print(
-        f"As logged, a user earned {logged['reward']:.4g} and cost {logged['cost']:.4g} "
+        f"As logged, a user earned {logged['reward']:.4g} and cost {spent or format(logged['cost'], '.4g')} "
         f"({content['users']:,} users). Under the plan, by every estimator:",
         soft_wrap=True,
     )
@@ -47,18 +50,23 @@ def show_evaluation(content: dict[str, Any]) -> None:
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
     """A row an estimator and component; new notes are numbered into `notes`."""
     table = Table(title=f"Means a user, with intervals at {content['confidence']:.0%}", title_justify="left")
-    for name in ("estimator", "reward", "cost", "notes"):
-        table.add_column(name, justify="right" if name in ("reward", "cost") else "left")
-    rows: dict[tuple[str, float], dict[str, dict[str, Any]]] = {}
+    rows: dict[tuple[str, int, float], dict[str, dict[str, Any]]] = {}
+    component = 0
     for row in content["estimates"]:
-        rows.setdefault((row["estimator"], row["share"]), {})[row["target"]] = row
-    for (estimator, share), targets in rows.items():
+        component += row["target"] == "reward"  # the first of a component
+        # Several budgets have a column each, by their names.
+        target = row.get("budget", row["target"])
+        rows.setdefault((row["estimator"], component, row["share"]), {})[target] = row
+    shown = list(next(iter(rows.values())))
+    for name in ("estimator", *shown, "notes"):
+        table.add_column(escape(name), justify="right" if name in shown else "left")
+    for (estimator, _, share), targets in rows.items():
         reasons = [reason for row in targets.values() for reason in row["reasons"]]
         told = [f"{reason['weight']}: {reason['message']}" for reason in reasons]
         marks = sorted({notes.setdefault(note, len(notes) + 1) for note in told})
         label = estimator if share == 1 else f"{estimator} ({share:.0%} of users)"
         refused = any(_refused(row) for row in targets.values())
-        figures = [_figure(targets[target]) for target in ("reward", "cost")]
+        figures = [_figure(targets[target]) for target in shown]
         numbers = escape("".join(f"[{mark}]" for mark in marks))
         table.add_row(label, *figures, numbers, style="dim" if refused else "")
     return table

@@ -12,6 +12,7 @@ from redenvelope.report.certificate_section import certificate_section
 from redenvelope.report.evidence_sections import allocation_section, log_section, model_section
 from redenvelope.report.markup import number, text
 from redenvelope.report.plan_sections import frontier_section, making_section, search_section
+from redenvelope.report.rules_section import rules_section
 
 __all__ = ["render_report"]
 
@@ -19,6 +20,7 @@ _SECTIONS = (
     ("certificate", "Certificate", certificate_section),
     ("frontier", "What a budget buys", frontier_section),
     ("allocation", "Who gets what", allocation_section),
+    ("rules", "Rules", rules_section),
     ("model", "The model", model_section),
     ("search", "The price", search_section),
     ("log", "The log", log_section),
@@ -29,7 +31,7 @@ _SECTIONS = (
 def render_report(plan: Plan) -> str:
     """The report of a plan as HTML."""
     links = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, title, _ in _SECTIONS)
-    title = f"Spending plan for a budget of {number(plan.certificate.budget)} a user"
+    title = f"Spending plan for {_asked(plan)} a user"
     style, script = _resource("page.css"), _resource("page.js")
     return f"""<!doctype html>
 <html lang="en">
@@ -59,6 +61,13 @@ def render_report(plan: Plan) -> str:
 </body>
 </html>
 """
+
+
+def _asked(plan: Plan) -> str:
+    budgets = plan.certificate.budgets
+    if len(budgets) < 2:
+        return f"a budget of {number(plan.certificate.budget)}"
+    return "budgets of " + ", ".join(f"{number(each.budget)} ({each.name})" for each in budgets)
 
 
 def _origin(plan: Plan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ from redenvelope.dual.frontier import Frontier
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy, Source
 from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, ladder_chart
-from redenvelope.report.markup import figure, interval, items, number, section, signed, table
+from redenvelope.report.markup import figure, interval, items, number, section, signed, table, text
 
 __all__ = ["frontier_section", "making_section", "search_section"]
 
@@ -25,6 +26,8 @@ def frontier_section(plan: Plan) -> str:
     level = f"{certificate.confidence:.0%} interval"
     pair = figure(by_price_chart(plan.frontier, "cost", certificate))
     pair += figure(by_price_chart(plan.frontier, "reward", certificate))
+    if len(certificate.budgets) > 1:
+        return _several_frontiers(plan, level)
     return section(
         "frontier",
         "What a budget buys",
@@ -34,6 +37,23 @@ def frontier_section(plan: Plan) -> str:
         f'<div class="pair">{pair}</div>' if pair else "",
         _frontier_table(plan, level),
     )
+
+
+def _several_frontiers(plan: Plan, level: str) -> str:
+    """What each of several budgets buys while the others are held."""
+    parts = [_policies(plan.record.comparison, level)]
+    for each in plan.certificate.budgets:
+        own = replace(plan, certificate=plan.certificate.of(each), frontier=plan.along(each.name))
+        chart = figure(frontier_chart(own.frontier, own.certificate, ()))
+        if not own.frontier.height:
+            chart = items([f"Whatever {each.name} may be, the other budgets cannot be kept."])
+        parts += [
+            f"<h3>{text(each.name)}, the others held</h3>",
+            chart,
+            _other_budgets(own),
+            _frontier_table(own, level),
+        ]
+    return section("frontier", "What a budget buys", *parts)
 
 
 def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
@@ -105,13 +125,21 @@ def search_section(plan: Plan) -> str:
         else (f"at least {number(certificate.target_reward)}", "the dearest plan down")
     )
     bound = "the cost" if certificate.target_reward is None else "the reward"
+    if len(certificate.budgets) > 1:
+        bound, tested = "every cost", "within its budget"
+    plans = "plans" if len(certificate.budgets) > 1 else "prices"
     sentences = [
-        f"{len(ladder.rungs)} prices were put in order before anybody looked at the {number(ladder.users)} users who "
+        f"{len(ladder.rungs)} {plans} were put in order before anybody looked at the {number(ladder.users)} users who "
         f"check the plan. From {first}, each was tested on them: is {bound} {tested}, with {level} confidence? The "
         "walk ends at the first that fails. An error would need the first plan that breaks the promise to pass, so the "
         "confidence holds for the whole walk.",
     ]
-    if stop.place.share:
+    if len(certificate.budgets) > 1:
+        sentences.append(
+            "Each is the best mixture for all budgets made tighter or wider by one number, from the tightest that "
+            f"can be kept on; this one mixes {len(plan.policy.pricing.shares)} plans, to which users are drawn once."
+        )
+    elif stop.place.share:
         sentences.append(
             f"Between two prices their plans are mixed: {stop.place.share:.0%} of the users, drawn once each, follow "
             "the cheaper price."
@@ -122,19 +150,26 @@ def search_section(plan: Plan) -> str:
         )
     near = range(max(stop.place.rung - _NEAR, 0), min(stop.place.rung + _NEAR + 1, len(ladder.rungs)))
     lower, upper = ladder.bounds(certificate.confidence)
+    several = len(certificate.budgets) > 1
+    names = [each.name for each in certificate.budgets]
     rows = [
-        (
-            number(ladder.rungs[rung].prices[0]),
-            number(ladder.means[1, rung]),
-            number(upper[1, rung]),
+        [
+            *(() if several else (number(ladder.rungs[rung].prices[0]),)),
+            *(number(bound[place, rung]) for place in range(1, 1 + len(names)) for bound in (ladder.means, upper)),
             number(ladder.means[0, rung]),
             number(lower[0, rung]),
-        )
+        ]
         for rung in near
     ]
-    heads = ("price λ", "cost a user", f"at most ({level})", "reward a user", f"at least ({level})")
-    around = table("Prices near the plan’s", heads, rows, words=0)
-    chart = figure(ladder_chart(ladder, near, certificate))
+    costs = names if several else ["cost a user"]
+    heads = [*(() if several else ("price λ",)), *(head for name in costs for head in (name, f"at most ({level})"))]
+    around = table(
+        "Plans near this one" if several else "Prices near the plan’s",
+        [*heads, "reward a user", f"at least ({level})"],
+        rows,
+        words=0,
+    )
+    chart = "" if several else figure(ladder_chart(ladder, near, certificate))
     return section(
         "search", "How the price was found", items(sentences), f'<div class="pair top">{chart}{around}</div>'
     )
@@ -148,7 +183,11 @@ def making_section(plan: Plan) -> str:
         ("method", wanted.method),
         ("steps planned ahead", f"{min(wanted.horizon, wanted.steps)} of {wanted.steps}"),
         ("temperature", number(wanted.temperature, 3)),
-        ("price λ", ", ".join(number(row[0]) for row in pricing.prices)),
+        ("share of decisions left to chance", number(wanted.explore, 3)),
+        (
+            "price λ",
+            ("; " if pricing.budgets > 1 else ", ").join(" and ".join(map(number, row)) for row in pricing.prices),
+        ),
         ("share of users at each price", ", ".join(f"{share:.1%}" for share in pricing.shares)),
         ("estimator of the certificate", plan.certificate.cost.estimator),
         ("standard error of the cost", number(plan.certificate.cost.standard_error, 3)),

@@ -19,6 +19,7 @@ from redenvelope.log.findings import Finding, Severity
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
 from redenvelope.progress import Event, Phase
+from redenvelope.report.rules_section import rules_sentences
 
 __all__ = ["StageView", "show_comparison", "show_frontier", "show_plan"]
 
@@ -71,10 +72,19 @@ def show_plan(plan: Plan, folder: Path) -> None:
     console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
     for reason in certificate.notes:
         console.print(f"  • {escape(reason.message)}", soft_wrap=True)
-    console.print(
-        f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget a user buys about that much reward.",
-        soft_wrap=True,
-    )
+    if len(certificate.budgets) > 1:
+        for each in certificate.budgets:
+            console.print(f"  • {escape(each.sentence())}", soft_wrap=True)
+    else:
+        console.print(
+            f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget a user buys about that much reward.",
+            soft_wrap=True,
+        )
+        for each in certificate.budgets:
+            if each.unspent is not None:
+                console.print(escape(each.total_sentence()), soft_wrap=True)
+    for sentence in rules_sentences(plan) if plan.policy.rules or plan.policy.specification.explore else ():
+        console.print(f"  • {escape(sentence)}", soft_wrap=True)
     if record.comparison:
         show_comparison(console, record.comparison)
     console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)
@@ -112,13 +122,22 @@ def _difference(estimate: float, lower: float, upper: float) -> str:
 def show_frontier(content: dict[str, Any]) -> None:
     """What budgets buy."""
     console = Console(highlight=False)
-    table = Table(title="What a budget buys, estimated on the check users", title_justify="left")
+    for each in content.get("budgets", ()):
+        held = f"What {escape(each['name'])} buys while the other budgets are held, estimated on the check users"
+        _show_budgets(console, held, each)
+    if "budgets" not in content:
+        _show_budgets(console, "What a budget buys, estimated on the check users", content)
+    if "least_cost" in content:
+        least = content["least_cost"]
+        console.print(f"A reward of {least['reward']:.4g} a user costs at least {least['cost']:.4g}.")
+
+
+def _show_budgets(console: Console, title: str, content: dict[str, Any]) -> None:
+    table = Table(title=title, title_justify="left")
     for name in ("budget", "reward", "one more unit buys"):
         table.add_column(name, justify="right")
     for row in content["at"]:
         table.add_row(f"{row['budget']:.4g}", f"{row['reward']:.4f}", f"{row['shadow_price']:.4g}")
     console.print(table)
-    console.print(f"The least budget that any plan needs is {content['least_budget']:.4g} a user.")
-    if "least_cost" in content:
-        least = content["least_cost"]
-        console.print(f"A reward of {least['reward']:.4g} a user costs at least {least['cost']:.4g}.")
+    if content["least_budget"] is not None:
+        console.print(f"The least budget that any plan needs is {content['least_budget']:.4g} a user.")

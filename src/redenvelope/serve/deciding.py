@@ -16,6 +16,8 @@ from redenvelope.plan.policy import policy_sha256
 from redenvelope.planning.single import SinglePlanner
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.pricing import Pricing
+from redenvelope.policies.standing import Standing, allowed
+from redenvelope.policies.standing_rows import standing_of_row
 from redenvelope.serve.together import can_decide_together, decide_together
 
 __all__ = ["Asked", "PlanInUse", "Proposal"]
@@ -52,6 +54,8 @@ class Proposal(NamedTuple):
     """That the user follows, [budgets]."""
     uniform: float
     """What the action is drawn with: fixed by user, step and seed."""
+    allowed: NDArray[np.bool_] | None
+    """By the plan's rules and by whoever asks, [actions]; None: all."""
 
 
 class PlanInUse:
@@ -98,7 +102,8 @@ class PlanInUse:
         uniforms = fraction(keys, ACTION_STREAM, self.seed, steps)
         followed = pricing.drawn(keys, self.seed)
         left = self.first_step + self.steps - steps
-        found = self._found(asked, rows, left, pricing)
+        standings = [self._standing(one) for one in asked]
+        found = self._found(standings, rows, left, pricing)
         proposals = []
         for row, (shares, outcomes) in enumerate(found):
             own = np.asarray(shares[followed[row]], dtype=np.float64)
@@ -109,12 +114,31 @@ class PlanInUse:
                     np.asarray(outcomes[1:], dtype=np.float64),
                     pricing.prices[followed[row]],
                     float(uniforms[row]),
+                    self._allowed(standings[row], rows[row], left[row : row + 1]),
                 )
             )
         return proposals
 
+    def _standing(self, one: Asked) -> Standing | None:
+        """What the rules remember of somebody, and what may be given; None where nothing is ruled out."""
+        constraint = self.plan.policy.constraint
+        row = {**one.features, "step": one.step}
+        return standing_of_row(constraint, self._encoder, row, one.step, one.past, one.eligible).standing
+
+    def _allowed(
+        self, standing: Standing | None, state: NDArray[np.float32], left: NDArray[np.int64]
+    ) -> NDArray[np.bool_] | None:
+        """What may be given now, [actions]."""
+        if standing is None:
+            return None
+        return np.asarray(allowed(standing, self.plan.policy.constraint, state[None], left.astype(np.intp))[0])
+
     def _found(
-        self, asked: Sequence[Asked], states: Sequence[NDArray[np.float32]], left: NDArray[np.int64], pricing: Pricing
+        self,
+        standings: Sequence[Standing | None],
+        states: Sequence[NDArray[np.float32]],
+        left: NDArray[np.int64],
+        pricing: Pricing,
     ) -> list[tuple[FloatArray, FloatArray]]:
         """Probabilities [prices, actions] and outcomes [outcomes, actions] of each.
 
@@ -122,8 +146,8 @@ class PlanInUse:
         """
         valuer = self.plan.policy.valuer
         groups: dict[int, list[int]] = {}
-        for place, (one, steps_left) in enumerate(zip(asked, left.tolist(), strict=True)):
-            together = one.eligible is None and self._together
+        for place, (standing, steps_left) in enumerate(zip(standings, left.tolist(), strict=True)):
+            together = standing is None and self._together
             groups.setdefault(min(steps_left, valuer.depth) if together else 0, []).append(place)
         found: dict[int, tuple[FloatArray, FloatArray]] = {}
         table = _two_rows(pricing.table)
@@ -134,12 +158,16 @@ class PlanInUse:
                 assert isinstance(valuer, TreePlanner)
                 group = decide_together(valuer, own, depth, table)
             else:
-                group = self._one_by_one([asked[place] for place in places], own, left[places], pricing)
+                group = self._one_by_one([standings[place] for place in places], own, left[places], pricing)
             found.update(zip(places, group, strict=True))
-        return [found[place] for place in range(len(asked))]
+        return [found[place] for place in range(len(standings))]
 
     def _one_by_one(
-        self, asked: Sequence[Asked], states: Sequence[NDArray[np.float32]], left: NDArray[np.int64], pricing: Pricing
+        self,
+        standings: Sequence[Standing | None],
+        states: Sequence[NDArray[np.float32]],
+        left: NDArray[np.int64],
+        pricing: Pricing,
     ) -> list[tuple[FloatArray, FloatArray]]:
         """Probabilities [prices, actions] and outcomes [outcomes, actions] of each."""
         known, single = self._single
@@ -147,8 +175,8 @@ class PlanInUse:
             single = self._single_at(pricing, single)
             self._single = (pricing, single)
         found = []
-        for one, state, steps_left in zip(asked, states, left, strict=True):
-            decision = single.decide(state, int(steps_left), one.eligible)
+        for standing, state, steps_left in zip(standings, states, left, strict=True):
+            decision = single.decide(state, int(steps_left), standing)
             found.append((decision.values.probabilities[0], decision.outcomes))
         return found
 
@@ -156,7 +184,7 @@ class PlanInUse:
         if isinstance(before, SinglePlanner):
             return before.at(pricing.table)
         policy = self.plan.policy
-        return policy.source.single(policy.specification, pricing.table)
+        return policy.source.single(policy.specification, pricing.table, policy.constraint)
 
 
 def _two_rows(table: FloatArray) -> FloatArray:

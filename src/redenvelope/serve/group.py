@@ -85,8 +85,7 @@ def _hold(one: Waiting, use: InUse, times: tuple[int, int], question: Asked | No
     step, prices = 0, "[]"
     if question is not None and proposal is not None:
         step, prices = question.step, msgspec.json.encode(proposal.prices).decode()
-        eligible = question.eligible
-        draw = partial(choose, use.tariff, proposal.probabilities, proposal.costs, eligible, proposal.uniform)
+        draw = partial(choose, use.tariff, proposal.probabilities, proposal.costs, proposal.allowed, proposal.uniform)
     return Hold(
         request=one.request.request_id,
         fingerprint=fingerprint(one.request),

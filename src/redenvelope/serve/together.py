@@ -35,9 +35,8 @@ def decide_together(
     shape = planner.branching.at_depth(depth)
     for first in range(0, len(states), USERS_PER_CALL):
         rows = np.stack(states[first : first + USERS_PER_CALL])
-        part = decide_in_one_program(
-            planner.model, rows, shape, table, planner.temperature, planner.discount, USERS_PER_CALL
-        )
+        terms = (planner.temperature, planner.discount, planner.explore, USERS_PER_CALL)
+        part = decide_in_one_program(planner.model, rows, shape, table, *terms)
         if not part.finite.all():
             raise ModelError("the model's predictions for a user are not finite numbers; the state lies far outside")
         for row in range(len(rows)):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.simulate.envelope_dynamics import state_rows
-from redenvelope.simulate.envelopes import EnvelopeCampaign, seen_of
+from redenvelope.simulate.envelopes import EnvelopeCampaign, envelope_frame
 
 __all__ = ["EnvelopeCrowd"]
 
@@ -32,7 +32,7 @@ class EnvelopeCrowd:
 
     def seen(self, rows: NDArray[np.intp], step: int) -> list[dict[str, Any]]:
         """The features of some users, by name."""
-        frame = seen_of(self._users, rows, rows, np.full(len(rows), step), self._state[rows])
+        frame = envelope_frame(self._users, rows, rows, np.full(len(rows), step), self._state[rows])
         return frame.drop("user", "step").to_dicts()
 
     def happen(self, rows: NDArray[np.intp], action: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:

@@ -24,7 +24,7 @@ from redenvelope.simulate.envelope_planning import plan
 from redenvelope.simulate.envelope_users import EnvelopeUsers, draw_users
 from redenvelope.simulate.landing import bisect_price, climb_envelope
 
-__all__ = ["EnvelopeCampaign", "seen_of"]
+__all__ = ["EnvelopeCampaign", "envelope_frame"]
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -93,7 +93,7 @@ class EnvelopeCampaign:
             state = following
         flat = {name: np.stack(values, axis=1).reshape(-1) for name, values in columns.items()}
         user = np.repeat(everyone, self.steps)
-        frame = seen_of(drawn, user, user, np.tile(np.arange(self.steps), users), flat["state"])
+        frame = envelope_frame(drawn, user, user, np.tile(np.arange(self.steps), users), flat["state"])
         labels = pl.Series("action", self.actions).gather(flat["action"])
         outcomes = [labels, *(pl.Series(name, flat[name]) for name in ("propensity", "reward", "cost"))]
         return frame.select("user", "step", *outcomes, pl.exclude("user", "step"))
@@ -106,7 +106,7 @@ class EnvelopeCampaign:
         state = state_rows(drawn.habits, drawn.fatigues, np.zeros_like(drawn.habits))
         totals = np.zeros((2, users))
         for step in range(self.steps):
-            frame = seen_of(drawn, everyone, everyone, np.full(users, step), state)
+            frame = envelope_frame(drawn, everyone, everyone, np.full(users, step), state)
             action = draw_actions(ask(decide, frame, len(self.actions)), generator)
             active, used, state = self.dynamics.happen(drawn, state, action, generator)
             totals += active, used * self.dynamics.amounts[action]
@@ -117,7 +117,7 @@ class EnvelopeCampaign:
 
         def choose(rows: IndexArray, step: int, mass: FloatArray) -> FloatArray:
             row, state = np.nonzero(mass > 0)
-            frame = seen_of(self.users, rows[row], rows[row], np.full(len(row), step), state)
+            frame = envelope_frame(self.users, rows[row], rows[row], np.full(len(row), step), state)
             probabilities = np.zeros((len(rows), STATES, len(self.actions)))
             probabilities[row, state] = ask(decide, frame, len(self.actions))
             return probabilities
@@ -187,7 +187,7 @@ class EnvelopeCampaign:
         return draw_users(self.parameters, users, generator, self.extra_noise_features), generator
 
 
-def seen_of(
+def envelope_frame(
     users: EnvelopeUsers, rows: IndexArray, names: IndexArray, step: IndexArray, state: IndexArray
 ) -> pl.DataFrame:
     """What a deployed policy sees of some users: columns user, step, and the features; all [rows]."""

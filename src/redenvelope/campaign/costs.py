@@ -1,0 +1,103 @@
+"""What counts against each budget: exactly, row by row, from what a log measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.campaign.conditions import holds
+from redenvelope.campaign.mistakes import Mistake, refuse
+from redenvelope.campaign.records import Budget
+from redenvelope.campaign.rows import TableRows, places_of
+from redenvelope.log.log import FeatureTable, Log
+
+__all__ = ["charged_log", "cost_columns", "is_plain"]
+
+FloatArray = NDArray[np.float64]
+
+
+def is_plain(budgets: Sequence[Budget]) -> bool:
+    """Whether there is but one budget, of the log's own cost in all rows: the costs are then as they were logged."""
+    return all(
+        budget.summed == "cost" and budget.steps is None and budget.where is None for budget in budgets[:1]
+    ) and (len(budgets) < 2)
+
+
+def cost_columns(budgets: Sequence[Budget]) -> tuple[str, ...]:
+    """Columns that budgets sum besides the cost and the reward; in their order, each once."""
+    summed = [budget.summed for budget in budgets if budget.summed not in (None, "cost", "reward")]
+    return tuple(dict.fromkeys(str(name) for name in summed))
+
+
+def charged_log(log: Log, budgets: Sequence[Budget]) -> Log:
+    """The log with the costs of all budgets; a column that one of them sums is no feature any more.
+
+    Cost of a budget = (its column, or 1 where the action is counted) × (the step is one of its own) × (its condition
+    is true of the row).
+    """
+    if is_plain(budgets):
+        return log
+    further = tuple((name, _column(log, name)) for name in cost_columns(budgets))
+    measured = {"reward": log.reward, "cost": log.cost, **dict(further)}
+    _refuse_odd(budgets, measured)
+    charged = tuple((budget.name, _cost(budget, log, measured)) for budget in budgets)
+    taken = {name for name, _ in further}
+    kept = tuple(finding for finding in log.findings if finding.column not in taken)
+    return replace(log, features=_without(log.features, taken), further=further, charged=charged, findings=kept)
+
+
+def _cost(budget: Budget, log: Log, measured: dict[str, FloatArray]) -> FloatArray:
+    """[rows]"""
+    if budget.count is not None:
+        places = places_of(budget.count, log.catalogue.labels, log.catalogue.numeric)
+        cost = np.isin(log.action, [place for place in places if place is not None]).astype(np.float64)
+    else:
+        cost = measured[str(budget.summed)].copy()
+    if budget.steps is not None:
+        cost *= np.isin(log.step, budget.steps)
+    if budget.condition is not None:
+        cost *= holds(budget.condition, TableRows(log.features, log.step))
+    return cost
+
+
+def _column(log: Log, name: str) -> FloatArray:
+    """A column of the features, [rows]; as one of a log that has it already, where its budgets are asked for again."""
+    known = dict(log.further)
+    if name in known:
+        return known[name]
+    if name not in log.features.numeric_names:
+        return np.full(len(log), np.nan)
+    return log.features.numeric[:, log.features.numeric_names.index(name)].astype(np.float64)
+
+
+def _refuse_odd(budgets: Sequence[Budget], measured: dict[str, FloatArray]) -> None:
+    """Missing costs would count as nothing, and costs below nothing would pay for others."""
+    found = []
+    for number, budget in enumerate(budgets, start=1):
+        if budget.summed in (None, "cost"):
+            continue
+        values, place = measured[str(budget.summed)], f"[[budget]] {number}, column"
+        missing, negative = int(np.isnan(values).sum()), int((values < 0).sum())
+        if missing:
+            message = f"{budget.summed!r} is missing, or no number, in {missing:,} of {len(values):,} rows; write 0 "
+            found.append(Mistake(place, message + "where nothing was spent"))
+        if negative:
+            message = f"{budget.summed!r} is below 0 in {negative:,} of {len(values):,} rows; a cost is at least 0"
+            found.append(Mistake(place, message))
+    refuse(found)
+
+
+def _without(features: FeatureTable, names: set[str]) -> FeatureTable:
+    """The features less some numbers."""
+    kept = [place for place, name in enumerate(features.numeric_names) if name not in names]
+    if len(kept) == len(features.numeric_names):
+        return features
+    return replace(
+        features,
+        numeric_names=tuple(features.numeric_names[place] for place in kept),
+        numeric=np.asfortranarray(features.numeric[:, kept]),
+        static=features.static - names,
+    )

@@ -1,0 +1,209 @@
+"""Paths through several budgets: mixtures of plans in an order, from tight budgets to wide ones.
+
+A ladder tests plans in a fixed order. With several budgets its plans are the best mixtures for all budgets scaled by
+one number, from the least that can be kept to the one at which no budget binds: every cost then grows with the number,
+and none is beyond its own budget before the others are. Prices that are scaled instead would let the costs of slack
+budgets, whose price is 0, go where they like. A frontier is the same with one budget moved and the others held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.dual.master import best_mixture
+from redenvelope.dual.price import PriceFunction
+from redenvelope.dual.several import Priced, RecordedPlans
+
+__all__ = ["Path", "Paths", "gather_plans", "paths_through"]
+
+FloatArray = NDArray[np.float64]
+
+# Scales of the budgets at which plans are looked for.
+_SCALES = (0.6, 0.8, 0.9, 1.0, 1.15, 1.5)
+# A fine, in spreads of the reward for one budget, that keeps the budgets wherever plans can.
+_FINE = 1e4
+# Prices this close, relatively, have the same plan.
+_SAME = 1e-3
+# In units: a budget that nothing comes near to, and that a solver can still compute with.
+_NO_LIMIT = 1e6
+# Around the budgets themselves the ladder's plans stand closer.
+_NEAR = (0.8, 1.2)
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Mixtures of plans, from the least budgets to the largest."""
+
+    limits: FloatArray
+    """The budgets of each point, [points, budgets]."""
+    shares: FloatArray
+    """Share of the users who follow each plan, [points, plans]."""
+    duals: FloatArray
+    """Shadow prices at each point, [points, budgets]."""
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """All paths through some plans."""
+
+    plans: Priced
+    ladder: Path
+    """All budgets scaled by one number."""
+    frontiers: tuple[Path, ...]
+    """One for each budget, the others held, [budgets]; without a point where the others cannot be kept."""
+
+    def ladder_alone(self) -> Paths:
+        """The ladder and the plans that it mixes."""
+        kept = np.flatnonzero((self.ladder.shares > 0).any(axis=0))
+        plans = Priced(self.plans.prices[kept], self.plans.outcomes[:, kept])
+        return Paths(plans, Path(self.ladder.limits, self.ladder.shares[:, kept], self.ladder.duals), ())
+
+
+def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Priced:
+    """Plans of interest: those that column generation meets for the budgets, for wider and for tighter ones.
+
+    Prices are looked for together, a few of each in one pass, so that all of them are near the end after few passes.
+    """
+    recorded, count = RecordedPlans(price, len(budgets)), len(budgets)
+    alone = np.where(np.eye(count, dtype=bool), np.inf, 0.0)
+    recorded(np.concatenate([np.zeros((1, count)), alone, np.full((1, count), np.inf)]))
+    for number in range(passes):
+        plans = recorded.plans
+        units = _units(plans, budgets)
+        wanted = [budgets * scale for scale in _within(plans, budgets, _SCALES)]
+        if number % 2:  # every other time, each budget by itself
+            wanted += [
+                np.where(np.arange(count) == own, budgets * by, budgets) for own in range(count) for by in (0.6, 1.6)
+            ]
+        found = [best_mixture(plans, limits, units, _fine(plans)).duals for limits in wanted]
+        # Half the way from what is known: duals of few plans jump.
+        around = [row + 0.5 * (_nearest(plans, row) - row) for row in found]
+        new = _unknown(np.array(found + around if number < passes - 1 else found), plans.prices)
+        if not len(new):
+            break
+        recorded(new)
+    return recorded.plans
+
+
+def paths_through(plans: Priced, budgets: FloatArray, rungs: int, points: int) -> Paths:
+    """The ladder of about so many rungs, and frontiers of about so many points, by what plans are believed to cost."""
+    ladder = _path(plans, [budgets * scale for scale in _scales(plans, budgets, rungs)], budgets)
+    frontiers = [_path(plans, _moved(plans, budgets, own, points), budgets) for own in range(len(budgets))]
+    used = np.zeros(len(plans.prices), dtype=bool)
+    for path in (ladder, *frontiers):
+        used |= (path.shares > 0).any(axis=0)
+    kept = np.flatnonzero(used)
+
+    def thinned(path: Path) -> Path:
+        return Path(path.limits, path.shares[:, kept], path.duals)
+
+    left = Priced(plans.prices[kept], plans.outcomes[:, kept])
+    return Paths(left, thinned(ladder), tuple(map(thinned, frontiers)))
+
+
+def _path(plans: Priced, limits: list[FloatArray], budgets: FloatArray) -> Path:
+    units, fine = _units(plans, budgets), _fine(plans)
+    mixed = [best_mixture(plans, limit, units, fine) for limit in limits]
+    size = len(limits), len(plans.prices)
+    duals = np.reshape([each.duals for each in mixed], (size[0], len(budgets)))
+    return Path(
+        np.reshape(limits, (size[0], len(budgets))),
+        np.reshape([each.shares for each in mixed], size),
+        # Where the least of a budget is just kept, any price above some is its shadow price.
+        np.where(duals >= 0.999 * fine / units, np.inf, duals),
+    )
+
+
+def _scales(plans: Priced, budgets: FloatArray, rungs: int) -> FloatArray:
+    """Rising, from the least scale that plans can keep to the one at which nothing binds, [rungs]."""
+    least, most = _least_scale(plans, budgets), _most_scale(plans, budgets)
+    near = np.clip(_NEAR, least, most)
+    half = max(2, rungs // 2)
+    parts = [
+        np.linspace(near[0], near[1], half),
+        np.linspace(least, near[0], max(2, (rungs - half) // 2), endpoint=False),
+        np.linspace(near[1], most, max(2, rungs - half - (rungs - half) // 2)),
+    ]
+    scales = np.unique(np.concatenate([*parts, np.clip([1.0], least, most)]))
+    # Neighbours whose plans nobody could tell apart are one rung.
+    return np.asarray(scales[np.append(True, np.diff(scales) > 1e-6 * most)])
+
+
+def _within(plans: Priced, budgets: FloatArray, scales: tuple[float, ...]) -> FloatArray:
+    return np.unique(np.clip(scales, _least_scale(plans, budgets), _most_scale(plans, budgets)))
+
+
+def _least_scale(plans: Priced, budgets: FloatArray) -> float:
+    """The least number by which budgets can be multiplied so that a mixture keeps them."""
+    from scipy.optimize import linprog
+
+    units = _units(plans, budgets)
+    rows = np.concatenate([plans.costs / units[:, None], -(budgets / units)[:, None]], axis=1)
+    count = len(plans.prices)
+    whole = np.append(np.ones(count), 0.0)[None]
+    found = linprog(np.append(np.zeros(count), 1.0), rows, np.zeros(len(budgets)), whole, [1.0], method="highs")
+    # A budget of nothing cannot be scaled: then there is no such number.
+    return float(found.x[-1]) if found.x is not None else 1.0
+
+
+def _most_scale(plans: Priced, budgets: FloatArray) -> float:
+    """The scale at which the plan of greatest reward keeps all budgets."""
+    costs = plans.costs[:, int(np.argmax(plans.rewards))]
+    known = budgets > 0
+    return max(1.0, float((costs[known] / budgets[known]).max(initial=1.0)))
+
+
+def _moved(plans: Priced, budgets: FloatArray, own: int, points: int) -> list[FloatArray]:
+    """Budgets with one of them moved, from the least that can be kept to the most that could be used."""
+    others = np.arange(len(budgets)) != own
+    units, fine = _units(plans, budgets), _fine(plans)
+    free = best_mixture(plans, np.where(others, budgets, _NO_LIMIT * units), units, fine)
+    if _excess(plans, free.shares, budgets, others, units) > 1e-7:
+        return []
+    most = float(plans.costs[own] @ free.shares)
+    # As little of this one as the others allow: it alone is fined, whatever is earned.
+    alone = Priced(plans.prices, np.concatenate([-plans.costs[[own]], plans.costs]))
+    thrifty = best_mixture(alone, np.where(others, budgets, _NO_LIMIT * units), units, _fine(alone))
+    least = float(plans.costs[own] @ thrifty.shares)
+    values = np.unique(np.concatenate([np.linspace(least, most, points), np.clip([budgets[own]], least, most)]))
+    return [np.where(others, budgets, value) for value in values]
+
+
+def _excess(
+    plans: Priced, shares: FloatArray, budgets: FloatArray, which: NDArray[np.bool_], units: FloatArray
+) -> float:
+    over = np.maximum(plans.costs @ shares - budgets, 0.0) / units
+    return float(over[which].sum())
+
+
+def _units(plans: Priced, budgets: FloatArray) -> FloatArray:
+    most = np.abs(plans.costs).max(axis=1)
+    return np.where(budgets != 0, np.abs(budgets), np.where(most > 0, most, 1.0))
+
+
+def _fine(plans: Priced) -> float:
+    return _FINE * (float(np.ptp(plans.rewards)) or 1.0)
+
+
+def _nearest(plans: Priced, row: FloatArray) -> FloatArray:
+    """The finite prices nearest to some, [budgets]."""
+    finite = plans.prices[plans.finite]
+    return np.asarray(finite[np.abs(finite - row).sum(axis=1).argmin()])
+
+
+def _unknown(rows: FloatArray, known: FloatArray) -> FloatArray:
+    """Rows [rows, budgets] that are not as good as others, or as known ones."""
+    scale = np.abs(rows).max(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    kept = [row for row in known if np.isfinite(row).all()]
+    new: list[FloatArray] = []
+    for row in rows:
+        if all(np.abs((row - other) / scale).max() > _SAME for other in (*kept, *new)):
+            new.append(row)
+    return np.array(new).reshape(-1, rows.shape[1])

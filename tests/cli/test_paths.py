@@ -121,7 +121,7 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
         (("frontier", "plan", "--budget", "inf"), "write a number"),
         (("frontier", "plan", "--reward", "nan"), "must be a number"),
         (("evaluate", "plan", "log.parquet", "--confidence", "nan"), "confidence must be"),
-        (("reprice", "plan", "--budget-total", "1", "--audience", "9" * 400, "--out", "new"), "is not in the range"),
+        (("reprice", "plan", "--budget-total", "1", "--audience", "9" * 400, "--out", "new"), "less than or equal"),
         (("reprice", "plan", "--budget", "inf", "--out", "new"), "write a number"),
         ((*FIT, "--temperature", "1e-300", "--out", "new"), "temperature must be"),
     ],

@@ -79,14 +79,15 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=40_000)
     parser.add_argument("--campaigns", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--population", type=int, default=200)
-    parser.add_argument("--repeats", type=int, default=25, help="how often each user of the population is followed")
+    parser.add_argument("--population", type=int, default=1_500, help="users that the truth is of")
+    parser.add_argument("--repeats", type=int, default=2, help="how often each user of the population is followed")
+    parser.add_argument("--explore", type=float, default=0.0, help="share of decisions by chance; the optimum has none")
     parser.add_argument("--small", action="store_true", help="one small network instead of an ensemble")
     asked = parser.parse_args()
     neural = NeuralSettings()
     if asked.small:
         neural = NeuralSettings(members=1, training=TrainingSettings(steps=1_500))
-    settings = FitSettings(neural=neural)
+    settings = FitSettings(neural=neural, explore=asked.explore)
     found = []
     for seed in range(asked.first, asked.first + asked.campaigns):
         start = time.perf_counter()

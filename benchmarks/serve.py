@@ -138,6 +138,10 @@ def bare(folder: str) -> None:
     class Nothing:
         settings = ServeSettings()
 
+        async def start(self) -> None: ...
+
+        async def stop(self) -> None: ...
+
     routes = [Route("/v1/decisions", decide, methods=["POST"]), Route("/readyz", ready)]
     opened = bound("127.0.0.1", 0)
     where = f"serving at http://127.0.0.1:{opened.getsockname()[1]}/"

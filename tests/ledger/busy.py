@@ -6,6 +6,8 @@ What it prints is all that anybody may rely on: a line is printed when the answe
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import sys
 import threading
 import time
@@ -23,7 +25,11 @@ THREADS = 8
 
 
 def main(arguments: Sequence[str]) -> None:
-    url, turn = arguments
+    url, turn, *limit = arguments
+    if limit:
+        # A disk that is full for this process alone: no file of it may grow beyond so many bytes.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit[0]), int(limit[0])))
     writer = Writer(open_ledger(url))
     lock = threading.Lock()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,31 +12,9 @@ import pytest
 from redenvelope.ledger.ledger import Ledger
 from tests.ledger.asking import fund
 from tests.ledger.postgres_server import PostgresServer
-from tests.ledger.told import Told
+from tests.ledger.told import MUST_BE_ZERO, Told, killed
 
-ROOT = Path(__file__).parent.parent.parent
 TOTAL = 3_000
-MUST_BE_ZERO = ("lost decisions", "lost outcomes", "amounts nobody asked for", "told twice", "settled twice")
-MUST_BE_ZERO += ("overspent", "differences")
-
-
-def killed(url: str, turn: int, seconds: float, told: Told, meanwhile: Callable[[], None] | None = None) -> None:
-    """Run the busy process for a while, and kill it."""
-    command = [sys.executable, "-m", "tests.ledger.busy", url, str(turn)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1)
-    assert process.stdout is not None
-    lines = [process.stdout.readline()]
-    while lines[-1] and lines[-1] != "ready\n":
-        lines.append(process.stdout.readline())
-    time.sleep(seconds)
-    if meanwhile is not None:
-        meanwhile()
-    process.kill()
-    lines += process.stdout.readlines()
-    process.wait()
-    process.stdout.close()
-    assert "Traceback" not in "".join(lines)
-    told.hear(lines)
 
 
 def sound(counts: dict[str, int]) -> None:
@@ -72,6 +48,21 @@ def test_the_database_crashes_and_comes_back(postgres: PostgresServer, tmp_path:
     again = open_ledger(url)
     sound(told.check(again, TOTAL))
     again.close()
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    from redenvelope.ledger.ledger import open_ledger
+
+    url, told = f"sqlite:///{tmp_path}/ledger.db", Told()
+    first = open_ledger(url)
+    first.apply([fund(TOTAL)])
+    size = (tmp_path / "ledger.db-wal").stat().st_size
+    killed(url, 1, 0.5, told, limit=size + 400_000)
+    assert told.failed > 0
+    assert told.held
+    killed(url, 2, 0.2, told)  # there is room again
+    sound(told.check(first, TOTAL))
+    first.close()
 
 
 @pytest.mark.slow

@@ -66,8 +66,12 @@ class ByHand:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_books_say_what_whoever_asked_was_told(opened: Callable[[], Ledger], seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    ledgers = [opened(), opened()]
+    at_random([opened(), opened()], seed)
+
+
+def at_random(ledgers: list[Ledger], seed: int) -> int:
+    """Ask two ledgers of one database in turn, with a clock that goes back and forth; how many commands there were."""
+    chance, asked = np.random.default_rng(seed), 0
     ledgers[0].apply([fund(TOTAL, user_cap=CAP)])
     by_hand, now = ByHand(), NOW
     for turn in range(25):
@@ -89,6 +93,7 @@ def test_the_books_say_what_whoever_asked_was_told(opened: Callable[[], Ledger],
         answers = ledgers[turn % 2].apply(commands)  # type: ignore[arg-type]
         for command, answer in zip(commands, answers, strict=True):
             by_hand.hear(command, answer)
+        asked += len(commands)
     (balance,) = ledgers[0].balances()
     assert balance.held == sum(by_hand.held.values())
     assert balance.spent == sum(by_hand.spent.values())
@@ -97,6 +102,7 @@ def test_the_books_say_what_whoever_asked_was_told(opened: Callable[[], Ledger],
     assert open_ones == sorted(by_hand.expires)
     found = verify(ledgers[0])
     assert found.is_sound, found.differences
+    return asked
 
 
 def _as_before(by_hand: ByHand, request: str) -> Hold:

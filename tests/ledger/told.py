@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.verify import verify
 
-__all__ = ["Told"]
+__all__ = ["MUST_BE_ZERO", "Told", "killed"]
+
+ROOT = Path(__file__).parent.parent.parent
+MUST_BE_ZERO = (
+    "lost decisions",
+    "lost outcomes",
+    "amounts nobody asked for",
+    "told twice",
+    "settled twice",
+    "overspent",
+    "differences",
+)
+"""Of what `check` counts."""
 
 
 @dataclass
@@ -21,6 +37,8 @@ class Told:
     """Asked for; whether it came about is not known."""
     settled: dict[int, int] = field(default_factory=dict)
     twice: int = 0
+    failed: int = 0
+    """Commands that the ledger could not carry out, and said so."""
 
     def hear(self, lines: Iterable[str]) -> None:
         """What a process printed; a last line without its end was never said."""
@@ -31,6 +49,8 @@ class Told:
             if word == "held":
                 self.twice += rest[0] in self.held
                 self.held[rest[0]] = (int(rest[1]), int(rest[2]))
+            elif word == "failed":
+                self.failed += 1
             elif word == "settling":
                 self.settling[int(rest[0])] = int(rest[1])
             elif word == "settled":
@@ -63,3 +83,29 @@ class Told:
             "overspent": max(0, balance.spent + balance.held - total) + max(0, sum(spent.values()) - total),
             "differences": len(verify(ledger).differences),
         }
+
+
+def killed(
+    url: str,
+    turn: int,
+    seconds: float,
+    told: Told,
+    meanwhile: Callable[[], None] | None = None,
+    limit: int | None = None,
+) -> None:
+    """Run the busy process for a while, and kill it; `limit` is how large its files may become."""
+    command = [sys.executable, "-m", "tests.ledger.busy", url, str(turn), *([] if limit is None else [str(limit)])]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1)
+    assert process.stdout is not None
+    lines = [process.stdout.readline()]
+    while lines[-1] and lines[-1] != "ready\n":
+        lines.append(process.stdout.readline())
+    time.sleep(seconds)
+    if meanwhile is not None:
+        meanwhile()
+    process.kill()
+    lines += process.stdout.readlines()
+    process.wait()
+    process.stdout.close()
+    assert "Traceback" not in "".join(lines)
+    told.hear(lines)

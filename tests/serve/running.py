@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +12,9 @@ from typing import Any
 
 from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.records import Fund
-from redenvelope.serve.app import new_app
-from redenvelope.serve.server import _Server, bound, new_config
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.thread import serving
 from redenvelope.serve.tokens import Tokens
 
 __all__ = ["Running", "running"]
@@ -89,27 +86,5 @@ def running(
     """Serve a plan until the block ends; then it stops in good order."""
     funds = [Fund("budget", total, 0, user_cap)]
     service = Service(folder, open_ledger(url), funds, settings or ServeSettings(), None, clock)
-    opened = bound("127.0.0.1", 0)
-    ready, failed = threading.Event(), list[BaseException]()
-    server = _Server(new_config(new_app(service, tokens), service), service, ready.set)
-
-    def serve() -> None:
-        try:
-            with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-                runner.run(server.serve(sockets=[opened]))
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    ready.wait(120)
-    try:
-        assert not failed, failed
-        yield Running(opened.getsockname()[1], service)
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        opened.close()
-        assert not thread.is_alive()
+    with serving(service, tokens) as port:
+        yield Running(port, service)

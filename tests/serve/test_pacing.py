@@ -136,7 +136,14 @@ async def campaign(
     return spent, earned
 
 
-@pytest.mark.parametrize("factors", [(1.3, 1.3), (0.7, 0.7), (0.7, 1.3)], ids=["dearer", "cheaper", "drifting"])
+@pytest.mark.parametrize(
+    "factors",
+    [
+        pytest.param((1.3, 1.3), id="dearer", marks=pytest.mark.slow),
+        pytest.param((0.7, 0.7), id="cheaper", marks=pytest.mark.slow),
+        pytest.param((0.7, 1.3), id="drifting"),
+    ],
+)
 def test_the_budget_is_spent_in_worlds_that_the_log_did_not_know(
     folder: Path, tmp_path: Path, factors: tuple[float, float]
 ) -> None:

@@ -24,6 +24,7 @@ from redenvelope.cli.options import (
     names,
     print_json,
     read_campaign,
+    require_installed,
 )
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
@@ -58,6 +59,11 @@ def demo(
     population: Annotated[int, typer.Option(min=1, help="Number of fresh users the truth is taken on.")] = 500,
     budget: Annotated[float, typer.Option(min=0, help="Mean cost a user.")] = 4.0,
     seed: SeedOption = 0,
+    live: Annotated[
+        bool, typer.Option("--live", help="Then serve the plan to a simulated crowd, with a page to watch it.")
+    ] = False,
+    crowd: Annotated[int, typer.Option(min=20, help="Users who walk in, live.")] = 1_000,
+    seconds: Annotated[float, typer.Option(min=0, help="How long they take at least, live.")] = 60.0,
 ) -> None:
     """Simulate a campaign, make a plan from its log, and show what the plan is really worth."""
     from rich.console import Console
@@ -69,9 +75,12 @@ def demo(
     from redenvelope.report.plan_view import StageView, show_plan
     from redenvelope.report.saved import save_with_report
     from redenvelope.report.truth_view import plan_truth_rows, truth_table
+    from redenvelope.simulate.envelopes import EnvelopeCampaign
 
+    if live:
+        require_installed()
     console = Console(highlight=False, soft_wrap=True)
-    campaign = _campaign(CampaignName.ENVELOPES, population)
+    campaign = EnvelopeCampaign(population=population)
     path = out / "campaign.parquet"
     require_room(out / "plan")
     require_writable(path)
@@ -93,6 +102,10 @@ def demo(
     shares = plan.policy.pricing.shares
     followed = [(share, partial(plan.policy.probabilities, row=row)) for row, share in enumerate(shares)]
     console.print(truth_table(plan_truth_rows(campaign, followed, budget)))
+    if live:
+        from redenvelope.cli.live import go_live
+
+        go_live(campaign, plan, out, budget, crowd, seconds)
 
 
 def simulate(

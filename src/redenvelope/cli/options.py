@@ -31,6 +31,7 @@ __all__ = [
     "names",
     "print_json",
     "read_campaign",
+    "require_installed",
 ]
 
 REFUSED, NOT_CERTIFIED = 2, 3
@@ -132,3 +133,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value
+
+
+def require_installed() -> None:
+    """Refuse to serve where the packages for it are missing."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise UsageError("serving needs a few more packages; run: pip install 'redenvelope[serve]'") from None

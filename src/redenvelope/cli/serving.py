@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redenvelope.cli.options import PlanArgument, SeedOption
+from redenvelope.cli.options import PlanArgument, SeedOption, require_installed
 from redenvelope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def serve(
 
     SIGTERM ends it in good order (exit code 0), SIGHUP takes the plan folder anew.
     """
-    _require_installed()
+    require_installed()
     from redenvelope.ledger.clock import steady_clock
     from redenvelope.ledger.ledger import open_ledger
     from redenvelope.ledger.records import Fund
@@ -154,11 +154,3 @@ def _tokens(path: Path | None, host: str) -> Tokens | None:
         raise UsageError(f"--host {host} is reached from elsewhere: give --tokens, or listen on 127.0.0.1")
     typer.echo("warning: without --tokens everybody on this machine may decide, settle and look", err=True)
     return None
-
-
-def _require_installed() -> None:
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise UsageError("serving needs a few more packages; run: pip install 'redenvelope[serve]'") from None

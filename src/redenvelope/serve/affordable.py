@@ -88,6 +88,11 @@ def tariff_of(
 ) -> Tariff:
     """The tariff of a plan; `amounts` by label, in units of currency, where the plan does not know them itself."""
     labels = plan.catalogue.labels
+    if plan.policy.pricing.budgets > len(budgets):
+        raise UsageError(
+            f"the plan keeps {plan.policy.pricing.budgets} budgets, the service {len(budgets)}: the others would not "
+            "be held; serve a plan of one budget, or decide by redenvelope allocate"
+        )
     if amounts is None:
         values = face_values(plan)
         if values is None:

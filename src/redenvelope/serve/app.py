@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -53,6 +52,7 @@ _PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 Work = Callable[[Request], Awaitable[Response]]
 
@@ -129,7 +129,7 @@ class _Handlers:
 
 
 def new_app(service: Service, tokens: Tokens | None) -> Starlette:
-    """The application around a service."""
+    """The application around a service that somebody else starts and stops."""
     handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
 
     def route(path: str, method: str, role: str | None, work: Work) -> Route:
@@ -164,15 +164,7 @@ def new_app(service: Service, tokens: Tokens | None) -> Starlette:
         *(route(path, "GET", None, _file(*content)) for path, content in _PAGE.items()),
     ]
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await service.start()
-        try:
-            yield
-        finally:
-            await service.stop()
-
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _unrouted})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
     app.router.redirect_slashes = False
     return app
 

@@ -84,12 +84,14 @@ def asked_of(
         raise ApiError(422, "invalid_request", said, "leave out the step, or give one of the campaign's")
     rows: list[dict[str, Any]] = []
     if plan.needs_history:
-        rows = [_past_row(one, step, budget, minor_units) for one in past if one.step < step]
+        # Caps count what was given; only states that tell what came of it have to wait for that.
+        known = plan.plan.policy.encoder.history is None
+        rows = [_past_row(one, step, budget, minor_units, known) for one in past if one.step < step]
     return Asked(user_id(request.user), step, request.features, rows, _mask(plan, request))
 
 
-def _past_row(one: PastStep, step: int, budget: str, minor_units: int) -> dict[str, Any]:
-    if one.status is Status.OPEN:
+def _past_row(one: PastStep, step: int, budget: str, minor_units: int, known: bool) -> dict[str, Any]:
+    if one.status is Status.OPEN and not known:
         raise ApiError(
             409,
             "outcome_pending",

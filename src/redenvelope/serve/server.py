@@ -19,7 +19,7 @@ from redenvelope.errors import UsageError
 from redenvelope.serve.answers import ApiError
 from redenvelope.serve.service import Service
 
-__all__ = ["bound", "new_config", "run"]
+__all__ = ["Server", "bound", "new_config", "run"]
 
 _LOG = logging.getLogger("redenvelope.serve")
 _DRAIN_SECONDS = 30
@@ -41,7 +41,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 def run(app: Starlette, service: Service, opened: socket.socket, started: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; then take no new requests, answer those that are there, and return."""
-    server = _Server(new_config(app, service), service, started)
+    server = Server(new_config(app, service), service, started)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[opened]))
     if not server.started:
@@ -59,19 +59,27 @@ def new_config(app: Starlette, service: Service) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         ws="none",
-        lifespan="on",
+        lifespan="off",
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         limit_concurrency=_MOST_CONNECTIONS,
     )
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Ends with 0 when it was asked to end, and takes the plan anew on SIGHUP."""
 
     def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._service, self._told = service, started
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Get ready first, so that what is wrong with the plan or the ledger is said in words; stop at the end."""
+        try:
+            await self._service.start()
+            await super().serve(sockets)
+        finally:
+            await self._service.stop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn; then say where it is."""

@@ -1,1 +1,237 @@
+"use strict";
+// The page of a running campaign: it asks for /v1/campaign every two seconds and draws what it is told.
 
+const byId = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const SECONDS = 2;
+let campaign = null;
+let chosen = false; // whether somebody has moved the slider
+
+function draw(name, attributes, text) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function tell(name, text, className) {
+  const node = document.createElement(name);
+  node.textContent = text;
+  if (className) node.className = className;
+  return node;
+}
+
+const number = (value, digits = 3) =>
+  value === null || value === undefined ? "–" : Number(value).toLocaleString("en", { maximumSignificantDigits: digits });
+const money = (minor) =>
+  (minor / campaign.minor_units).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
+
+function showMoney() {
+  const nodes = [];
+  for (const one of campaign.budgets) {
+    const total = Math.max(one.total, 1);
+    const bar = draw("svg", { viewBox: "0 0 640 28", role: "img", class: "bar", preserveAspectRatio: "none" });
+    bar.setAttribute("aria-label", `${one.budget}: ${percent(one.spent / total)} spent, ${percent(one.held / total)} held`);
+    let at = 0;
+    for (const kind of ["spent", "held", "left"]) {
+      const width = (640 * one[kind]) / total;
+      bar.append(draw("rect", { x: at, y: 0, width, height: 28, class: kind }));
+      at += width;
+    }
+    // Where spending would be by now if users cost what the budget leaves for each.
+    const planned = campaign.pacing.paced && campaign.audience && "users_to_come" in campaign.pacing
+      ? one.total * (1 - campaign.pacing.users_to_come / campaign.audience) : null;
+    if (planned !== null) {
+      const mark = (640 * planned) / total;
+      bar.append(draw("line", { x1: mark, x2: mark, y1: 0, y2: 28, class: "mark" }));
+    }
+    const list = document.createElement("dl");
+    if (planned !== null) {
+      const pair = document.createElement("div");
+      pair.append(tell("dt", "planned by now (dashed)"), tell("dd", `${money(planned)} (${percent(planned / total)})`));
+      list.append(pair);
+    }
+    for (const kind of ["spent", "held", "left", "total"]) {
+      const pair = document.createElement("div");
+      const term = tell("dt", kind);
+      if (kind !== "total") term.prepend(tell("span", "", `swatch ${kind}`));
+      const said = kind === "total" ? money(one[kind]) : `${money(one[kind])} (${percent(one[kind] / total)})`;
+      pair.append(term, tell("dd", said));
+      list.append(pair);
+    }
+    if (campaign.budgets.length > 1) nodes.push(tell("h3", one.budget));
+    nodes.push(bar, list);
+  }
+  byId("budgets").replaceChildren(...nodes);
+  const first = campaign.budgets[0];
+  const users = campaign.audience
+    ? `${campaign.users.toLocaleString("en")} of ${campaign.audience.toLocaleString("en")} users have begun (` +
+      `${percent(campaign.users / campaign.audience)})`
+    : `${campaign.users.toLocaleString("en")} users have begun`;
+  const cost = campaign.users ? first.spent / campaign.minor_units / campaign.users : 0;
+  byId("pace").textContent =
+    `${users}, ${campaign.decisions.toLocaleString("en")} decisions; so far ${number(cost)} spent and ` +
+    `${number(campaign.users ? campaign.reward / campaign.users : 0)} earned a user, where the plan says ` +
+    `${number(campaign.plan.cost)} and ${number(campaign.plan.reward)} over all of its steps.`;
+}
+
+const meanPrice = (prices, shares) => prices.reduce((sum, row, at) => sum + (row[0] ?? 0) * shares[at], 0);
+
+function showPrice() {
+  const now = meanPrice(campaign.price.prices, campaign.price.shares);
+  const pacing = campaign.pacing;
+  byId("why").textContent = pacing.paced
+    ? `The price is ${number(now, 4)}: ${pacing.why ?? "not solved yet"}. Users cost ${number(pacing.cost_ratio)} times ` +
+      `what the plan believes; ${number(pacing.users_to_come, 6)} are still to come.`
+    : `The price is ${number(now, 4)}. ${pacing.why}.`;
+  const points = campaign.price_notes.map((note) => [note.at, meanPrice(note.prices, note.shares)]);
+  if (!points.length) points.push([campaign.at - 60000, now]);
+  points.push([campaign.at, now]);
+  const chart = byId("price-chart");
+  const [left, right, top, bottom] = [70, 630, 12, 170];
+  const first = points[0][0];
+  const span = Math.max(points[points.length - 1][0] - first, 1);
+  const highest = Math.max(...points.map((point) => point[1]), 1e-9) * 1.1;
+  const x = (at) => left + ((right - left) * (at - first)) / span;
+  const y = (price) => bottom - ((bottom - top) * price) / highest;
+  let path = `M${x(points[0][0])} ${y(points[0][1])}`;
+  for (const [at, price] of points.slice(1)) path += `H${x(at)}V${y(price)}`;
+  const time = (at) => new Date(at).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  chart.replaceChildren(
+    draw("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" }),
+    draw("line", { x1: left, x2: right, y1: top, y2: top, class: "axis" }),
+    draw("text", { x: left - 6, y: bottom, "text-anchor": "end" }, "0"),
+    draw("text", { x: left - 6, y: top + 6, "text-anchor": "end" }, number(highest, 2)),
+    draw("text", { x: left, y: bottom + 20 }, time(first)),
+    draw("text", { x: right, y: bottom + 20, "text-anchor": "end" }, time(campaign.at)),
+    draw("path", { d: path, class: "curve" }),
+    draw("circle", { cx: x(campaign.at), cy: y(now), r: 5, class: "dot" }),
+  );
+  byId("price-said").textContent = `The price over time: ${campaign.price_notes.length} changes, now ${number(now, 4)}.`;
+}
+
+function showGiven() {
+  const steps = [...new Set(campaign.tallies.map((tally) => tally.step))].sort((one, other) => one - other);
+  const head = document.createElement("tr");
+  head.append(tell("th", "action"), ...steps.map((step) => tell("th", `step ${step}`)), tell("th", "redeemed"), tell("th", "spent"));
+  const rows = campaign.plan.actions.map((action) => {
+    const own = campaign.tallies.filter((tally) => tally.action === action);
+    const row = document.createElement("tr");
+    const cells = steps.map((step) => {
+      const all = campaign.tallies.filter((tally) => tally.step === step).reduce((sum, tally) => sum + tally.decided, 0);
+      const count = own.filter((tally) => tally.step === step).reduce((sum, tally) => sum + tally.decided, 0);
+      return tell("td", `${count.toLocaleString("en")} (${percent(count / Math.max(all, 1))})`);
+    });
+    const settled = own.reduce((sum, tally) => sum + tally.settled, 0);
+    const decided = own.reduce((sum, tally) => sum + tally.decided, 0);
+    const spent = own.reduce((sum, tally) => sum + tally.spent, 0);
+    row.append(tell("th", action), ...cells, tell("td", decided ? percent(settled / decided) : "–"), tell("td", money(spent)));
+    return row;
+  });
+  byId("given").replaceChildren(head, ...rows);
+  const counts = Object.entries(campaign.refusals).map(([code, count]) => [code.replaceAll("_", " "), count]);
+  counts.unshift(["expired", campaign.tallies.reduce((sum, tally) => sum + tally.expired, 0)]);
+  byId("refused").replaceChildren(
+    ...counts.map(([name, count]) => {
+      const pair = document.createElement("div");
+      pair.append(tell("dt", name), tell("dd", count.toLocaleString("en")));
+      return pair;
+    }),
+  );
+}
+
+function buys(cost) {
+  // The reward that a cost buys, and what one more unit would: along the straight lines between the plan's points.
+  const points = campaign.frontier;
+  const after = Math.min(Math.max(points.findIndex((point) => point.cost >= cost), 1), points.length - 1);
+  const at = points[points.length - 1].cost < cost ? points.length - 1 : after;
+  const [left, right] = [points[at - 1], points[at]];
+  const slope = right.cost > left.cost ? (right.reward - left.reward) / (right.cost - left.cost) : 0;
+  return { reward: left.reward + slope * (cost - left.cost), price: Math.max(slope, 0) };
+}
+
+function showFrontier() {
+  const points = campaign.frontier;
+  if (points.length < 2) return;
+  const [left, right, top, bottom] = [70, 630, 12, 205];
+  const [least, most] = [points[0].cost, points[points.length - 1].cost];
+  const rewards = points.map((point) => point.reward);
+  const [low, high] = [Math.min(...rewards), Math.max(...rewards)];
+  const x = (cost) => left + ((right - left) * (cost - least)) / Math.max(most - least, 1e-9);
+  const y = (reward) => bottom - ((bottom - top) * (reward - low)) / Math.max(high - low, 1e-9);
+  const slider = byId("budget");
+  if (!chosen) slider.value = Math.round((1000 * (campaign.plan.cost - least)) / Math.max(most - least, 1e-9));
+  const cost = least + ((most - least) * slider.value) / 1000;
+  const found = buys(cost);
+  const path = points.map((point, at) => `${at ? "L" : "M"}${x(point.cost)} ${y(point.reward)}`).join("");
+  byId("frontier").replaceChildren(
+    draw("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" }),
+    draw("text", { x: left, y: bottom + 20 }, number(least)),
+    draw("text", { x: right, y: bottom + 20, "text-anchor": "end" }, `${number(most)} a user`),
+    draw("text", { x: left - 6, y: bottom, "text-anchor": "end" }, number(low)),
+    draw("text", { x: left - 6, y: top + 6, "text-anchor": "end" }, number(high)),
+    draw("line", { x1: x(cost), x2: x(cost), y1: bottom, y2: y(found.reward), class: "ghost" }),
+    draw("path", { d: path, class: "curve" }),
+    draw("circle", { cx: x(cost), cy: y(found.reward), r: 6, class: "dot" }),
+  );
+  byId("buys-cost").textContent = number(cost);
+  byId("buys-reward").textContent = number(found.reward);
+  byId("buys-price").textContent = number(found.price);
+  byId("buys-total").textContent = campaign.audience
+    ? `${number(cost * campaign.audience, 6)} buys ${number(found.reward * campaign.audience, 6)}`
+    : "no audience given";
+  slider.setAttribute("aria-valuetext", `${number(cost)} a user buys ${number(found.reward)}`);
+  byId("command").textContent = `redenvelope reprice PLAN --budget ${number(cost, 6).replaceAll(",", "")} --out PLAN2`;
+}
+
+function show() {
+  byId("plan").textContent =
+    `plan ${campaign.plan.sha256.slice(0, 12)}, ${campaign.plan.certificate} for ${number(campaign.plan.budget)} a user, ` +
+    `${campaign.mode}`;
+  showMoney();
+  showPrice();
+  showGiven();
+  showFrontier();
+  document.querySelector("main").hidden = false;
+}
+
+async function look() {
+  const token = sessionStorage.getItem("token");
+  try {
+    const answer = await fetch("/v1/campaign", { headers: token ? { authorization: `Bearer ${token}` } : {} });
+    byId("access").hidden = answer.status !== 401 && answer.status !== 403;
+    if (!answer.ok) {
+      byId("state").textContent = (await answer.json()).message;
+      return;
+    }
+    campaign = await answer.json();
+    byId("state").textContent = `live, ${new Date(campaign.at).toLocaleTimeString("en")}`;
+    show();
+  } catch {
+    byId("state").textContent = "the service does not answer";
+  }
+}
+
+byId("access").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", byId("token").value);
+  look();
+});
+byId("budget").addEventListener("input", () => {
+  chosen = true;
+  showFrontier();
+});
+byId("copy").addEventListener("click", async () => {
+  const text = byId("command").textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    byId("copy").textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(byId("command")); // without permission: marked, to be copied by hand
+    byId("copy").textContent = "Marked";
+  }
+  setTimeout(() => { byId("copy").textContent = "Copy"; }, 1500);
+});
+look();
+setInterval(look, 1000 * SECONDS);

@@ -1,0 +1,178 @@
+"""The real command in a process of its own: killed under load, ended in good order, and refusing in words."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redenvelope.ledger.ledger import open_ledger
+from redenvelope.ledger.verify import verify
+from tests.serve.coupons import Coupons
+
+TOTAL = 20_000
+COMMAND = [str(Path(sys.executable).parent / "redenvelope"), "serve"]
+
+
+class Process:
+    """`redenvelope serve` on a free port."""
+
+    def __init__(self, folder: Path, url: str, *more: str) -> None:
+        options = ["--ledger", url, "--budget-total", str(TOTAL // 100), "--audience", "1000", "--port", "0", *more]
+        self.process = subprocess.Popen(
+            [*COMMAND, str(folder), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert "serving at http://127.0.0.1:" in line, (line, self.process.communicate())
+        self.port = int(line.split("127.0.0.1:")[1].split()[0])
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+def client(
+    port: int, turn: int, number: int, told: dict[str, Any], lock: threading.Lock, stop: threading.Event
+) -> None:
+    """Decides and settles until the server is gone; remembers what it was told, and nothing else."""
+    rows = Coupons().users(200, seed=2).to_dicts()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    for count in range(100_000):
+        if stop.is_set():
+            return
+        row, request = rows[count % 200], f"{turn}-{number}-{count}"
+        try:
+            features = {"taste": row["taste"], "city": row["city"]}
+            status, one = _post(
+                connection, "/v1/decisions", {"request_id": request, "user": request, "features": features}
+            )
+            if status != 200:
+                continue
+            with lock:
+                told["decided"][request] = one
+            if one["hold"]["amount"] and count % 2:
+                with lock:
+                    told["settling"][one["decision_id"]] = one["hold"]["amount"]
+                outcome = {"decision_id": one["decision_id"], "reward": 1.0, "amount": one["hold"]["amount"]}
+                if _post(connection, "/v1/outcomes", outcome)[0] == 200:
+                    with lock:
+                        told["settled"][one["decision_id"]] = one["hold"]["amount"]
+        except (OSError, http.client.HTTPException):
+            return
+
+
+def _post(connection: http.client.HTTPConnection, path: str, content: dict[str, Any]) -> tuple[int, Any]:
+    connection.request("POST", path, json.dumps(content), {"content-type": "application/json"})
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def under_load(port: int, turn: int, told: dict[str, Any]) -> tuple[list[threading.Thread], threading.Event]:
+    lock, stop = threading.Lock(), threading.Event()
+    threads = [
+        threading.Thread(target=client, args=(port, turn, number, told, lock, stop), daemon=True) for number in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads, stop
+
+
+def check(url: str, told: dict[str, Any]) -> None:
+    """What clients were told is in the books, once; and no unit too many."""
+    ledger = open_ledger(url)
+    rows = {row[0]: row for row in ledger.query("SELECT request, decision, action, propensity FROM decisions")}
+    lost = [
+        request for request, one in told["decided"].items() if f"d{rows.get(request, (0, 0))[1]}" != one["decision_id"]
+    ]
+    assert lost == []
+    for request, one in told["decided"].items():
+        assert (rows[request][2], rows[request][3]) == (one["action"], one["propensity"])
+    spent = {f"d{number}": amount for number, amount in ledger.query("SELECT decision, spent FROM charges")}
+    assert [one for one, amount in told["settled"].items() if spent[one] != amount] == []
+    assert all(amount in (0, told["settling"].get(one, 0)) for one, amount in spent.items())
+    assert sum(spent.values()) <= TOTAL
+    assert verify(ledger).is_sound
+    ledger.close()
+
+
+@pytest.mark.parametrize("turns", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_killed_and_started_again(folder: Path, url: str, turns: int) -> None:
+    told: dict[str, Any] = {"decided": {}, "settling": {}, "settled": {}}
+    chance = random.Random(3)
+    for turn in range(turns):
+        served = Process(folder, url)
+        threads, _ = under_load(served.port, turn, told)
+        time.sleep(chance.uniform(0.3, 0.8))
+        served.process.kill()  # its child dies with it
+        served.process.communicate()
+        for thread in threads:
+            thread.join(20)
+    assert len(told["decided"]) > 10 * turns
+    check(url, told)
+
+
+def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
+    told: dict[str, Any] = {"decided": {}, "settling": {}, "settled": {}}
+    url = f"sqlite:///{tmp_path}/l.db"
+    served = Process(folder, url)
+    threads, stop = under_load(served.port, 0, told)
+    time.sleep(0.4)
+    served.process.send_signal(signal.SIGHUP)
+    time.sleep(0.4)
+    assert served.end(signal.SIGTERM) == 0
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    assert told["decided"]
+    check(url, told)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "0.0.0.0"], "--tokens"),
+        (["--budget-total", "1.234"], "no amount"),
+        (["--amounts", "nothing=0"], "--amounts"),
+        (["--mode", "generous"], "strict or overbook"),
+        (["--ledger", "mysql://x"], "is no ledger"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(folder: Path, tmp_path: Path, options: list[str], said: str) -> None:
+    given = {"--ledger": f"sqlite:///{tmp_path}/l.db", "--budget-total": "10", "--port": "0"} | dict([options])
+    words = [word for pair in given.items() for word in pair]
+    done = subprocess.run([*COMMAND, str(folder), *words], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_is_made_and_shown_once(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    made = subprocess.run(
+        [COMMAND[0], "token", "shop", "--roles", "decide,settle", "--file", str(file)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ},
+    )
+    secret = made.stdout.strip()
+    assert secret not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+    from redenvelope.serve.tokens import Tokens
+
+    caller = Tokens.read(file).caller(f"Bearer {secret}")
+    assert caller is not None
+    assert caller.may("decide")
+    assert not caller.may("read")

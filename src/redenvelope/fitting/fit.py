@@ -22,7 +22,7 @@ from redenvelope.fitting.frontier import frontier_table
 from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, trust_in, unpriced_policy
 from redenvelope.fitting.scouting import grid_of_prices, model_frontier
 from redenvelope.fitting.settings import FitSettings
-from redenvelope.fitting.shares import action_shares
+from redenvelope.fitting.shares import who_gets_what
 from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.log import Log
@@ -194,7 +194,7 @@ def _record(
         planner=PlannerRecord(policy.valuer.notes, policy.valuer.depth),
         stop=stop,
         comparison=compared,
-        shares=action_shares(check.shown.decided(policy, stop.place)),
+        shares=who_gets_what(check.shown, policy, stop.place),
         model=lessons.neural.as_dict(),
         settings=settings.as_dict(),
         history="" if lessons.history is None else lessons.history.reason,

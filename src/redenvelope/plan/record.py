@@ -10,6 +10,7 @@ from redenvelope.evaluation.reasons import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.climb import Stop
+from redenvelope.plan.who import Example, StepGroups
 
 __all__ = [
     "ActionShares",
@@ -84,6 +85,8 @@ class StepShares:
     """Share of each action as logged, [actions]."""
     cost: float
     """Expected cost of the step over all users, not over those still there: the steps add up to a user's total."""
+    logged_cost: float | None = None
+    """As logged, over all users likewise."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,10 @@ class ActionShares:
     actions: tuple[str, ...]
     by_step: tuple[StepShares, ...]
     by_feature: tuple[FeatureShares, ...]
+    groups: tuple[StepGroups, ...] = ()
+    """The users of some steps in a few groups each."""
+    examples: tuple[Example, ...] = ()
+    """A few users of the first step."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ os.environ.setdefault("NPROC", "4")
 
 if TYPE_CHECKING:
     from redenvelope.audit.audit import Audit, audit_log
+    from redenvelope.campaign.campaign import Campaign
+    from redenvelope.campaign.records import Budget, Rule
     from redenvelope.dual.allocation import allocate_one_step
     from redenvelope.dual.frontier import Frontier
     from redenvelope.dual.solve import DualSolver, solve_dual
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ColumnMap": "log.columns",
+    "Campaign": "campaign.campaign",
+    "Budget": "campaign.records",
+    "Rule": "campaign.records",
     "read_log": "log.read",
     "inspect_log": "log.read",
     "log_from_frame": "log.read",
@@ -93,6 +98,8 @@ _HOMES = {
 
 __all__ = [
     "Audit",
+    "Budget",
+    "Campaign",
     "Certificate",
     "ColumnMap",
     "Constraint",
@@ -120,6 +127,7 @@ __all__ = [
     "Pricing",
     "ProblemError",
     "RedenvelopeError",
+    "Rule",
     "SearchSettings",
     "UsageError",
     "allocate_one_step",

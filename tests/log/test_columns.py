@@ -69,7 +69,7 @@ def test_a_campaign_file_says_the_same(tmp_path: Path) -> None:
     [
         (b"[columns", "not a readable TOML file"),
         (b"\xff\xfe", "not a readable TOML file"),
-        (b"budget = 3", "'budget' is not an entry"),
+        (b"budgets = 3", "'budgets' is not an entry"),
         (b"columns = 3", r"\[columns\] must map"),
         (b"[columns]\nuser = 3", r"\[columns\] must map"),
         (b'ignore = "row_id"', "ignore must be a list"),

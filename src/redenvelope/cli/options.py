@@ -18,6 +18,7 @@ __all__ = [
     "REFUSED",
     "CampaignOption",
     "ColumnsOption",
+    "CurrencyOption",
     "EstimateOption",
     "IgnoreOption",
     "JsonOption",
@@ -54,6 +55,9 @@ CampaignOption = Annotated[
 ]
 EstimateOption = Annotated[
     bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features, by user.")
+]
+CurrencyOption = Annotated[
+    str | None, typer.Option("--currency", help="What costs are counted in, such as EUR.", metavar="CODE")
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]

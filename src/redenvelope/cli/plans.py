@@ -15,6 +15,7 @@ from redenvelope.cli.options import (
     NOT_CERTIFIED,
     CampaignOption,
     ColumnsOption,
+    CurrencyOption,
     EstimateOption,
     IgnoreOption,
     JsonOption,
@@ -42,7 +43,10 @@ def fit(
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    audience: Annotated[
+        int | None, typer.Option(min=1, help="Number of users the plan is for: sums are told for all.")
+    ] = None,
+    currency: CurrencyOption = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
@@ -70,6 +74,7 @@ def fit(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.findings import readable
     from redenvelope.log.read import read_log
+    from redenvelope.plan.amounts import Money
     from redenvelope.plan.store import require_room
     from redenvelope.progress import Stages
     from redenvelope.report.saved import save_with_report
@@ -83,7 +88,7 @@ def fit(
         history=history,  # type: ignore[arg-type]
         known_before=names(known_before),
     )
-    wanted = _budget_a_user(budget, budget_total, audience)
+    wanted, asked = _budget_a_user(budget, budget_total, audience), Money(currency or "", audience)
     _heed_solver(solver)
     require_room(out)
     with _listener(as_json) as listen:
@@ -94,6 +99,7 @@ def fit(
         stages.finish("log", repr(rows))
         plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
         plan = plan.with_source(readable(Path(log).name), mapping, datetime.now(UTC).date().isoformat())
+        plan = plan.with_money(asked)
         stop_if_interrupted()
         save_with_report(plan, out)
     _tell(plan, out, as_json)
@@ -109,7 +115,10 @@ def reprice(
     ],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[int | None, typer.Option(min=1, help="Number of users the total budget is for.")] = None,
+    audience: Annotated[
+        int | None, typer.Option(min=1, help="Number of users the plan is for: sums are told for all.")
+    ] = None,
+    currency: CurrencyOption = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
@@ -123,6 +132,7 @@ def reprice(
 
     Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused.
     """
+    from redenvelope.plan.amounts import Money
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.reprice import reprice as reprice_plan
     from redenvelope.plan.store import require_room
@@ -130,8 +140,12 @@ def reprice(
 
     wanted = _budget_a_user(budget, budget_total, audience)
     require_room(out)
+    opened = Plan.load(plan)
+    before = opened.record.money
+    # What was not said again is as it was when the plan was made.
+    asked = Money(before.currency if currency is None else currency, audience or before.audience)
     again = reprice_plan(
-        Plan.load(plan),
+        opened.with_money(asked),
         budget=wanted,
         target_reward=target_reward,
         confidence=confidence,
@@ -148,7 +162,9 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 
     if as_json:
         compared = to_plain(plan.record.comparison)
-        print_json({"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared})
+        total = None if plan.totals is None else plan.totals.as_dict()
+        content = {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared, "totals": total}
+        print_json(content | {"currency": plan.record.money.currency or None})
     else:
         show_plan(plan, out)
     if not plan.certificate.is_certified:
@@ -282,9 +298,9 @@ def report(
 
 def _budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
     """The budget as a mean a user."""
-    if total is None and audience is None:
+    if total is None:
         return budget
-    if budget is not None or total is None or audience is None:
+    if budget is not None or audience is None:
         raise UsageError("give --budget, or --budget-total together with --audience")
     return total / audience
 

@@ -7,11 +7,12 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from redenvelope.errors import UsageError
 from redenvelope.files import read_regular
 
-__all__ = ["ROLES", "ColumnMap", "nearest_name"]
+__all__ = ["ROLES", "ColumnMap", "campaign_content", "nearest_name"]
 
 ROLES: dict[str, str] = {
     "user": "who: one id a person, text or integer",
@@ -26,6 +27,16 @@ ROLES: dict[str, str] = {
 
 _LARGEST_BYTES = 2**20
 """Of a campaign file."""
+
+_ENTRIES = {
+    "columns": "[columns]",
+    "ignore": "ignore",
+    "audience": "audience",
+    "budget": "[[budget]]",
+    "rule": "[[rule]]",
+    "explore": "[explore]",
+}
+"""Of a campaign file, as they are written."""
 
 
 def nearest_name(name: str, present: Iterable[str]) -> str | None:
@@ -78,21 +89,35 @@ class ColumnMap:
     @classmethod
     def from_toml(cls, path: str | Path) -> ColumnMap:
         """Read the `[columns]` table and the `ignore` list of a campaign file."""
+        content = campaign_content(path)
         try:
-            content = tomllib.loads(read_regular(Path(path), _LARGEST_BYTES).decode("utf-8"))
-        except FileNotFoundError:
-            raise UsageError(f"{path}: no such campaign file") from None
-        except (ValueError, RecursionError, OSError) as error:  # a number of a million digits is a ValueError too
-            raise UsageError(f"{path}: not a readable TOML file ({error})") from None
-        unknown = sorted(set(content) - {"columns", "ignore"})
-        if unknown:
-            raise UsageError(
-                f"{path}: {unknown[0]!r} is not an entry of a campaign file; there are [columns] and ignore"
-            )
+            return cls.from_content(content)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> ColumnMap:
+        """The same of a file's content."""
         names = content.get("columns", {})
         ignored = content.get("ignore", [])
         if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise UsageError(f'{path}: [columns] must map roles to column names, e.g. user = "customer_id"')
+            raise UsageError('[columns] must map roles to column names, e.g. user = "customer_id"')
         if not isinstance(ignored, list) or not all(isinstance(name, str) for name in ignored):
-            raise UsageError(f'{path}: ignore must be a list of column names, e.g. ignore = ["row_id"]')
+            raise UsageError('ignore must be a list of column names, e.g. ignore = ["row_id"]')
         return cls(names, frozenset(ignored))
+
+
+def campaign_content(path: str | Path) -> dict[str, Any]:
+    """The entries of a campaign file, each one that such a file may have; what they hold is not looked at."""
+    try:
+        content = tomllib.loads(read_regular(Path(path), _LARGEST_BYTES).decode("utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such campaign file") from None
+    except (ValueError, RecursionError, OSError) as error:  # a number of a million digits is a ValueError too
+        raise UsageError(f"{path}: not a readable TOML file ({error})") from None
+    unknown = sorted(set(content) - set(_ENTRIES))
+    if unknown:
+        raise UsageError(
+            f"{path}: {unknown[0]!r} is not an entry of a campaign file; there are {', '.join(_ENTRIES.values())}"
+        )
+    return content

@@ -12,6 +12,7 @@ import polars as pl
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.plan.amounts import Money, Totals, totals
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.record import FitRecord, Source
@@ -74,6 +75,15 @@ class Plan:
         """The plan, remembering the log it was made from: its name, its columns' own names, and the day."""
         source = Source(log, date, dict(columns.names), tuple(sorted(columns.ignored)))
         return replace(self, record=replace(self.record, source=source))
+
+    def with_money(self, asked: Money) -> Plan:
+        """The plan, remembering what sums are counted in and how many users it is for."""
+        return replace(self, record=replace(self.record, money=asked))
+
+    @property
+    def totals(self) -> Totals | None:
+        """What it costs and earns for all users that it is for; None where nobody said how many."""
+        return totals(self.certificate, self.record.money)
 
     @property
     def columns(self) -> ColumnMap:

@@ -9,6 +9,7 @@ from redenvelope.audit.audit import Audit
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
+from redenvelope.plan.amounts import Money
 from redenvelope.plan.climb import Stop
 from redenvelope.plan.who import Example, StepGroups
 
@@ -153,3 +154,5 @@ class FitRecord:
     doubts: tuple[Reason, ...] = ()
     """What audit and fidelity say against any plan of this log."""
     source: Source | None = None
+    money: Money = field(default_factory=Money)
+    """What sums are counted in, and how many users the plan is for."""

@@ -71,6 +71,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
     console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
     for reason in certificate.notes:
         console.print(f"  • {escape(reason.message)}", soft_wrap=True)
+    if plan.totals is not None:
+        console.print(escape(plan.totals.sentence()), soft_wrap=True)
     console.print(
         f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget a user buys about that much reward.",
         soft_wrap=True,

@@ -1,0 +1,225 @@
+"""Budgets and rules: what a campaign may cost, and who may get what how often."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from redenvelope.campaign.conditions import Condition
+from redenvelope.campaign.expressions import parse_condition
+from redenvelope.campaign.mistakes import Mistake, refuse
+from redenvelope.errors import UsageError
+
+__all__ = ["LONGEST_WINDOW", "Budget", "Rule", "budget_mistakes", "rule_mistakes"]
+
+LONGEST_WINDOW = 64
+"""Steps that a rule may look back: what was done in each is carried along every branch of a tree."""
+
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What users may cost on average over the campaign: by a column, or by how often some actions are given."""
+
+    name: str
+    column: str | None = None
+    """The column that is summed; "cost" where neither this nor `count` is given."""
+    count: tuple[str, ...] | None = None
+    """Actions that cost 1 each, instead of a column."""
+    per_user: float | None = None
+    """Mean a user."""
+    total: float | None = None
+    """The same for a whole audience."""
+    audience: int | None = None
+    """Users that a total is for."""
+    steps: tuple[int, ...] | None = None
+    """The only steps in which it counts; None is all."""
+    where: str | None = None
+    """A condition: it counts only in rows where this is true (see expressions.py)."""
+
+    def __post_init__(self) -> None:
+        refuse(budget_mistakes({field.name: getattr(self, field.name) for field in fields(self)}))
+        # Lists are taken as well, as files and hands write them.
+        if self.count is not None:
+            object.__setattr__(self, "count", tuple(str(label) for label in self.count))
+        if self.steps is not None:
+            object.__setattr__(self, "steps", tuple(self.steps))
+
+    @property
+    def summed(self) -> str | None:
+        """The column that is summed; None where actions are counted."""
+        return None if self.count is not None else self.column or "cost"
+
+    @cached_property
+    def condition(self) -> Condition | None:
+        """Where it counts; None is everywhere."""
+        return None if self.where is None else parse_condition(self.where)
+
+    def limit(self, audience: int | None = None) -> float:
+        """The mean a user; `audience` is the campaign's, for totals that name none of their own."""
+        if self.per_user is not None:
+            return float(self.per_user)
+        users = self.audience or audience
+        assert self.total is not None, "one of the two is given"
+        if users is None:
+            raise UsageError(f"the budget {self.name!r} is a total; say for how many users, as its audience")
+        return float(self.total) / users
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where or how often some actions may be given; one of `only_where`, `at_most` and `cooldown`."""
+
+    actions: tuple[str, ...]
+    """Labels, as in the log."""
+    only_where: str | None = None
+    """A condition: the actions may be given only where this is true (see expressions.py)."""
+    at_most: int | None = None
+    """How often a user may get any of the actions."""
+    within: int | None = None
+    """At most so often in any so many steps on end; None is the whole campaign."""
+    cooldown: int | None = None
+    """After one of the actions, none of them for so many steps."""
+
+    def __post_init__(self) -> None:
+        refuse(rule_mistakes({field.name: getattr(self, field.name) for field in fields(self)}))
+        object.__setattr__(self, "actions", tuple(str(label) for label in self.actions))
+
+    @cached_property
+    def condition(self) -> Condition | None:
+        """Where the actions may be given; None where the rule counts."""
+        return None if self.only_where is None else parse_condition(self.only_where)
+
+    @property
+    def most(self) -> int | None:
+        """How often the actions may be given within the window; None where the rule is a condition."""
+        return 1 if self.cooldown is not None else self.at_most
+
+    @property
+    def window(self) -> int | None:
+        """Steps on end, this one included, that are counted; None is the whole campaign."""
+        return self.cooldown + 1 if self.cooldown is not None else self.within
+
+    def sentence(self) -> str:
+        """The rule for people."""
+        named = ", ".join(self.actions)
+        if self.only_where is not None:
+            return f"{named}: only where {self.only_where}"
+        if self.cooldown is not None:
+            return f"{named}: after one of them, none for {self.cooldown} step(s)"
+        often = {0: "never", 1: "at most once", 2: "at most twice"}.get(
+            self.at_most or 0, f"at most {self.at_most} times"
+        )
+        return f"{named}: {often} " + (f"in any {self.within} steps" if self.within is not None else "in the campaign")
+
+
+def budget_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
+    """What makes no sense in the entries of a budget."""
+    entries = {name: value for name, value in given.items() if value is not None}
+    found = [*_unknown(entries, Budget), *_budget_types(entries)]
+    if "name" not in entries:
+        found.append(Mistake("name", 'a budget needs a name; add one, such as name = "coupons"'))
+    if "column" in entries and "count" in entries:
+        found.append(Mistake("count", "a budget sums a column or counts actions; keep one of column and count"))
+    if "per_user" in entries and "total" in entries:
+        found.append(Mistake("total", "per_user and total say the same twice; keep one of the two"))
+    if "per_user" not in entries and "total" not in entries:
+        found.append(Mistake("", "the budget has no amount; add per_user = 4.0, or total with an audience"))
+    if "audience" in entries and "total" not in entries:
+        found.append(Mistake("audience", "an audience belongs to a total; per_user needs none"))
+    return found
+
+
+def rule_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
+    """What makes no sense in the entries of a rule."""
+    entries = {name: value for name, value in given.items() if value is not None}
+    found = _unknown(entries, Rule)
+    if "actions" in entries:
+        found += _labels(entries["actions"], "actions")
+    else:
+        found.append(Mistake("actions", 'a rule needs the actions it is about; add actions = ["10 € coupon"]'))
+    kinds = [name for name in ("only_where", "at_most", "cooldown") if name in entries]
+    if not kinds:
+        found.append(Mistake("", "the rule says nothing of its actions; add only_where, at_most or cooldown"))
+    for further in kinds[1:]:
+        found.append(Mistake(further, f"the rule has {kinds[0]} already; write a rule of its own for {further}"))
+    if "only_where" in entries:
+        found += _condition(entries["only_where"], "only_where")
+    if "at_most" in entries:
+        found += _whole(entries["at_most"], "at_most", 0)
+    if "cooldown" in entries:
+        found += _whole(entries["cooldown"], "cooldown", 1, LONGEST_WINDOW - 1)
+    if "within" in entries:
+        found += _whole(entries["within"], "within", 2, LONGEST_WINDOW)
+        if "at_most" not in entries:
+            found.append(Mistake("within", "within belongs to at_most; add at_most, or leave it out"))
+    return found
+
+
+def _budget_types(entries: Mapping[str, Any]) -> Iterator[Mistake]:
+    for name in ("name", "column"):
+        if name in entries and (not isinstance(entries[name], str) or not entries[name].strip()):
+            yield Mistake(name, f"must be a text that is not empty, not {entries[name]!r}")
+    if "count" in entries:
+        yield from _labels(entries["count"], "count")
+    for name in ("per_user", "total"):
+        if name in entries and not _is_amount(entries[name]):
+            yield Mistake(name, f"must be a number of at least 0, not {entries[name]!r}")
+    if "audience" in entries:
+        yield from _whole(entries["audience"], "audience", 1, 10**12)
+    if "steps" in entries:
+        steps = entries["steps"]
+        whole = isinstance(steps, list | tuple) and all(_is_whole(step) for step in steps)
+        if not whole or not steps:
+            yield Mistake("steps", f"must be a list of step numbers, such as steps = [0], not {steps!r}")
+        elif len(set(steps)) < len(steps):
+            yield Mistake("steps", "names a step twice; name each once")
+    if "where" in entries:
+        yield from _condition(entries["where"], "where")
+
+
+def _unknown(entries: Mapping[str, Any], record: type) -> list[Mistake]:
+    known = [field.name for field in fields(record)]
+    odd = [name for name in entries if name not in known]
+    return [Mistake(name, f"there is no such entry; there are {', '.join(known)}") for name in odd]
+
+
+def _labels(given: Any, name: str) -> Iterator[Mistake]:
+    if not isinstance(given, list | tuple) or not given or not all(_is_label(label) for label in given):
+        yield Mistake(name, f'must be a list of action labels, such as {name} = ["push"], not {given!r}')
+    elif len(set(given)) < len(given):
+        yield Mistake(name, "names an action twice; name each once")
+
+
+def _condition(given: Any, name: str) -> Iterator[Mistake]:
+    if not isinstance(given, str):
+        yield Mistake(name, f'must be a condition in quotes, such as {name} = "tenure_days >= 30", not {given!r}')
+        return
+    try:
+        parse_condition(given)
+    except UsageError as error:
+        yield Mistake(name, f"cannot be read: {error} (in {given[:200]!r})")
+
+
+def _whole(given: Any, name: str, least: int, most: int = 10**9) -> Iterator[Mistake]:
+    if not _is_whole(given) or not least <= given <= most:
+        above = "" if most == 10**9 else f" and at most {most:,}"
+        yield Mistake(name, f"must be a whole number of at least {least}{above}, not {given!r}")
+
+
+def _is_label(value: Any) -> bool:
+    """Labels that are numbers may be written as such."""
+    return bool(value) if isinstance(value, str) else isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_amount(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and 0 <= value <= _LARGEST

@@ -1,0 +1,99 @@
+"""The columns that conditions look at: of a log's rows, and of a table of users to decide for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.campaign.conditions import Texts
+from redenvelope.log.log import FeatureTable
+from redenvelope.log.named import column
+from redenvelope.log.serving_frame import serving_numbers, serving_text
+
+__all__ = ["STEP", "FrameRows", "TableRows", "places_of"]
+
+STEP = "step"
+"""What the number of the decision is called in conditions."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableRows:
+    """The rows of a log. A column that it lacks is missing in every row."""
+
+    features: FeatureTable
+    step: NDArray[np.integer]
+    """[rows]"""
+
+    def numbers(self, name: str) -> NDArray[np.float32]:
+        """See RowColumns."""
+        if name == STEP:
+            return self.step.astype(np.float32)
+        if name not in self.features.numeric_names:
+            return np.full(len(self.step), np.nan, np.float32)
+        return self.features.numeric[:, self.features.numeric_names.index(name)]
+
+    def texts(self, name: str) -> Texts:
+        """See RowColumns."""
+        if name not in self.features.category_names:
+            return Texts(np.full(len(self.step), -1), ())
+        place = self.features.category_names.index(name)
+        return Texts(self.features.codes[:, place], self.features.labels[place])
+
+    def missing(self, name: str) -> NDArray[np.bool_]:
+        """See RowColumns."""
+        if name in self.features.category_names:
+            return np.asarray(self.texts(name).codes == -1)
+        return np.isnan(self.numbers(name))
+
+
+@dataclass(frozen=True, eq=False)
+class FrameRows:
+    """The rows of a table of users, read as a log's are. A column that it lacks is missing in every row."""
+
+    frame: pl.DataFrame
+    texts_known: frozenset[str]
+    """The columns that are text in the log; all others are numbers."""
+
+    def numbers(self, name: str) -> NDArray[np.float32]:
+        """See RowColumns."""
+        if name not in self.frame.columns:
+            return np.full(len(self.frame), np.nan, np.float32)
+        values, lost = serving_numbers(column(self.frame, name))
+        narrow = values.cast(pl.Float32, strict=False)
+        lost |= narrow.is_infinite().fill_null(False)
+        return narrow.set(lost, None).fill_null(float("nan")).to_numpy()
+
+    def texts(self, name: str) -> Texts:
+        """See RowColumns."""
+        if name not in self.frame.columns:
+            return Texts(np.full(len(self.frame), -1), ())
+        values = serving_text(column(self.frame, name))
+        values = values.set(values == "", None)
+        labels = values.drop_nulls().unique().sort()
+        codes = values.cast(pl.Enum(labels)).to_physical().cast(pl.Int32).fill_null(-1)
+        return Texts(codes.to_numpy(), tuple(labels))
+
+    def missing(self, name: str) -> NDArray[np.bool_]:
+        """See RowColumns."""
+        if name in self.texts_known:
+            return np.asarray(self.texts(name).codes == -1)
+        return np.isnan(self.numbers(name))
+
+
+def places_of(labels: tuple[str, ...], catalogue: tuple[str, ...], numeric: bool) -> list[int | None]:
+    """Where actions stand in a catalogue, by their labels; None for those that it does not know."""
+    if not numeric:
+        known = {label: place for place, label in enumerate(catalogue)}
+        return [known.get(label) for label in labels]
+    numbers = {float(label): place for place, label in enumerate(catalogue)}
+    return [numbers.get(_number(label)) for label in labels]
+
+
+def _number(label: str) -> float:
+    try:
+        return float(label)
+    except ValueError:
+        return float("nan")  # which equals no number

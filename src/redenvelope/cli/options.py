@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NOT_CERTIFIED",
     "REFUSED",
+    "AudienceOption",
     "CampaignOption",
     "ColumnsOption",
     "CurrencyOption",
@@ -26,6 +27,7 @@ __all__ = [
     "LogArgument",
     "PlanArgument",
     "SeedOption",
+    "ValueOption",
     "column_map",
     "given_path",
     "names",
@@ -58,6 +60,15 @@ EstimateOption = Annotated[
 ]
 CurrencyOption = Annotated[
     str | None, typer.Option("--currency", help="What costs are counted in, such as EUR.", metavar="CODE")
+]
+AudienceOption = Annotated[
+    int | None, typer.Option(min=1, help="Number of users the plan is for: sums are told for all.")
+]
+ValueOption = Annotated[
+    float | None,
+    typer.Option(
+        "--value-per-reward", help="What a unit of reward is worth, in the currency: how much budget pays for itself."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]

@@ -13,6 +13,7 @@ import typer
 from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
+    AudienceOption,
     CampaignOption,
     ColumnsOption,
     CurrencyOption,
@@ -23,6 +24,7 @@ from redenvelope.cli.options import (
     LogArgument,
     PlanArgument,
     SeedOption,
+    ValueOption,
     column_map,
     given_path,
     names,
@@ -43,10 +45,9 @@ def fit(
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[
-        int | None, typer.Option(min=1, help="Number of users the plan is for: sums are told for all.")
-    ] = None,
+    audience: AudienceOption = None,
     currency: CurrencyOption = None,
+    value_per_reward: ValueOption = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
@@ -88,7 +89,7 @@ def fit(
         history=history,  # type: ignore[arg-type]
         known_before=names(known_before),
     )
-    wanted, asked = _budget_a_user(budget, budget_total, audience), Money(currency or "", audience)
+    wanted, asked = _budget_a_user(budget, budget_total, audience), Money().told(currency, audience, value_per_reward)
     _heed_solver(solver)
     require_room(out)
     with _listener(as_json) as listen:
@@ -115,10 +116,9 @@ def reprice(
     ],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[
-        int | None, typer.Option(min=1, help="Number of users the plan is for: sums are told for all.")
-    ] = None,
+    audience: AudienceOption = None,
     currency: CurrencyOption = None,
+    value_per_reward: ValueOption = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
@@ -132,7 +132,6 @@ def reprice(
 
     Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused.
     """
-    from redenvelope.plan.amounts import Money
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.reprice import reprice as reprice_plan
     from redenvelope.plan.store import require_room
@@ -141,9 +140,8 @@ def reprice(
     wanted = _budget_a_user(budget, budget_total, audience)
     require_room(out)
     opened = Plan.load(plan)
-    before = opened.record.money
     # What was not said again is as it was when the plan was made.
-    asked = Money(before.currency if currency is None else currency, audience or before.audience)
+    asked = opened.record.money.told(currency, audience, value_per_reward)
     again = reprice_plan(
         opened.with_money(asked),
         budget=wanted,
@@ -276,8 +274,14 @@ def report(
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the page (.html).")
     ] = Path("report.html"),
+    audience: AudienceOption = None,
+    currency: CurrencyOption = None,
+    value_per_reward: ValueOption = None,
 ) -> None:
-    """Write a plan's report again: one self-contained page, readable without a network."""
+    """Write a plan's report again: one self-contained page, readable without a network.
+
+    What is not said of audience, currency and value is as it was when the plan was made.
+    """
     from redenvelope.plan.plan import Plan
     from redenvelope.report.page import render_report
     from redenvelope.report.saved import save_with_report
@@ -286,6 +290,7 @@ def report(
         raise UsageError(f"{out}: the report is written as .html; choose that ending")
     require_writable(out)
     opened = Plan.load(plan)
+    opened = opened.with_money(opened.record.money.told(currency, audience, value_per_reward))
     if same_file(out.parent, plan) and out.name == "report.html":
         save_with_report(opened, plan)  # a file of the plan's own, which knows its hash
         typer.echo(f"{out}: written anew")

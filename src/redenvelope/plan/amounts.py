@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import floor, isfinite, log10
+from math import floor, inf, isfinite, log10
 from typing import TYPE_CHECKING, Any
 
 from redenvelope.errors import UsageError
@@ -27,12 +27,24 @@ class Money:
     """EUR, or a sign; empty where nobody said."""
     audience: int | None = None
     """Users that the plan is for; None where only means are known."""
+    value_per_reward: float | None = None
+    """What a unit of reward is worth in it; None where nobody said."""
 
     def __post_init__(self) -> None:
         if self.currency and not _CODE.fullmatch(self.currency):
             raise UsageError(f"a currency is a code such as EUR, or a sign, not {self.currency!r}")
         if self.audience is not None and self.audience < 1:
             raise UsageError(f"an audience is 1 user or more, not {self.audience}")
+        if self.value_per_reward is not None and not 0 < self.value_per_reward < inf:
+            raise UsageError(f"the value of a unit of reward is a number above 0, not {self.value_per_reward}")
+
+    def told(self, currency: str | None, audience: int | None, value_per_reward: float | None) -> Money:
+        """What was said anew, and of the others what was known before."""
+        return Money(
+            self.currency if currency is None else currency,
+            audience or self.audience,
+            self.value_per_reward if value_per_reward is None else value_per_reward,
+        )
 
 
 def money(value: float, currency: str = "", figures: int | None = None) -> str:

@@ -16,7 +16,7 @@ from redenvelope.plan.who import Alternative, Example
 
 __all__ = ["examples"]
 
-_EXAMPLES, _KNOWN = 3, 5
+_EXAMPLES, _KNOWN = 4, 5
 
 
 def examples(

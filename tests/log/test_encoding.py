@@ -130,9 +130,9 @@ def test_encode_frame_gives_the_states_of_the_log(log: Log, encoder: Encoder) ->
     np.testing.assert_array_equal(states, encoder.encode(log))
 
 
-def test_dates_mean_the_same_in_a_log_and_at_serving_time() -> None:
+def test_times_mean_the_same_in_a_log_and_at_serving_time() -> None:
     moments = pl.Series("since", [datetime(2024, 1, 1, 6) + timedelta(hours=hours) for hours in range(ROWS)])
-    frame = good_log().with_columns(moments, day=moments.dt.date(), zoned=moments.dt.replace_time_zone("Asia/Tokyo"))
+    frame = good_log().with_columns(clock=moments.dt.time(), lasting=moments - datetime(2024, 1, 1))
     log = log_from_frame(frame)
     encoder = Encoder.fit(log)
     states, findings = encoder.encode_frame(frame)

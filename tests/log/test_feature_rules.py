@@ -92,7 +92,7 @@ CASES = [
         "feature_number_as_text",
         "warning",
         lambda log: {
-            "log.csv": csv(put(log.with_columns(pl.format("{}%", "visits").alias("visits")), "visits", {1: ""}))
+            "log.csv": csv(put(log.with_columns(pl.format("{}%", "visits").alias("visits")), "visits", {1: "much"}))
         },
         column="visits",
         rows=(2, 3, 4, 5, 6),
@@ -153,11 +153,39 @@ CASES = [
         for outcome in ("reward", "cost")
     ),
     Case(
-        "feature_date",
-        "repaired",
+        "feature_calendar",
+        "warning",
         lambda log: {"log.parquet": log.with_columns(joined=date(2024, 1, 1) + timedelta(days=1) * pl.col("visits"))},
         file=None,
         column="joined",
+        count=ROWS,
+        remedy="--time joined",
+    ),
+    *(
+        Case(
+            "feature_calendar",
+            "warning",
+            lambda log, form=form: {
+                "log.csv": csv(
+                    log.with_columns(
+                        joined=(datetime(2024, 1, 1) + timedelta(days=1) * pl.col("visits")).dt.to_string(form)
+                    )
+                )
+            },
+            file=None,
+            column="joined",
+            count=ROWS,
+            remedy="the weekday",
+            name=form,
+        )
+        for form in ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%dT%H:%M:%SZ", "%Y-W%V")
+    ),
+    Case(
+        "feature_duration",
+        "repaired",
+        lambda log: {"log.parquet": log.with_columns(waited=timedelta(hours=1) * pl.col("visits"))},
+        file=None,
+        column="waited",
         count=ROWS,
     ),
     Case(
@@ -226,20 +254,21 @@ def test_text_and_parquet_agree_about_booleans_numbers_and_codes(tmp_path: Path)
     assert from_csv.features.static == from_parquet.features.static == {"age", "city", "member"}
 
 
-def test_dates_times_and_durations_are_days() -> None:
+def test_times_and_durations_are_days_and_dates_are_left_out() -> None:
     noon = datetime(1970, 1, 2, 12)
     columns = {
-        "day": (pl.Series([date(1970, 1, 2), date(1970, 1, 4)]), 1.0),
-        "moment": (pl.Series([noon, noon + timedelta(1)], dtype=pl.Datetime("ns")), 1.5),
-        "zoned": (pl.Series([noon, noon + timedelta(1)]).dt.replace_time_zone("Asia/Tokyo"), 1.5 - 9 / 24),
+        "day": (pl.Series([date(1970, 1, 2), date(1970, 1, 4)]), None),
+        "moment": (pl.Series([noon, noon + timedelta(1)], dtype=pl.Datetime("ns")), None),
+        "zoned": (pl.Series([noon, noon + timedelta(1)]).dt.replace_time_zone("Asia/Tokyo"), None),
         "clock": (pl.Series([noon.time(), datetime(1970, 1, 1, 13).time()]), 0.5),
         "lasting": (pl.Series([timedelta(hours=6), timedelta(hours=8)], dtype=pl.Duration("ms")), 0.25),
     }
     rows = np.arange(ROWS) % 2
     log = log_from_frame(good_log().with_columns(values[rows].alias(name) for name, (values, _) in columns.items()))
-    assert {finding.rule for finding in log.findings} == {"feature_date"}
+    assert {finding.rule for finding in log.findings} == {"feature_calendar", "feature_duration"}
     for name, (_, first) in columns.items():
-        assert numbers(log, name)[0] == pytest.approx(first)
+        assert (name in log.features.names) == (first is not None)
+        assert first is None or numbers(log, name)[0] == pytest.approx(first)
 
 
 def test_a_second_id_of_the_user_is_left_out() -> None:

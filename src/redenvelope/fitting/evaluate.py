@@ -53,8 +53,8 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
     logged = logged_by_user(encoded.log).mean(axis=1)
     ladder = _ladder(plan, encoded, estimator)
     return {
-        "users": len(kept.users),
-        "left_out": len(log.users) - len(kept.users),
+        "users": kept.people,
+        "left_out": log.people - kept.people,
         "confidence": confidence,
         "verdict": to_plain(_verdict(plan, ladder)),
         "lacking": [finding.as_dict() for finding in lacking],
@@ -76,7 +76,7 @@ def _not_trained_on(plan: Plan, log: Log) -> Log:
     check = _checking(plan, log)
     if not check.any():
         raise UsageError(
-            f"by their ids, all {len(log.users)} users of this log are among those the plan was made with; bring "
+            f"by their ids, all {log.people} users of this log are among those the plan was made with; bring "
             "others, or say --all-users if these are new people"
         )
     return log.select(check)

@@ -23,8 +23,11 @@ def judge_feature(
     name: str, sums: ColumnSums, users: int, found: Found, files: tuple[str, ...], findings: Findings
 ) -> FeatureColumn:
     """What a column is taken for, and every rule that it breaks."""
+    if sums.kind == "date":
+        findings.add("feature_calendar", column=name, count=sums.rows)
+        return _left_out(name, sums, "feature_calendar")
     if sums.kind in TEMPORAL:
-        findings.add("feature_date", column=name, count=sums.rows)
+        findings.add("feature_duration", column=name, count=sums.rows)
     if sums.tally is None or _means_number(name, sums.tally, found, files, findings):
         return _number(name, sums, found, files, findings)
     return _category(name, sums, users, findings)

@@ -66,12 +66,12 @@ FILE_RULES = {
     "column_missing": Rule(
         "error",
         "there is no column for {column!r} ({meaning}); the columns are {present}",
-        "name it with --columns {column}={nearest}",
+        "name it: {guess}",
     ),
     "column_named_missing": Rule(
         "error",
         "there is no column {mapped!r}, which was named for {column!r} ({meaning}); the columns are {present}",
-        "check its spelling and capitals: --columns {column}={nearest}",
+        "check its spelling and capitals: {option}",
     ),
     "column_duplicated": Rule("error", "two columns have this name", "rename or remove one of them"),
     "column_shadowed": Rule(
@@ -113,6 +113,13 @@ FILE_RULES = {
     "byte_order_mark": Rule("repaired", "a byte order mark was skipped", "nothing to do"),
     "carriage_returns": Rule("repaired", "lines end in CRLF; read as line ends", "nothing to do"),
     "delimiter": Rule("repaired", "fields are separated by {delimiter}, not by a comma", "nothing to do"),
+    "number_dress": Rule("repaired", "{count} number(s) are written with {dress}; read as numbers", "nothing to do"),
+    "truth_in_words": Rule("repaired", "{count} value(s) say {yes!r} or {no!r}; read as 1 and 0", "nothing to do"),
+    "cost_filled": Rule(
+        "repaired",
+        "{count} row(s) have no cost; it was taken as {value}, as --missing-cost says",
+        "nothing to do",
+    ),
     "decimal_comma": Rule("repaired", "{count} number(s) are written with a decimal comma", "nothing to do"),
     "integer_widths": Rule(
         "repaired", "files store this number with different widths; read as the widest", "nothing to do"

@@ -10,7 +10,7 @@ from redenvelope.log.findings import Findings
 from redenvelope.log.keys import KeySums, report_keys
 from redenvelope.log.limits import MOST_STEPS
 from redenvelope.log.places import report_places
-from redenvelope.log.rows import OUTCOMES
+from redenvelope.log.rows import EPISODE_GUESS, OUTCOMES
 from redenvelope.log.schema import FeatureColumn, Schema, SchemaSums
 
 __all__ = ["finish"]
@@ -83,5 +83,7 @@ def _report_order(
     copies, conflicts = copies_and_conflicts(sums.shared, frozenset(used))
     report_places(findings, files, "rows_unordered", "step", keys.found.get(("rows_unordered", "step")))
     report_places(findings, files, "rows_duplicated", "step", copies)
-    report_places(findings, files, "rows_conflict", "step", conflicts)
+    told = [(places.count, name) for (rule, name), places in sums.found.items() if rule == EPISODE_GUESS]
+    guess = max(told, default=(0, "YOUR_COLUMN"))[1]
+    report_places(findings, files, "rows_conflict", "step", conflicts, episode=guess)
     report_places(findings, files, "step_gap", "step", sums.found.get(("step_gap", "step")))

@@ -10,6 +10,7 @@ from redenvelope.log.columnar import read_parquet
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.delimited import read_delimited
 from redenvelope.log.findings import IN_MEMORY, Findings
+from redenvelope.log.mend import mended
 from redenvelope.log.named import is_unnamed, without
 from redenvelope.log.sources import files_of, partition_columns, report_passed_over
 from redenvelope.log.tables import ROW, Table, joined, report_not_there
@@ -32,9 +33,16 @@ def table_of(
     if not frames:
         return None
     unread = frozenset({"propensity"} if estimate_propensity else ())
-    table = joined(frames, columns, frozenset(ROLES) - unread, findings)
+    numbered = frozenset({"step"} if columns.time is not None else ())
+    table = joined(frames, columns, frozenset(ROLES) - unread - numbered, findings)
     frames.clear()  # the files' own frames are not needed twice
-    return Table(without(table.frame, unread), table.files)
+    folders = () if isinstance(source, pl.DataFrame) else _folders(source, table.frame)
+    return mended(Table(without(table.frame, unread), table.files, folders), columns, findings)
+
+
+def _folders(source: str | Path, frame: pl.DataFrame) -> tuple[str, ...]:
+    """The columns that folders gave to the table."""
+    return tuple(name for name in partition_columns(files_of(source)) if name in frame.columns)
 
 
 def _frames_in_memory(frame: pl.DataFrame, findings: Findings) -> list[tuple[str, pl.DataFrame]]:

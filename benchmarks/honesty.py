@@ -74,7 +74,7 @@ def told(row: dict[str, Any]) -> str:
 def run(tasks: Iterable[tuple[str, str, int, int, float]], workers: int, out: Path) -> None:
     """Run the campaigns that are missing, and write each down as soon as it is done."""
     waiting = list(tasks)
-    with multiprocessing.get_context("spawn").Pool(workers) as pool, out.open("a") as file:
+    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=50) as pool, out.open("a") as file:
         for number, row in enumerate(pool.imap_unordered(one, waiting), start=1):
             file.write(json.dumps(row) + "\n")
             file.flush()

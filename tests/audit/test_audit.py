@@ -45,9 +45,9 @@ def test_overlap_is_judged_on_those_who_check(users: int, sentences: list[str]) 
     for sentence in sentences:
         assert sentence in verdict
     if users == 350:
-        # 50 effective ones among 30 % of a third are 500 users.
+        # 50 effective ones among 40 % of a third are 375 users.
         (needed,) = re.findall(r"about ([\d,]+) users would do", verdict)
-        assert int(needed.replace(",", "")) == pytest.approx(500, rel=0.2)
+        assert int(needed.replace(",", "")) == pytest.approx(375, rel=0.2)
 
 
 def test_the_audit_of_a_choosy_logger_in_sentences() -> None:

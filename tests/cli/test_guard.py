@@ -65,6 +65,20 @@ def test_a_process_that_dies_leaves_somebody_to_say_so(name: str) -> None:
 
 
 @LINUX
+def test_a_process_with_threads_is_not_forked() -> None:
+    """A lock that a thread holds at that moment would stay locked in the child: the command would never end."""
+    script = (
+        "import os, threading, time\n"
+        "from redenvelope.cli.guard import guarded\n"
+        "threading.Thread(target=time.sleep, args=(5,), daemon=True).start()\n"
+        "own = os.getpid()\n"
+        "guarded(lambda: print(os.getpid() == own))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (0, "True\n")
+
+
+@LINUX
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", -signal.SIGTERM), ("SIGINT", 130)])
 def test_signals_reach_the_command(name: str, code: int) -> None:
     process = subprocess.Popen(

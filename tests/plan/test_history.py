@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.cli import main
 from redenvelope.errors import ModelError
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
@@ -19,6 +18,7 @@ from redenvelope.plan.decider import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
 from redenvelope.simulate.finite import FiniteCampaign
+from tests.program import run
 from tests.two_step_plan import BUDGET, QUICK
 
 
@@ -105,8 +105,6 @@ def test_the_command_takes_a_past(
     table: pl.DataFrame,
     tmp_path: Path,
     suffix: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     mapped = forgetful.with_source("log.csv", ColumnMap({"user": "customer", "reward": "active"}), "2024-01-01")
     folder = mapped.save(tmp_path / "plan")
@@ -115,16 +113,10 @@ def test_the_command_takes_a_past(
     now = named.filter(pl.col("step") == 1).select("customer", "step", "lucky")
     for frame, path in ((now, users), (named.drop("propensity"), past)):
         frame.write_csv(path) if suffix == ".csv" else frame.write_parquet(path)
-    arguments = ["allocate", str(folder), str(users), "--out", str(out)]
-
-    def run(*further: str) -> int:
-        monkeypatch.setattr("sys.argv", ["redenvelope", *arguments, *further])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0)
-
-    assert run() == 2 and "300 user(s) are past the campaign's first step" in capsys.readouterr().err
-    assert run("--history", str(past)) == 0
+    arguments = ("allocate", folder, users, "--out", out)
+    refused = run(*arguments)
+    assert refused.returncode == 2 and "300 user(s) are past the campaign's first step" in refused.stderr
+    assert run(*arguments, "--history", past).returncode == 0
     written = pl.read_csv(out) if suffix == ".csv" else pl.read_parquet(out)
     expected, _ = forgetful.allocate(table.filter(pl.col("step") == 1), history=table)
     assert written["action"].to_list() == expected["action"].to_list()

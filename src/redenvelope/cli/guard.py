@@ -53,9 +53,17 @@ def guarded(command: Callable[[], None]) -> NoReturn:
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     _mend_streams()
-    if debug or not sys.platform.startswith("linux"):
+    if debug or not sys.platform.startswith("linux") or _has_threads():
         _finish(_run(command, debug))
     _supervise(command)
+
+
+def _has_threads() -> bool:
+    """Whether other threads run here, of native libraries too: a child would wait for their locks forever."""
+    try:
+        return len(os.listdir("/proc/self/task")) > 1  # noqa: PTH208
+    except OSError:
+        return True
 
 
 def _run(command: Callable[[], None], debug: bool) -> int:

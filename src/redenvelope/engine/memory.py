@@ -5,16 +5,20 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from redenvelope.errors import UsageError
 
-__all__ = ["available_memory", "give_back", "require_memory"]
+__all__ = ["available_memory", "forget_programs", "give_back", "require_memory"]
 
 _SYSTEM = Path("/proc/meminfo")
 _PROCESS = Path("/proc/self/status")
 _OWN_GROUP = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
+_PIECES = Path("/proc/self/maps")
+_MOST_PIECES = Path("/proc/sys/vm/max_map_count")
+_ROOM_FOR_PROGRAMS = 0.6  # of the pieces; a fit with new shapes takes a tenth of what Linux grants by default
 
 
 def give_back() -> None:
@@ -25,6 +29,23 @@ def give_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
         if trim is not None:
             trim(0)
+
+
+def forget_programs() -> None:
+    """Drop what was compiled before where the process comes near the pieces of memory that the system grants it.
+
+    A long-lived process that fits logs of many shapes keeps the programs of each; past the limit the compiler ends
+    the process.
+    """
+    most = _number(_MOST_PIECES)
+    if most is None or "jax" not in sys.modules:
+        return
+    with suppress(OSError), _PIECES.open("rb") as lines:
+        if sum(1 for _ in lines) > _ROOM_FOR_PROGRAMS * most:
+            import jax
+
+            jax.clear_caches()  # type: ignore[no-untyped-call]
+            gc.collect()
 
 
 def available_memory() -> int | None:

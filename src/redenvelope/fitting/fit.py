@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.fitness import report_few_users
-from redenvelope.engine.memory import give_back
+from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
@@ -59,6 +59,7 @@ def fit(
     Exactly one of `budget` and `target_reward` must be given.
     """
     settings, stages = settings or FitSettings(), Stages(progress)
+    forget_programs()
     question = Question(budget, target_reward, settings.confidence)
     audited = _audited(log, budget, settings, stages)
     train, tune, hold = _folds(log, settings, stages)

@@ -134,3 +134,36 @@ def test_offending_values_are_the_ones_shown(tmp_path: Path) -> None:
     refused = audited(tmp_path / "log.csv")
     (error,) = (finding for finding in refused["findings"] if finding["severity"] == "error")
     assert (error["examples"], error["rows"], error["count"]) == (["1.142.40"], [78], 1)
+
+
+def test_lists_are_left_out_and_said(tmp_path: Path) -> None:
+    many_users().with_columns(basket=pl.concat_list("visits", "age")).write_parquet(tmp_path / "log.parquet")
+    content = audited(tmp_path / "log.parquet")
+    assert content["code"] == 0
+    assert "the length of a list" in rules(content)["column_nested"]["remedy"]
+
+
+def test_a_workbook_is_read_and_its_other_sheets_are_named(tmp_path: Path) -> None:
+    import xlsxwriter
+
+    with xlsxwriter.Workbook(tmp_path / "log.xlsx") as book:
+        shop(many_users(3)).write_excel(book, worksheet="export")
+        book.add_worksheet("notes").write(0, 0, "never mind")
+    named = ("--columns", "user=customer_id,action=coupon,reward=revenue,cost=redeemed_amount", "--time", "sent_at")
+    content = audited(tmp_path / "log.xlsx", *named)
+    assert (content["users"], content["steps"]) == (360, 3)
+    assert rules(content)["workbook_sheets"]["examples"] == ["notes"]
+    (tmp_path / "broken.xlsx").write_bytes((tmp_path / "log.xlsx").read_bytes()[:3_000])
+    assert "file_truncated" in rules(audited(tmp_path / "broken.xlsx", *named))
+
+
+def test_a_workbook_without_an_engine_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from redenvelope.log import workbook
+    from redenvelope.log.read import inspect_log
+
+    many_users(1).write_excel(tmp_path / "log.xlsx")
+    monkeypatch.setattr(workbook, "find_spec", lambda name: None)
+    (finding,) = inspect_log(tmp_path / "log.xlsx").findings
+    assert finding.rule == "workbook_engine"
+    assert "redenvelope[excel]" in finding.remedy
+    assert "CSV UTF-8" in finding.remedy

@@ -55,6 +55,7 @@ CASES = [
         column="city",
         count=181,
         remedy="check the join",
+        besides=("feature_rare_labels",),
         name="category",
     ),
     Case(
@@ -100,6 +101,7 @@ CASES = [
         examples=tuple(f"{visits}%" for visits in good_log()["visits"][1:6]),
         remedy="25% is 0.25",
         says="not read as numbers",
+        besides=("feature_rare_labels",),
     ),
     Case(
         "feature_constant",
@@ -181,6 +183,18 @@ CASES = [
         for form in ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%dT%H:%M:%SZ", "%Y-W%V")
     ),
     Case(
+        "feature_rare_labels",
+        "warning",
+        lambda log: {
+            "log.csv": csv(log.with_columns(city=pl.when(pl.col("user") < 20).then(pl.lit("Oulu")).otherwise("city")))
+        },
+        file=None,
+        column="city",
+        count=1,
+        examples=("Oulu",),
+        says="1 of 4 labels have fewer than 20 users each, 57 rows in all (16%)",
+    ),
+    Case(
         "feature_duration",
         "repaired",
         lambda log: {"log.parquet": log.with_columns(waited=timedelta(hours=1) * pl.col("visits"))},
@@ -211,7 +225,7 @@ def test_an_ignored_column_breaks_no_rule(column: str, tmp_path: Path) -> None:
         "basket": good_log().with_columns(basket=pl.concat_list("age", "visits")),
     }[column]
     spoilt.write_parquet(tmp_path / "log.parquet")
-    assert inspect_log(tmp_path / "log.parquet").log is None
+    assert inspect_log(tmp_path / "log.parquet").findings
     inspection = inspect_log(tmp_path / "log.parquet", ColumnMap(ignored=frozenset({column})))
     assert inspection.findings == ()
     assert inspection.log is not None

@@ -21,6 +21,7 @@ from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.settings import SearchSettings
 from redenvelope.fitting.verdict import Verdict, judge
 from redenvelope.log.drift import drift_findings
+from redenvelope.log.findings import Finding
 from redenvelope.log.log import Log
 from redenvelope.log.split import split_fold
 from redenvelope.plain import to_plain
@@ -58,11 +59,15 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
         "confidence": confidence,
         "verdict": to_plain(_verdict(plan, ladder)),
         "lacking": [finding.as_dict() for finding in lacking],
-        "drift": [finding.as_dict() for finding in drift_findings(plan.policy.encoder, encoded.states)],
+        "drift": [finding.as_dict() for finding in _drift(plan, encoded)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])},
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
         "certificate": _verified(plan, whole, kept, ladder),
     }
+
+
+def _drift(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
+    return drift_findings(plan.policy.encoder, encoded.states, encoded.log.features)
 
 
 def _estimator(plan: Plan) -> Estimator:

@@ -91,9 +91,25 @@ FILE_RULES = {
         "nothing to do, or --ignore {column}",
     ),
     "column_nested": Rule(
+        "warning",
+        "the column holds lists, records or bytes ({type}), not single values; left out",
+        "if it matters, add a column for each thing that it tells: the length of a list, whether a label is in it, a "
+        "field of a record",
+    ),
+    "role_nested": Rule(
         "error",
-        "the column holds lists or records ({type}), not single values",
-        "flatten it, or leave it out with --ignore {column}",
+        "the column holds lists, records or bytes ({type}), not single values",
+        "write one value a row: one row for each decision",
+    ),
+    "workbook_engine": Rule(
+        "error",
+        "the file is a workbook, and reading one needs an engine that is not installed",
+        "pip install 'redenvelope[excel]', or save the sheet as CSV UTF-8 (semicolons and decimal commas are fine)",
+    ),
+    "workbook_sheets": Rule(
+        "warning",
+        "the workbook has {count} sheets; the first, {sheet!r}, was read",
+        "nothing to do, or save the sheet that you mean in a workbook of its own",
     ),
     "date_outside": Rule(
         "error",

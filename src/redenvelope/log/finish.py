@@ -5,7 +5,7 @@ from __future__ import annotations
 from redenvelope.log.action_sums import ActionRows, label_forms, ranked_actions
 from redenvelope.log.checks import check_actions, check_cost, check_propensity, check_reward, report_values
 from redenvelope.log.copies import copies_and_conflicts
-from redenvelope.log.features import judge_feature, report_leaks
+from redenvelope.log.features import judge_feature, report_leaks, report_rare
 from redenvelope.log.findings import Findings
 from redenvelope.log.keys import KeySums, report_keys
 from redenvelope.log.limits import MOST_STEPS
@@ -42,6 +42,8 @@ def finish(sums: SchemaSums, keys: KeySums, files: tuple[str, ...], findings: Fi
     _report_order(sums, keys, numeric, features, files, findings)
     if not findings.refused and sums.users < _FEW_USERS:
         findings.add("few_users", column="user", count=sums.users)
+    if not findings.refused:
+        report_rare(features, sums.rows, findings)
     if not findings.refused and all(feature.role == "left out" for feature in features):
         findings.add("feature_none")
     return Schema(

@@ -239,6 +239,12 @@ _FEATURE_RULES = {
         "{distinct} different values in {total} rows look like an id, not a feature; left out",
         "bin it into fewer categories if it carries meaning",
     ),
+    "feature_rare_labels": Rule(
+        "warning",
+        "{count} of {labels} labels have fewer than {least} users each, {rows_concerned} rows in all ({share}): too "
+        "few to learn from, so a plan takes them together as 'other'",
+        "nothing to do, or join them into larger groups (regions for cities)",
+    ),
     "feature_leak": Rule(
         "error",
         "it is almost the same as the {outcome} (correlation {correlation:.4f}): it was known only afterwards",

@@ -171,7 +171,8 @@ def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Finding
     frame = frame.rename({name: role for name, role in roles.items() if name in frame.columns})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
-        findings.add("column_nested", file=file, column=name, type=frame.schema[name])
+        rule = "role_nested" if name in (*ROLES, columns.time, columns.episode) else "column_nested"
+        findings.add(rule, file=file, column=name, type=frame.schema[name])
     frame = without(frame, nested)
     _report_times(file, frame, findings)
     _report_long(file, frame, findings)

@@ -14,6 +14,7 @@ from redenvelope.log.mend import mended
 from redenvelope.log.named import is_unnamed, without
 from redenvelope.log.sources import files_of, partition_columns, report_passed_over
 from redenvelope.log.tables import ROW, Table, joined, report_not_there
+from redenvelope.log.workbook import is_workbook, read_workbook
 
 __all__ = ["table_of"]
 
@@ -63,6 +64,8 @@ def _frames_of_files(source: str | Path, columns: ColumnMap, findings: Findings)
         ignored = columns.ignored - file.partition.keys()
         if file.is_parquet:
             frame = read_parquet(file.path, file.name, ignored, findings)
+        elif is_workbook(file.path):
+            frame = read_workbook(file.path, findings, file.name)
         else:
             frame = read_delimited(file.path, findings, file.name)
         if frame is not None:

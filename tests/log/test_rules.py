@@ -45,6 +45,10 @@ ELSEWHERE = {
     "serving_column_missing",
     "serving_not_a_number",
     "serving_unseen_label",
+    "serving_rare_label",
+    "serving_outside",
+    "workbook_engine",
+    "workbook_sheets",
     "file_unreadable",
     "file_too_large",
 }

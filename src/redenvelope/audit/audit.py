@@ -130,7 +130,7 @@ def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]
     reward, cost = map(Mean.of, first.logged.mean.tolist(), first.logged.errors.tolist())
     levels = [f"{level:g}" for level in _QUANTILES]
     return Audit(
-        users=first.users,
+        users=first.people,
         rows=first.rows,
         steps=first.last_step - first.first_step + 1,
         features=header.features,

@@ -14,12 +14,15 @@ from redenvelope.cli.options import (
     REFUSED,
     CampaignOption,
     ColumnsOption,
+    EpisodeOption,
     EstimateOption,
     IgnoreOption,
     JsonOption,
     KnownOption,
     LogArgument,
+    MissingCostOption,
     SeedOption,
+    TimeOption,
     column_map,
     given_path,
     names,
@@ -132,6 +135,9 @@ def audit(
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
+    time: TimeOption = None,
+    episode: EpisodeOption = None,
+    missing_cost: MissingCostOption = None,
     known_before: KnownOption = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user: does it make sense here?")] = None,
     as_json: JsonOption = False,
@@ -147,7 +153,7 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
 
-    mapping = column_map(log, columns, ignore, campaign)
+    mapping = column_map(log, columns, ignore, campaign, time, episode, missing_cost)
     inspection = inspect_log(log, mapping, estimate_propensity=estimate_propensity)
     result = None
     if inspection.log is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,13 +21,16 @@ __all__ = [
     "CampaignOption",
     "ColumnsOption",
     "CurrencyOption",
+    "EpisodeOption",
     "EstimateOption",
     "IgnoreOption",
     "JsonOption",
     "KnownOption",
     "LogArgument",
+    "MissingCostOption",
     "PlanArgument",
     "SeedOption",
+    "TimeOption",
     "ValueOption",
     "column_map",
     "given_path",
@@ -50,6 +54,22 @@ KnownOption = Annotated[
         help="Features that were known when the action was chosen, although the audit asks about them.",
         metavar="NAME,…",
     ),
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option("--time", help="Column with the time of each decision: steps are numbered by it.", metavar="NAME"),
+]
+EpisodeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--episode",
+        help="Column that tells waves of the same users apart; folders such as week=1/ are recognised.",
+        metavar="NAME",
+    ),
+]
+MissingCostOption = Annotated[
+    float | None,
+    typer.Option("--missing-cost", min=0, help="What it cost where the cost is empty: 0 if nothing was redeemed."),
 ]
 CampaignOption = Annotated[
     Path | None,
@@ -81,11 +101,19 @@ def given_path(text: str) -> Path:
     return Path(text)
 
 
-def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path | None) -> ColumnMap:
+def column_map(
+    log: str,
+    columns: str | None,
+    ignore: str | None,
+    campaign: Path | None,
+    time: str | None = None,
+    episode: str | None = None,
+    missing_cost: float | None = None,
+) -> ColumnMap:
     """The columns as given by flags or by a campaign file; one beside the log is found by itself."""
     from redenvelope.log.columns import ColumnMap
 
-    given = ColumnMap.parse(columns, ignore)
+    given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost)
     path = campaign or (_beside(Path(log)) if columns is None else None)
     if path is None:
         return given
@@ -93,7 +121,7 @@ def column_map(log: str, columns: str | None, ignore: str | None, campaign: Path
         raise UsageError("--columns and --campaign both name the columns; use one of the two")
     typer.echo(f"columns from {path}", err=True)
     from_file = ColumnMap.from_toml(path)
-    return ColumnMap(from_file.names, from_file.ignored | given.ignored)
+    return replace(from_file, ignored=from_file.ignored | given.ignored).reading(time, episode, missing_cost)
 
 
 def names(given: str | None) -> tuple[str, ...]:

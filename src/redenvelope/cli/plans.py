@@ -17,13 +17,16 @@ from redenvelope.cli.options import (
     CampaignOption,
     ColumnsOption,
     CurrencyOption,
+    EpisodeOption,
     EstimateOption,
     IgnoreOption,
     JsonOption,
     KnownOption,
     LogArgument,
+    MissingCostOption,
     PlanArgument,
     SeedOption,
+    TimeOption,
     ValueOption,
     column_map,
     given_path,
@@ -64,6 +67,9 @@ def fit(
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
+    time: TimeOption = None,
+    episode: EpisodeOption = None,
+    missing_cost: MissingCostOption = None,
     known_before: KnownOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -95,7 +101,7 @@ def fit(
     with _listener(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        mapping = column_map(log, columns, ignore, campaign)
+        mapping = column_map(log, columns, ignore, campaign, time, episode, missing_cost)
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
         plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
@@ -218,6 +224,9 @@ def evaluate(
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
+    time: TimeOption = None,
+    episode: EpisodeOption = None,
+    missing_cost: MissingCostOption = None,
     confidence: Annotated[float, typer.Option(help="Of the two-sided intervals.")] = 0.95,
     all_users: Annotated[
         bool,
@@ -235,7 +244,7 @@ def evaluate(
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
-    mapping = column_map(log, columns, ignore, campaign)
+    mapping = column_map(log, columns, ignore, campaign, time, episode, missing_cost)
     # What was not said again is as it was when the plan was made.
     mapping = mapping if mapping != ColumnMap() else opened.columns
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)

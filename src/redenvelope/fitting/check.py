@@ -17,6 +17,7 @@ from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.neighbours import neighbour_sums
+from redenvelope.evaluation.people import by_person, person_keys
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.evaluation.simultaneous import each_confidence
 from redenvelope.fitting.contenders import contender, evidence_of
@@ -64,14 +65,14 @@ class Check:
     @cached_property
     def influence(self) -> FloatArray:
         """What each user adds to the estimates, [outcomes, users, prices of all], as far from the mean as the
-        estimator's caution asks for."""
+        estimator's caution asks for; a user with several episodes once."""
         added, caution = self.evaluation.influence(), self.evaluation.estimator.caution
         if caution != 1:
             means = added.mean(axis=1, keepdims=True)
             added -= means
             added *= caution
             added += means
-        return added
+        return by_person(added, self.log.keys)
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a contestant; with bounds for all prices at once at the confidences `joint`."""
@@ -83,7 +84,7 @@ class Check:
             [_reasons(self.evaluation, contestant.policy, place) for place in places],
             [_diagnostics(self.evaluation, place) for place in places],
             self.evaluation.estimator.name,
-            each_confidence(added, self.log.keys, joint, seed) if joint else (),
+            each_confidence(added, person_keys(self.log.keys), joint, seed) if joint else (),
         )
 
     def evaluated_by(self, estimator: Estimator) -> Check:

@@ -21,6 +21,7 @@ from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.settings import SearchSettings
 from redenvelope.fitting.verdict import Verdict, judge
 from redenvelope.log.drift import drift_findings
+from redenvelope.log.findings import Finding
 from redenvelope.log.log import Log
 from redenvelope.log.split import split_fold
 from redenvelope.plain import to_plain
@@ -53,16 +54,20 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
     logged = logged_by_user(encoded.log).mean(axis=1)
     ladder = _ladder(plan, encoded, estimator)
     return {
-        "users": len(kept.users),
-        "left_out": len(log.users) - len(kept.users),
+        "users": kept.people,
+        "left_out": log.people - kept.people,
         "confidence": confidence,
         "verdict": to_plain(_verdict(plan, ladder)),
         "lacking": [finding.as_dict() for finding in lacking],
-        "drift": [finding.as_dict() for finding in drift_findings(plan.policy.encoder, encoded.states)],
+        "drift": [finding.as_dict() for finding in _drift(plan, encoded)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])},
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
         "certificate": _verified(plan, whole, kept, ladder),
     }
+
+
+def _drift(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
+    return drift_findings(plan.policy.encoder, encoded.states, encoded.log.features)
 
 
 def _estimator(plan: Plan) -> Estimator:
@@ -76,7 +81,7 @@ def _not_trained_on(plan: Plan, log: Log) -> Log:
     check = _checking(plan, log)
     if not check.any():
         raise UsageError(
-            f"by their ids, all {len(log.users)} users of this log are among those the plan was made with; bring "
+            f"by their ids, all {log.people} users of this log are among those the plan was made with; bring "
             "others, or say --all-users if these are new people"
         )
     return log.select(check)

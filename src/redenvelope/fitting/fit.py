@@ -63,7 +63,7 @@ def fit(
     question = Question(budget, target_reward, settings.confidence)
     audited = _audited(log, budget, settings, stages)
     train, tune, hold = _folds(log, settings, stages)
-    sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
+    sizes = {name: FoldSize(fold.people, len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
     lessons, training = learn_model(train, settings, stages)
     tuning = encode(tune, lessons.encoder, lessons.steps)
     fidelity = trust_in(lessons, tuning, stages)
@@ -74,7 +74,7 @@ def fit(
     stages.begin("check")
     contestants = _contestants(policy, lessons, scouts, settings)
     check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings)
-    stages.finish("check", f"{len(contestants['plan'].prices)} prices on {len(hold.users):,} users")
+    stages.finish("check", f"{len(contestants['plan'].prices)} prices on {hold.people:,} users")
     stages.begin("certificate")
     check, ladder = _ladder(check, question, settings)
     stop = walk(ladder, question)
@@ -108,7 +108,7 @@ def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stag
 def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
     stages.begin("folds")
     folds = split(log, settings.parts, settings.seed)
-    train, tune, check = (len(fold.users) for fold in folds)
+    train, tune, check = (fold.people for fold in folds)
     stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check")
     # The audit judged the folds of the usual seed and shares; these may be others.
     findings = Findings()

@@ -66,7 +66,7 @@ class Log:
     """
 
     users: pl.Series
-    """The id of each user, [users]."""
+    """The id of each user, [users]; one with several episodes stands there once for each, one after the other."""
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
     step: NDArray[np.int32]
@@ -95,8 +95,9 @@ class Log:
         return len(self.step)
 
     def __repr__(self) -> str:
+        whose = f"{self.people:,} users" if self.people == len(self.users) else _episodes(self.people, len(self.users))
         return (
-            f"Log({len(self.users):,} users, {len(self):,} rows, {len(self.catalogue)} actions, "
+            f"Log({whose}, {len(self):,} rows, {len(self.catalogue)} actions, "
             f"{len(self.features.names)} features, propensities {self.propensity_source})"
         )
 
@@ -114,6 +115,18 @@ class Log:
     def keys(self) -> NDArray[np.uint64]:
         """The users as 64-bit numbers, [users]: what folds, samples and draws are made of."""
         return user_keys(self.users)
+
+    @cached_property
+    def begins(self) -> NDArray[np.bool_]:
+        """Which entries of `users` are the first of their user, [users]: all, unless some have several episodes."""
+        begins = np.ones(len(self.keys), dtype=bool)
+        begins[1:] = self.keys[1:] != self.keys[:-1]
+        return _frozen(begins)
+
+    @property
+    def people(self) -> int:
+        """Number of different users; fewer than `users` where some have several episodes."""
+        return int(np.count_nonzero(self.begins))
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -188,6 +201,10 @@ class Log:
             cost=self.cost[rows],
             features=self.features.rows(rows),
         )
+
+
+def _episodes(people: int, episodes: int) -> str:
+    return f"{people:,} users in {episodes:,} episodes"
 
 
 def _frozen(array: NDArray[_Number]) -> NDArray[_Number]:

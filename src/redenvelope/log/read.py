@@ -64,7 +64,7 @@ def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estim
     table = table_of(source, columns or ColumnMap(), findings, estimate_propensity=estimate_propensity)
     if table is None:
         return Inspection(None, findings.sorted())
-    keyed, keys = settle_keys(table)
+    keyed, keys = settle_keys(table, columns)
     files = table.files
     del table
     rows = typed_rows(keyed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -39,6 +40,8 @@ class Decision:
     expected_cost: float
     prices: tuple[float, ...]
     """Of each budget, that the user follows."""
+    unfamiliar: tuple[str, ...] = ()
+    """Features whose values training never saw: numbers beyond those of all training users, labels that none had."""
 
 
 class Decider:
@@ -58,6 +61,8 @@ class Decider:
         self._labels = plan.catalogue.labels
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
         self._seed = seed
+        self.unfamiliar: Counter[str] = Counter()
+        """How often each feature had a value that training never saw, since the decider was made."""
 
     def warm(self) -> Decider:
         """Decide once for nobody at every step, so that no real user waits for what is done only once."""
@@ -79,7 +84,8 @@ class Decider:
         `needs_history` asks for the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
         user = _user_of(row.get("user"))
-        state = self._encoder.encode_row(row, history)
+        unfamiliar: list[str] = []
+        state = self._encoder.encode_row(row, history, unfamiliar)
         step = step_number(row["step"])
         assert step is not None  # or it would not have been encoded
         found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, eligible)
@@ -88,6 +94,8 @@ class Decider:
         shares = found.values.probabilities[0, followed]
         probabilities = shares / shares.sum()
         action = int(draw(probabilities[None], fraction(keys, ACTION_STREAM, self._seed, step))[0])
+        if unfamiliar:
+            self.unfamiliar.update(unfamiliar)
         return Decision(
             user=user,
             step=step,
@@ -97,6 +105,7 @@ class Decider:
             expected_reward=float(found.outcomes[0, action]),
             expected_cost=float(found.outcomes[1, action]),
             prices=self._pricing.prices[followed],
+            unfamiliar=tuple(unfamiliar),
         )
 
 

@@ -73,8 +73,7 @@ class Plan:
 
     def with_source(self, log: str, columns: ColumnMap, date: str) -> Plan:
         """The plan, remembering the log it was made from: its name, its columns' own names, and the day."""
-        source = Source(log, date, dict(columns.names), tuple(sorted(columns.ignored)))
-        return replace(self, record=replace(self.record, source=source))
+        return replace(self, record=replace(self.record, source=Source.of(log, date, columns)))
 
     def with_money(self, asked: Money) -> Plan:
         """The plan, remembering what sums are counted in and how many users it is for."""

@@ -43,10 +43,19 @@ class Source:
     columns: dict[str, str] = field(default_factory=dict)
     """Role -> the log's own name, where that differs."""
     ignored: tuple[str, ...] = ()
+    time: str | None = None
+    episode: str | None = None
+    missing_cost: float | None = None
+
+    @classmethod
+    def of(cls, log: str, date: str, columns: ColumnMap) -> Source:
+        """A log of this name, read so, on this day."""
+        ignored = tuple(sorted(columns.ignored))
+        return cls(log, date, dict(columns.names), ignored, columns.time, columns.episode, columns.missing_cost)
 
     def column_map(self) -> ColumnMap:
-        """The names that the log's columns had."""
-        return ColumnMap(self.columns, frozenset(self.ignored))
+        """The names that the log's columns had, and how it was read."""
+        return ColumnMap(self.columns, frozenset(self.ignored), self.time, self.episode, self.missing_cost)
 
 
 @dataclass(frozen=True)

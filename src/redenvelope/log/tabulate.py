@@ -20,11 +20,17 @@ __all__ = ["table_of"]
 
 
 def table_of(
-    source: str | Path | pl.DataFrame, columns: ColumnMap, findings: Findings, *, estimate_propensity: bool
+    source: str | Path | pl.DataFrame,
+    columns: ColumnMap,
+    findings: Findings,
+    *,
+    estimate_propensity: bool,
+    required: frozenset[str] = frozenset(ROLES),
 ) -> Table | None:
     """The rows of a source under the names of their roles; None when there are none. All that is wrong is reported.
 
-    Propensities that are to be estimated are neither asked for nor looked at.
+    Propensities that are to be estimated are neither asked for nor looked at. `required` are the roles that must be
+    there.
     """
     frames = (
         _frames_in_memory(source, findings)
@@ -35,7 +41,7 @@ def table_of(
         return None
     unread = frozenset({"propensity"} if estimate_propensity else ())
     numbered = frozenset({"step"} if columns.time is not None else ())
-    table = joined(frames, columns, frozenset(ROLES) - unread - numbered, findings)
+    table = joined(frames, columns, required - unread - numbered, findings)
     frames.clear()  # the files' own frames are not needed twice
     folders = () if isinstance(source, pl.DataFrame) else _folders(source, table.frame)
     return mended(Table(without(table.frame, unread), table.files, folders), columns, findings)

@@ -114,7 +114,7 @@ def _ends(plan: Plan, words: Spoken) -> list[dict[str, object]]:
 
 def _names(words: Spoken) -> list[str]:
     names = ["Budget a user", "Expected cost", "Expected reward", "Beside this plan"]
-    return [*names, f"One more {words.currency or 'unit of cost'} earns"]
+    return [*names, f"1 {words.currency or 'unit'} more earns"]
 
 
 def _row(point: BudgetPoint, own: BudgetPoint, words: Spoken, value: float | None) -> _SliderRow:

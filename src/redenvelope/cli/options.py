@@ -32,6 +32,7 @@ __all__ = [
     "TimeOption",
     "column_map",
     "given_path",
+    "given_text",
     "names",
     "print_json",
 ]
@@ -39,8 +40,25 @@ __all__ = [
 REFUSED, NOT_CERTIFIED = 2, 3
 """Exit codes."""
 
-PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan folder, as written by fit.")]
-LogArgument = Annotated[str, typer.Argument(metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")]
+
+def given_path(text: str) -> Path:
+    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder."""
+    return Path(given_text(text))
+
+
+def given_text(text: str) -> str:
+    """The same for what may be a pattern."""
+    if not text.strip():
+        raise UsageError("an empty text names no file or folder; give it a name (. is the folder you are in)")
+    return text
+
+
+PlanArgument = Annotated[
+    Path, typer.Argument(parser=given_path, metavar="PLAN", help="A plan folder, as written by fit.")
+]
+LogArgument = Annotated[
+    str, typer.Argument(parser=given_text, metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")
+]
 ColumnsOption = Annotated[
     str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
 ]
@@ -81,13 +99,6 @@ CurrencyOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-
-
-def given_path(text: str) -> Path:
-    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder."""
-    if not text.strip():
-        raise UsageError("--out is empty; give it a name")
-    return Path(text)
 
 
 def column_map(

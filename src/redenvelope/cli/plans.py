@@ -179,7 +179,10 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 
 def allocate(
     plan: PlanArgument,
-    users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with user, step and the features.")],
+    users: Annotated[
+        Path,
+        typer.Argument(parser=given_path, metavar="USERS", help="Parquet or CSV with user, step and the features."),
+    ],
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the decisions (.parquet or .csv).")
     ],
@@ -191,6 +194,7 @@ def allocate(
     history: Annotated[
         Path | None,
         typer.Option(
+            parser=given_path,
             metavar="PAST",
             help="Parquet or CSV with user, step, action, reward and cost of the users' earlier steps; needed past the "
             "first step by plans that decide by them.",
@@ -202,9 +206,11 @@ def allocate(
     from redenvelope.log.columns import ColumnMap
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.store import require_outside
 
     if same_file(out.parent, plan):
         raise UsageError(f"{out}: is in the plan's own folder; write the decisions somewhere else")
+    require_outside(out)
     opened = Plan.load(plan)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
@@ -288,6 +294,7 @@ def report(
 ) -> None:
     """Write a plan's report again: one self-contained page, readable without a network."""
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.store import require_outside
     from redenvelope.report.page import render_report
     from redenvelope.report.saved import save_with_report
 
@@ -299,6 +306,7 @@ def report(
         save_with_report(opened, plan)  # a file of the plan's own, which knows its hash
         typer.echo(f"{out}: written anew")
         return
+    require_outside(out)
     page = render_report(opened).encode()
     with replacing(out) as file:
         file.write(page)
@@ -311,7 +319,10 @@ def _budget_a_user(budget: float | None, total: float | None, audience: int | No
         return budget
     if budget is not None or audience is None:
         raise UsageError("give --budget, or --budget-total together with --audience")
-    return total / audience
+    try:
+        return total / audience
+    except OverflowError:
+        raise UsageError("the audience has more digits than a number of people can have") from None
 
 
 def _heed_solver(solver: str | None) -> None:

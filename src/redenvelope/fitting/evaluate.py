@@ -32,7 +32,7 @@ from redenvelope.plan.plan import Plan
 __all__ = ["evaluate_plan"]
 
 
-def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = False) -> dict[str, Any]:
+def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
     """Estimates of reward and cost by every estimator, and what they say of the certificate.
 
     Users of the folds that made the plan are left out, told by their ids alone; with `all_users` they are new people

@@ -24,6 +24,7 @@ from redenvelope.fitting.scouting import grid_of_prices, model_frontier
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.fitting.shares import action_shares
 from redenvelope.fitting.trusted import trusted_check
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
@@ -34,7 +35,7 @@ from redenvelope.plan.climb import Stop, climb
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
+from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord, Source
 from redenvelope.progress import Progress, Stages
 
 __all__ = ["fit"]
@@ -200,4 +201,5 @@ def _record(
         settings=settings.as_dict(),
         history="" if lessons.history is None else lessons.history.reason,
         doubts=against,
+        source=None if check.log.columns == ColumnMap() else Source.of("", "", check.log.columns),
     )

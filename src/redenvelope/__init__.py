@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from redenvelope.evaluation.logs import evaluate_log
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
+    from redenvelope.fitting.cache import Cache
     from redenvelope.fitting.evaluate import evaluate_plan
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings, SearchSettings
@@ -79,6 +80,7 @@ _HOMES = {
     "Engine": "engine.engine",
     "LocalEngine": "engine.local",
     "fit": "fitting.fit",
+    "Cache": "fitting.cache",
     "evaluate_plan": "fitting.evaluate",
     "render_report": "report.page",
     "plot_frontier": "report.plots",
@@ -105,6 +107,7 @@ _HOMES = {
 __all__ = [
     "Audit",
     "Budget",
+    "Cache",
     "Campaign",
     "Certificate",
     "ColumnMap",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NOT_CERTIFIED",
     "REFUSED",
+    "CacheOption",
     "CampaignOption",
     "ColumnsOption",
     "CurrencyOption",
@@ -96,6 +97,14 @@ EstimateOption = Annotated[
 ]
 CurrencyOption = Annotated[
     str | None, typer.Option("--currency", help="What costs are counted in, such as EUR.", metavar="CODE")
+]
+CacheOption = Annotated[
+    bool,
+    typer.Option(
+        "--cache/--no-cache",
+        help="Keep finished stages (in $REDENVELOPE_CACHE, or where caches are), so that another budget or an "
+        "interrupted fit does not train again.",
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]

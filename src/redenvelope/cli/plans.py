@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import typer
 from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
+    CacheOption,
     CampaignOption,
     ColumnsOption,
     CurrencyOption,
@@ -70,12 +72,14 @@ def fit(
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
     known_before: KnownOption = None,
+    cache: CacheOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
 
     Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
     """
+    from redenvelope.fitting.cache import usual_cache
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.findings import readable
@@ -97,17 +101,23 @@ def fit(
     wanted, asked = _budget_a_user(budget, budget_total, audience), Money(currency or "", audience)
     _heed_solver(solver)
     require_room(out)
+    kept = usual_cache() if cache else None
     with _listener(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
         mapping = column_map(log, columns, ignore, campaign, time, episode, missing_cost)
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
-        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
+        plan = fit_plan(
+            rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen, cache=kept
+        )
         plan = plan.with_source(readable(Path(log).name), mapping, datetime.now(UTC).date().isoformat())
         plan = plan.with_money(asked)
         stop_if_interrupted()
         save_with_report(plan, out)
+    if kept is not None and "--debug" in sys.argv:
+        for note in kept.notes:
+            typer.echo(f"cache: {note}", err=True)
     _tell(plan, out, as_json)
 
 

@@ -110,7 +110,7 @@ def test_a_refused_log_exits_with_2_and_lists_every_error(envelopes: Path, tmp_p
 
 
 def test_a_budget_below_the_cheapest_action_is_a_warning_of_the_audit(tmp_path: Path) -> None:
-    run("simulate", "two-step", "--users", 2_000, "--out", tmp_path / "log.parquet")
+    run("simulate", "two-step", "--users", 800, "--out", tmp_path / "log.parquet")
     result = run("audit", tmp_path / "log.parquet", "--budget", 0.5)
     assert result.returncode == 0, "what a sequence of actions can reach is not known before it is planned"
     assert "budget_infeasible" in result.stdout
@@ -201,7 +201,7 @@ def test_the_report_is_in_the_plan_and_can_be_written_again(
     result = run("report", fitted[0], "--out", tmp_path / "again.html")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "again.html").read_text() == (fitted[0] / "report.html").read_text()
-    assert_refused(run("report", fitted[0], "--out", tmp_path / "again.html" / "page.html"), "again.html")
+    assert_refused(run("report", fitted[0], "--out", tmp_path / "again.html" / "page.html"), "cannot be written")
 
 
 def test_mistakes_around_plans_are_answered_in_a_few_lines(
@@ -213,7 +213,7 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     assert_refused(run("fit", envelopes, *out, "--budget-total", 1000), "--audience")
     assert_refused(run("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "planned, learned or bandit")
     assert_refused(run("fit", tmp_path / "none.parquet", *out, "--budget", 4), "no such file")
-    assert_refused(run("allocate", envelopes.parent, envelopes, "--out", tmp_path / "d.csv"), "not a (whole) plan")
+    assert_refused(run("allocate", tmp_path, envelopes, "--out", tmp_path / "d.csv"), "not a (whole) plan")
     assert_refused(run("allocate", fitted[0], tmp_path / "no.csv", "--out", tmp_path / "d.csv"), "no such file")
     assert_refused(run("frontier", fitted[0], "--reward", 99), "no plan earns 99")
     assert not (tmp_path / "plan").exists()

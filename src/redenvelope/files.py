@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "read_regular",
     "replacing",
     "require_writable",
+    "resolved",
     "same_file",
     "settle",
     "usual_mode",
@@ -34,6 +36,8 @@ _UNFINISHED = ".unfinished"
 """How the names of files end that a killed process may leave behind; the next that writes there removes them."""
 
 _ROOM_BYTES = 2**20
+_LONGEST_SHOWN = 200
+_PATIENCE = 60.0
 
 
 def read_regular(path: Path, largest: int) -> bytes:
@@ -66,8 +70,11 @@ def writing(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({_in_words(error)})") from None
+    except (OSError, ValueError) as error:
+        if not isinstance(error, OSError) and "null" not in str(error):
+            raise
+        shown = str(path) if len(str(path)) <= _LONGEST_SHOWN else str(path)[:_LONGEST_SHOWN] + "…"
+        raise UsageError(f"{shown}: cannot be written ({_in_words(error)})") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         # polars tells what the system said inside of its own words.
         if "os error" not in str(error):
@@ -83,7 +90,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     A link is followed: what it points to is replaced.
     """
     with writing(path):
-        target = Path(os.path.realpath(path))
+        target = resolved(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         forget(target.parent, f".{target.name}.")
         if target.exists() and not target.is_file():
@@ -115,8 +122,11 @@ def nameless(near: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Within, nobody else is inside of such a block for the same folder; a killed process lets go by itself."""
+def locked(folder: Path, shared: bool = False, patience: float = _PATIENCE) -> Iterator[None]:
+    """Within, nobody else is inside of such a block for the same folder, or only others who share it.
+
+    A killed process lets go by itself; waiting for one that does not ends in an OSError after `patience` seconds.
+    """
     if sys.platform == "win32":
         yield
         return
@@ -124,11 +134,27 @@ def locked(folder: Path) -> Iterator[None]:
 
     opened = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks: the last one that writes wins all the same
-            fcntl.flock(opened, fcntl.LOCK_EX)
+        until = time.monotonic() + patience
+        while not _taken(opened, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+            if time.monotonic() > until:
+                raise OSError(errno.EBUSY, f"another process has been writing it for {patience:.0f} seconds")
+            time.sleep(0.01)
         yield
     finally:
         os.close(opened)
+
+
+def _taken(opened: int, how: int) -> bool:
+    """Whether a lock was taken, or the file system has none: then the last one that writes wins all the same."""
+    import fcntl
+
+    try:
+        fcntl.flock(opened, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def put_in_place(handle: IO[bytes], target: Path) -> None:
@@ -170,16 +196,26 @@ def forget(folder: Path, prefix: str) -> None:
 
 def require_writable(path: Path) -> None:
     """Refuse a path that cannot be written to; worth asking before hours of work."""
-    target = Path(os.path.realpath(path))
-    near = next(parent for parent in (target, *target.parents) if parent.exists())
-    if near == target and not target.is_dir():
-        near = target.parent
     with writing(path):
+        target = resolved(path)
+        near = next(parent for parent in (target, *target.parents) if parent.exists())
+        if near == target and not target.is_dir():
+            if not target.is_file():
+                raise UsageError(f"{path}: is a pipe, a socket or a device, not a file; choose another name")
+            near = target.parent
         if not near.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, f"{near} is not a folder")
         with nameless(near / "room") as handle:
             handle.write(bytes(_ROOM_BYTES))
             handle.flush()
+
+
+def resolved(path: Path) -> Path:
+    """Where a path leads, links followed; what is not there yet stays as it is written."""
+    found = Path(os.path.realpath(path))
+    if found.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return found
 
 
 def _without_name(folder: Path) -> IO[bytes] | None:
@@ -219,5 +255,5 @@ def usual_mode() -> int:
     return 0o666 & ~mask
 
 
-def _in_words(error: OSError) -> str:
-    return str(error.strerror or error)
+def _in_words(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tests.adversary.signed import sign
+from redenvelope.errors import RedenvelopeError
+from redenvelope.plain import from_plain
+from redenvelope.plan import folder as folders
+from redenvelope.plan.policy import DeployedPolicy, policy_sha256
+from redenvelope.plan.sources import source_from_state
+from tests.adversary.signed import edit_json, sign
 
 ODD: tuple[Any, ...] = (
     None,
@@ -43,7 +48,31 @@ ODD: tuple[Any, ...] = (
 
 
 def mutated(folder: Path, generator: np.random.Generator) -> str:
-    """Change something in a plan folder and sign it again; returns what was changed."""
+    """Change something in a plan folder and sign it again; returns what was changed.
+
+    Most often the certificate is made out to the changed policy too, as somebody would who wants to be believed.
+    """
+    what = _one_change(folder, generator)
+    if generator.random() < 0.7 and certify(folder):
+        what += ", certified again"
+    return what
+
+
+def certify(folder: Path) -> bool:
+    """Make the certificate out to the policy as it is now, where there is one."""
+    manifest = json.loads((folder / "plan.json").read_text())
+    try:
+        known = from_plain(folders._Manifest, manifest, "plan.json")
+        weights = folders._weights((folder / "weights.safetensors").read_bytes())
+        source = source_from_state(known.source.kind, known.source.config, weights)
+        policy = DeployedPolicy(known.policy, source, known.encoder, known.catalogue, known.pricing)
+        edit_json(folder, "certificate.json", policy_sha256=policy_sha256(policy))
+    except (RedenvelopeError, ValueError, TypeError, AttributeError, KeyError):
+        return False
+    return True
+
+
+def _one_change(folder: Path, generator: np.random.Generator) -> str:
     name = str(generator.choice(["plan.json", "plan.json", "certificate.json", "ladder.json", "frontier", "weights"]))
     if name == "frontier":
         return _frontier(folder, generator)
@@ -72,18 +101,28 @@ def _change(content: Any, generator: np.random.Generator) -> str:
         if not isinstance(deeper, dict | list) or not deeper or generator.random() < 0.15:
             break
         place = deeper
-    how = int(generator.integers(6))
+    how = int(generator.integers(8))
     if how == 0:
         del place[key]
     elif how == 1 and isinstance(deeper, list) and deeper:
         deeper.append(deeper[int(generator.integers(len(deeper)))])
     elif how == 2 and isinstance(deeper, list) and deeper:
         deeper.pop(int(generator.integers(len(deeper))))
-    elif how == 3 and isinstance(deeper, int | float) and not isinstance(deeper, bool):
-        place[key] = deeper * float(generator.choice([-1.0, 0.0, 1.5, 1e6, 1e200]))
+    elif how in (3, 4) and isinstance(deeper, int | float) and not isinstance(deeper, bool):
+        factor = float(generator.choice([-1.0, 0.0, 0.5, 1.000001, 1.5, 1e6, 1e200]))
+        place[key] = int(deeper * factor) if isinstance(deeper, int) else deeper * factor
+    elif how < 7:
+        place[key] = _alike(deeper, generator)
     else:
         place[key] = ODD[int(generator.integers(len(ODD)))]
     return f"{'.'.join(path)} ({how})"
+
+
+def _alike(value: Any, generator: np.random.Generator) -> Any:
+    """Another odd value of the same kind, where there is one: it gets past the types."""
+    kind = type(value)
+    same = [odd for odd in ODD if type(odd) is kind or (kind is float and isinstance(odd, dict) and "number" in odd)]
+    return same[int(generator.integers(len(same)))] if same else None
 
 
 def _frontier(folder: Path, generator: np.random.Generator) -> str:

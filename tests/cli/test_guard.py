@@ -48,6 +48,20 @@ def test_a_panic_of_a_native_library_is_caught_too(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+@LINUX
+@pytest.mark.parametrize(("ending", "code"), [("", 0), ("raise KeyError('x')", 70), ("os.abort()", 71)])
+def test_what_native_libraries_print_stands_in_the_details_alone(tmp_path: Path, ending: str, code: int) -> None:
+    body = f"os.write(2, b'thread panicked at lib.rs'); print('for the user', file=sys.stderr); {ending}"
+    result = run(body, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert result.returncode == code
+    assert "panicked" not in result.stderr
+    assert "for the user" in result.stderr
+    for details in tmp_path.iterdir():
+        assert "panicked at lib.rs" in details.read_text()
+        assert str(details) in result.stderr
+    assert len(list(tmp_path.iterdir())) == (code != 0)
+
+
 @pytest.mark.parametrize("body", ["raise MemoryError", 'raise RuntimeError("can\'t start new thread")'])
 def test_memory_that_ran_out_is_said(body: str) -> None:
     result = run(body)

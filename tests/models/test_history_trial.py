@@ -45,7 +45,7 @@ def choice(carried: float, seed: int, told: bool = False) -> HistoryChoice:
 def test_a_past_that_matters_is_told() -> None:
     found = choice(0.8, 0)
     assert found.told and found.gains["outcome"] > 4
-    assert "helps" in found.reason
+    assert "matters beyond the state" in found.reason
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -47,7 +47,7 @@ def test_a_plan_is_replaced_and_what_else_is_there_stays(plans: list[Plan], tmp_
 
 def test_a_report_of_the_older_plan_goes_with_it_unless_it_was_changed(plans: list[Plan], tmp_path: Path) -> None:
     folder = save(plans[0], tmp_path / "plan")
-    plans[1].save(folder)
+    plans[1].save(folder, {})
     assert names(folder) == OWN - {"report.html"}
     save(plans[0], folder)
     (folder / "report.html").write_text("with my remarks")
@@ -164,7 +164,7 @@ def test_killed_between_any_two_steps_the_old_plan_stands_or_the_new_one(
     assert seed_of(folder) in ((1,) if finished else (0, 1))
     save(plans[2], folder)
     assert seed_of(folder) == 2
-    assert names(folder) - {".plan.json.waiting"} == OWN
+    assert names(folder) == OWN
 
 
 def test_readers_never_meet_half_a_plan_while_two_write(plans: list[Plan], tmp_path: Path) -> None:

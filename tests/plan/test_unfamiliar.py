@@ -47,9 +47,9 @@ def plan() -> Plan:
 
     columns = ColumnMap({"user": "customer"})
     with quick_programs():
-        return fit(log_from_frame(table(1), columns), budget=0.5, settings=FitSettings(neural=QUICK)).with_source(
-            "log", columns, "2024-01-01"
-        )
+        made = fit(log_from_frame(table(1), columns), budget=0.5, settings=FitSettings(neural=QUICK))
+    assert made.columns == columns  # remembered by the log, and so by the plan
+    return made
 
 
 def test_rare_is_told_apart_from_unseen_and_outside_is_counted(plan: Plan, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from redenvelope.cli.options import (
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable
+from redenvelope.plan.store import require_outside, require_room
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,7 +67,6 @@ def demo(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
-    from redenvelope.plan.store import require_room
     from redenvelope.report.plan_view import StageView, show_plan
     from redenvelope.report.saved import save_with_report
     from redenvelope.report.truth_view import plan_truth_rows, truth_table
@@ -75,9 +75,11 @@ def demo(
     campaign = _campaign(CampaignName.ENVELOPES, population)
     path = out / "campaign.parquet"
     require_room(out / "plan")
-    if path.exists() and not (out / "plan" / "plan.json").exists():
+    require_writable(path)
+    if path.exists() and not _is_log_of(path, campaign):
         raise UsageError(f"{path}: exists, and the demo did not write it; choose another folder with --out")
     require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
+    require_memory(population * _BYTES_A_ROW, f"a population of {population:,} users", "ask for fewer")
     console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")
     _write_table(campaign.log(users, seed), path)
     console.print(f"[bold]2. fit[/] the best plan for {budget:g} a user  (redenvelope fit {path} --budget {budget:g})")
@@ -108,6 +110,7 @@ def simulate(
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
     require_writable(out)
+    require_outside(out)
     campaign = _campaign(name)
     require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
@@ -184,6 +187,16 @@ def _write_table(frame: pl.DataFrame, out: Path) -> None:
             frame.write_parquet(file)
         else:
             frame.write_csv(file)
+
+
+def _is_log_of(path: Path, campaign: Campaign) -> bool:
+    """Whether a file holds what a campaign writes, such as the log of an earlier demo that was stopped."""
+    import polars as pl
+
+    try:
+        return path.is_file() and list(pl.read_parquet_schema(path)) == campaign.log(1, 0).columns
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return False
 
 
 def _campaign(name: CampaignName, population: int = 1_000) -> Campaign:

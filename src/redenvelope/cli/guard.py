@@ -16,6 +16,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from redenvelope import __version__
@@ -28,6 +29,7 @@ A_BUG, NO_MEMORY, OUTPUT_LOST = 70, 71, 74
 """Exit codes beside 2 and 3; as in sysexits.h."""
 
 _INTERRUPTED = 130
+_LONGEST_DETAILS = 2**20
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _CRASHES = {signal.SIGABRT, signal.SIGTRAP, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _FROM_THE_TERMINAL = 0x80  # SI_KERNEL: the whole group got the signal, the child too
@@ -93,19 +95,21 @@ def _unforeseen(error: BaseException) -> int:
         _say(f"memory ran out; {_MEMORY_HELPS}")
         return NO_MEMORY
     summary = (str(error).strip().splitlines() or ["nothing more"])[0][:200]
+    written = _details(traceback.format_exc())
     _say(
         f"this is a bug: {type(error).__name__}: {summary}\n"
-        f"nothing of yours was changed; details are in {_details()}, and --debug shows them"
+        f"what was not finished was not written; details are in {written}, and --debug shows them"
     )
     return A_BUG
 
 
-def _details() -> str:
-    """Where the traceback was written; it holds the command line, and nothing of the data but what messages say."""
+def _details(trace: str) -> str:
+    """Where details were written; they hold the command line, and nothing of the data but what messages say."""
     lines = [
         f"redenvelope {__version__}, Python {sys.version}, {sys.platform}",
         f"command: {sys.argv}",
-        traceback.format_exc(),
+        trace,
+        _aside(),
     ]
     try:
         handle, path = tempfile.mkstemp(prefix="redenvelope-bug-", suffix=".txt")
@@ -116,8 +120,31 @@ def _details() -> str:
     return path
 
 
+def _hush() -> None:
+    """Let native libraries talk to a file of their own: a panic of theirs is a page that helps nobody.
+
+    Only what Python prints is meant for the user. What they said stands in the details of a bug.
+    """
+    try:
+        kept, aside = os.dup(2), os.memfd_create("said by libraries")
+        os.dup2(aside, 2)
+    except OSError:
+        return
+    sys.stderr.flush()
+    sys.stderr = os.fdopen(kept, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def _aside() -> str:
+    """What native libraries said, as far as it was kept from the user."""
+    with suppress(OSError):
+        if Path("/proc/self/fd/2").readlink().name.startswith("memfd:"):
+            return os.pread(2, _LONGEST_DETAILS, 0).decode(errors="backslashreplace")
+    return ""
+
+
 def _supervise(command: Callable[[], None]) -> NoReturn:
     """Run a command in a child, and end as it ended."""
+    _hush()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     parent = os.getpid()
     try:
@@ -151,7 +178,8 @@ def _end_as(status: int) -> NoReturn:
         os._exit(os.WEXITSTATUS(status))
     ended_by = signal.Signals(os.WTERMSIG(status))
     if ended_by in _CRASHES:
-        _say(f"a native library gave up ({ended_by.name}), most often because memory ran out; {_MEMORY_HELPS}")
+        said = f"; what it said is in {_details('')}" if _aside() else ""
+        _say(f"a native library gave up ({ended_by.name}), most often because memory ran out; {_MEMORY_HELPS}{said}")
         os._exit(NO_MEMORY)
     if ended_by is signal.SIGKILL:
         _say(f"the process was killed, most often by the system because memory ran out; {_MEMORY_HELPS}")

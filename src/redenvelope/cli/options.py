@@ -18,6 +18,7 @@ __all__ = [
     "NOT_CERTIFIED",
     "REFUSED",
     "AudienceOption",
+    "CacheOption",
     "CampaignOption",
     "ColumnsOption",
     "CurrencyOption",
@@ -34,6 +35,7 @@ __all__ = [
     "ValueOption",
     "column_map",
     "given_path",
+    "given_text",
     "names",
     "print_json",
 ]
@@ -41,8 +43,25 @@ __all__ = [
 REFUSED, NOT_CERTIFIED = 2, 3
 """Exit codes."""
 
-PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan folder, as written by fit.")]
-LogArgument = Annotated[str, typer.Argument(metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")]
+
+def given_path(text: str) -> Path:
+    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder."""
+    return Path(given_text(text))
+
+
+def given_text(text: str) -> str:
+    """The same for what may be a pattern."""
+    if not text.strip():
+        raise UsageError("an empty text names no file or folder; give it a name (. is the folder you are in)")
+    return text
+
+
+PlanArgument = Annotated[
+    Path, typer.Argument(parser=given_path, metavar="PLAN", help="A plan folder, as written by fit.")
+]
+LogArgument = Annotated[
+    str, typer.Argument(parser=given_text, metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")
+]
 ColumnsOption = Annotated[
     str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
 ]
@@ -90,15 +109,16 @@ ValueOption = Annotated[
         "--value-per-reward", help="What a unit of reward is worth, in the currency: how much budget pays for itself."
     ),
 ]
+CacheOption = Annotated[
+    bool,
+    typer.Option(
+        "--cache/--no-cache",
+        help="Keep finished stages (in $REDENVELOPE_CACHE, or where caches are), so that another budget or an "
+        "interrupted fit does not train again.",
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-
-
-def given_path(text: str) -> Path:
-    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder."""
-    if not text.strip():
-        raise UsageError("--out is empty; give it a name")
-    return Path(text)
 
 
 def column_map(

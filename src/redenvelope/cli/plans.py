@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
     AudienceOption,
+    CacheOption,
     CampaignOption,
     ColumnsOption,
     CurrencyOption,
@@ -71,12 +73,14 @@ def fit(
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
     known_before: KnownOption = None,
+    cache: CacheOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
 
     Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
     """
+    from redenvelope.fitting.cache import usual_cache
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.findings import readable
@@ -98,17 +102,23 @@ def fit(
     wanted, asked = _budget_a_user(budget, budget_total, audience), Money().told(currency, audience, value_per_reward)
     _heed_solver(solver)
     require_room(out)
+    kept = usual_cache() if cache else None
     with _listener(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
         mapping = column_map(log, columns, ignore, campaign, time, episode, missing_cost)
         rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
-        plan = fit_plan(rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen)
+        plan = fit_plan(
+            rows, budget=wanted, target_reward=target_reward, settings=settings, progress=listen, cache=kept
+        )
         plan = plan.with_source(readable(Path(log).name), mapping, datetime.now(UTC).date().isoformat())
         plan = plan.with_money(asked)
         stop_if_interrupted()
         save_with_report(plan, out)
+    if kept is not None and "--debug" in sys.argv:
+        for note in kept.notes:
+            typer.echo(f"cache: {note}", err=True)
     _tell(plan, out, as_json)
 
 
@@ -177,7 +187,10 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 
 def allocate(
     plan: PlanArgument,
-    users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with user, step and the features.")],
+    users: Annotated[
+        Path,
+        typer.Argument(parser=given_path, metavar="USERS", help="Parquet or CSV with user, step and the features."),
+    ],
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the decisions (.parquet or .csv).")
     ],
@@ -189,6 +202,7 @@ def allocate(
     history: Annotated[
         Path | None,
         typer.Option(
+            parser=given_path,
             metavar="PAST",
             help="Parquet or CSV with user, step, action, reward and cost of the users' earlier steps; needed past the "
             "first step by plans that decide by them.",
@@ -200,9 +214,11 @@ def allocate(
     from redenvelope.log.columns import ColumnMap
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.store import require_outside
 
     if same_file(out.parent, plan):
         raise UsageError(f"{out}: is in the plan's own folder; write the decisions somewhere else")
+    require_outside(out)
     opened = Plan.load(plan)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
@@ -292,6 +308,7 @@ def report(
     What is not said of audience, currency and value is as it was when the plan was made.
     """
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.store import require_outside
     from redenvelope.report.page import render_report
     from redenvelope.report.saved import save_with_report
 
@@ -304,6 +321,7 @@ def report(
         save_with_report(opened, plan)  # a file of the plan's own, which knows its hash
         typer.echo(f"{out}: written anew")
         return
+    require_outside(out)
     page = render_report(opened).encode()
     with replacing(out) as file:
         file.write(page)
@@ -316,7 +334,10 @@ def _budget_a_user(budget: float | None, total: float | None, audience: int | No
         return budget
     if budget is not None or audience is None:
         raise UsageError("give --budget, or --budget-total together with --audience")
-    return total / audience
+    try:
+        return total / audience
+    except OverflowError:
+        raise UsageError("the audience has more digits than a number of people can have") from None
 
 
 def _heed_solver(solver: str | None) -> None:

@@ -168,10 +168,15 @@ def _tail(confidence: float, side: Side) -> float:
     """The probability left beyond each bound that is asked for."""
     if side not in ("both", "lower", "upper"):
         raise UsageError(f"side must be 'both', 'lower' or 'upper', not {side!r}")
+    require_confidence(confidence)
+    return (1 - confidence) / 2 if side == "both" else 1 - confidence
+
+
+def require_confidence(confidence: float) -> None:
+    """Refuse what is no share."""
     if not 0.5 <= confidence < 1:
         hint = "; it is a share, not a percentage" if 50 <= confidence < 100 else ""
         raise UsageError(f"confidence must be at least 0.5 and below 1, not {confidence}{hint}")
-    return (1 - confidence) / 2 if side == "both" else 1 - confidence
 
 
 def _sided(lower: FloatArray, upper: FloatArray, side: Side) -> Bounds:

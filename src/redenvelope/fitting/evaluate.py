@@ -12,6 +12,7 @@ from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.estimators import ESTIMATORS
 from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.intervals import require_confidence
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.check import Contestant, check_policies, fold_sha256
 from redenvelope.fitting.comparable import lacking_features
@@ -31,12 +32,13 @@ from redenvelope.plan.plan import Plan
 __all__ = ["evaluate_plan"]
 
 
-def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = False) -> dict[str, Any]:
+def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
     """Estimates of reward and cost by every estimator, and what they say of the certificate.
 
     Users of the folds that made the plan are left out, told by their ids alone; with `all_users` they are new people
     who happen to have such ids, and stay.
     """
+    require_confidence(confidence)
     unknown = sorted(set(log.catalogue.labels) - set(plan.catalogue.labels))
     if unknown:
         raise UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,26 @@ from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
-from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256
+from redenvelope.fitting.cache import Cache
+from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256, planned_fold
 from redenvelope.fitting.comparison import compare, logged_by_user
 from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.frontier import frontier_table
-from redenvelope.fitting.method import Lessons, learn_model, one_step_policy, trust_in, unpriced_policy
+from redenvelope.fitting.kept import Kept
+from redenvelope.fitting.method import (
+    Lessons,
+    learn_model,
+    one_step_policy,
+    policy_words,
+    trust_in,
+    unpriced_policy,
+)
 from redenvelope.fitting.scouting import grid_of_prices, model_frontier
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.fitting.shares import who_gets_what
 from redenvelope.fitting.trusted import trusted_check
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
@@ -34,7 +44,7 @@ from redenvelope.plan.climb import Stop, climb
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
+from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord, Source
 from redenvelope.progress import Progress, Stages
 
 __all__ = ["fit"]
@@ -53,10 +63,12 @@ def fit(
     target_reward: float | None = None,
     settings: FitSettings | None = None,
     progress: Progress | None = None,
+    cache: Cache | None = None,
 ) -> Plan:
     """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
 
-    Exactly one of `budget` and `target_reward` must be given.
+    Exactly one of `budget` and `target_reward` must be given. `progress` is told an `Event` whenever a stage begins,
+    goes on or is done. With a `cache`, stages that were finished before with the same inputs are not made again.
     """
     settings, stages = settings or FitSettings(), Stages(progress)
     forget_programs()
@@ -64,17 +76,16 @@ def fit(
     audited = _audited(log, budget, settings, stages)
     train, tune, hold = _folds(log, settings, stages)
     sizes = {name: FoldSize(fold.people, len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
-    lessons, training = learn_model(train, settings, stages)
-    tuning = encode(tune, lessons.encoder, lessons.steps)
-    fidelity = trust_in(lessons, tuning, stages)
-    scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
-    policy = unpriced_policy(scouts, lessons, training, fidelity.trusted, settings, stages)
-    del train, training  # most of the log, and not needed any more
+    kept = Kept(cache, log, settings)
+    made = _made(train, tune, settings, stages, kept)
+    lessons, fidelity, scouts, policy = made.lessons, made.fidelity, made.scouts, made.policy
+    del train  # most of the log, and not needed any more
     give_back()
     stages.begin("check")
-    contestants = _contestants(policy, lessons, scouts, settings)
-    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings)
-    stages.finish("check", f"{len(contestants['plan'].prices)} prices on {hold.people:,} users")
+    contestants = _contestants(policy, lessons, scouts, settings, kept)
+    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps), settings, kept)
+    checked = f"{len(contestants['plan'].prices)} prices on {hold.people:,} users"
+    stages.finish("check", kept.said("evidence", checked))
     stages.begin("certificate")
     check, ladder = _ladder(check, question, settings)
     stop = walk(ladder, question)
@@ -88,10 +99,40 @@ def fit(
     record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against)
     del check  # the evidence of all prices, and not needed any more
     give_back()
-    model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
+    duals = ladder.prices[:, 0]
+    model = kept.frontier(duals, lambda: model_frontier(policy, scouts, duals, settings.search))
     stages.finish("comparison", _gain(compared))
     frontier = frontier_table(ladder, model, settings.confidence)
     return Plan(policy, certificate, frontier, ladder, record)
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """What the users who train and tune have made."""
+
+    lessons: Lessons
+    fidelity: Fidelity
+    scouts: EncodedLog
+    """Users who tell where the prices of interest lie."""
+    policy: DeployedPolicy
+    """Before its price is known."""
+
+
+def _made(train: Log, tune: Log, settings: FitSettings, stages: Stages, kept: Kept) -> _Made:
+    """Learn, ask whether what was learned may be trusted, and choose how to decide by it."""
+    stages.begin("model")
+    lessons = kept.lessons(train.catalogue, lambda: learn_model(train, settings, stages))
+    stages.finish("model", kept.said("model", lessons.words))
+    stages.begin("fidelity")
+    tuning = encode(tune, lessons.encoder, lessons.steps)
+    fidelity = kept.fidelity(lambda: trust_in(lessons, tuning))
+    doubted = "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}"
+    stages.finish("fidelity", kept.said("fidelity", doubted))
+    stages.begin("policy")
+    scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
+    policy = kept.policy(lessons, lambda: unpriced_policy(scouts, lessons, train, fidelity.trusted, settings, stages))
+    stages.finish("policy", kept.said("policy", policy_words(policy, settings)))
+    return _Made(lessons, fidelity, scouts, policy)
 
 
 def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stages) -> Audit:
@@ -119,16 +160,17 @@ def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
 
 
 def _contestants(
-    policy: DeployedPolicy, lessons: Lessons, scouts: EncodedLog, settings: FitSettings
+    policy: DeployedPolicy, lessons: Lessons, scouts: EncodedLog, settings: FitSettings, kept: Kept
 ) -> dict[str, Contestant]:
     """The plan and the bandit, each at prices that users of the train fold fix, and chance."""
     wanted = settings.search
-    contestants = {"plan": Contestant(policy, _falling(grid_of_prices(policy, scouts, wanted, wanted.rungs)))}
+    policies, rungs = {"plan": policy}, {"plan": wanted.rungs, "bandit": wanted.compared_rungs}
     if policy.specification.method != "bandit":
-        bandit = one_step_policy(lessons, policy.specification.temperature)
-        contestants["bandit"] = Contestant(
-            bandit, _falling(grid_of_prices(bandit, scouts, wanted, wanted.compared_rungs))
-        )
+        policies["bandit"] = one_step_policy(lessons, policy.specification.temperature)
+    prices = kept.prices(
+        lambda: {name: _falling(grid_of_prices(each, scouts, wanted, rungs[name])) for name, each in policies.items()}
+    )
+    contestants = {name: Contestant(each, prices[name]) for name, each in policies.items()}
     return contestants | {"uniform": Contestant(one_step_policy(lessons, _BOILING), np.zeros((1, 1)))}
 
 
@@ -137,11 +179,13 @@ def _falling(prices: FloatArray) -> FloatArray:
     return prices[::-1, None]
 
 
-def _checked(contestants: Mapping[str, Contestant], hold: EncodedLog, settings: FitSettings) -> Check:
+def _checked(contestants: Mapping[str, Contestant], hold: EncodedLog, settings: FitSettings, kept: Kept) -> Check:
     # Over several steps the error of ratios of states adds up, where that of products of ratios multiplies.
     estimator = settings.estimator or Marginalised(seed=settings.seed)
     walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)
-    return check_policies(contestants, hold, walkers, estimator, settings.shown_users, settings.seed)
+    shown, seed = settings.shown_users, settings.seed
+    planned = kept.planned(lambda: planned_fold(contestants, hold, walkers, shown, seed))
+    return check_policies(contestants, hold, walkers, estimator, shown, seed, planned)
 
 
 def _ladder(check: Check, question: Question, settings: FitSettings) -> tuple[Check, Ladder]:
@@ -200,4 +244,5 @@ def _record(
         settings=settings.as_dict(),
         history="" if lessons.history is None else lessons.history.reason,
         doubts=against,
+        source=None if check.log.columns == ColumnMap() else Source.of("", "", check.log.columns),
     )

@@ -23,7 +23,7 @@ from redenvelope.plan.specification import PolicySpecification
 from redenvelope.policies.pricing import Pricing
 from redenvelope.progress import Stages
 
-__all__ = ["Lessons", "learn_model", "one_step_policy", "trust_in", "unpriced_policy"]
+__all__ = ["Lessons", "learn_model", "one_step_policy", "policy_words", "trust_in", "unpriced_policy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +38,21 @@ class Lessons:
     history: HistoryChoice | None = None
     """Whether states tell what happened before, and why; None where it was not asked."""
 
+    @property
+    def words(self) -> str:
+        """What was learned, in a line."""
+        structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in self.neural.structures)
+        told = "; decides by what happened before" if self.encoder.history is not None else ""
+        return f"{self.neural.epochs} epochs; {structures}{told}"
 
-def learn_model(train: Log, settings: FitSettings, stages: Stages) -> tuple[Lessons, Examples]:
-    """Learn the environment model from the training users; and their rows, from which values may be learned without."""
-    stages.begin("model")
+
+def learn_model(train: Log, settings: FitSettings, stages: Stages) -> Lessons:
+    """Learn the environment model from the training users."""
     encoder, training, history = _encoded(train, settings)
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
-    structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
-    told = "; decides by what happened before" if encoder.history is not None else ""
-    stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
-    return Lessons(encoder, train.catalogue, neural, encoder.campaign_steps, history), training
+    return Lessons(encoder, train.catalogue, neural, encoder.campaign_steps, history)
 
 
 def _encoded(train: Log, settings: FitSettings) -> tuple[Encoder, Examples, HistoryChoice | None]:
@@ -67,25 +70,22 @@ def _encoded(train: Log, settings: FitSettings) -> tuple[Encoder, Examples, Hist
     return encoder, Examples.from_log(train, encoder, plain), choice
 
 
-def trust_in(lessons: Lessons, search: EncodedLog, stages: Stages) -> Fidelity:
+def trust_in(lessons: Lessons, search: EncodedLog) -> Fidelity:
     """How far the model may be trusted, measured on other users than those it was trained on."""
-    stages.begin("fidelity")
     examples = Examples.from_log(search.log, lessons.encoder, search.states)
-    fidelity = measure_fidelity(lessons.neural.model, examples)
-    stages.finish("fidelity", "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}")
-    return fidelity
+    return measure_fidelity(lessons.neural.model, examples)
 
 
 def unpriced_policy(
-    scouts: EncodedLog, lessons: Lessons, training: Examples, trusted: bool, settings: FitSettings, stages: Stages
+    scouts: EncodedLog, lessons: Lessons, train: Log, trusted: bool, settings: FitSettings, stages: Stages
 ) -> DeployedPolicy:
     """The policy before its price is known; a model that is not trusted is not planned with unless asked for."""
-    stages.begin("policy")
     method, steps = settings.method, lessons.steps
     if method == "auto":
         method = "bandit" if steps == 1 else "planned" if trusted else "learned"
     if method == "learned":
         try:
+            training = Examples.from_log(train, lessons.encoder)
             return _learned_policy(scouts, lessons.encoder, training, settings, stages)
         except ModelError as error:
             if settings.method == "learned":
@@ -101,8 +101,6 @@ def unpriced_policy(
     temperature = settings.temperature
     if temperature is None:
         temperature = temperature_for(policy, scouts, wanted)
-    clipped = f" (the campaign has no more than {steps})" if (settings.horizon or 0) > steps else ""
-    stages.finish("policy", f"{method}, {_ahead(horizon)}{clipped}, temperature {temperature:.3g}")
     return replace(policy, specification=replace(policy.specification, temperature=temperature))
 
 
@@ -139,8 +137,16 @@ def _learned_policy(
     if temperature is None:
         temperature = temperature_for(policy, scouts, settings.search)
         policy = at(temperature) if temperature > 0 else policy
-    stages.finish("policy", f"learned without a model, {_ahead(steps)}, temperature {temperature:.3g}")
     return policy
+
+
+def policy_words(policy: DeployedPolicy, settings: FitSettings) -> str:
+    """How a policy decides, in a line."""
+    wanted = policy.specification
+    method = "learned without a model" if wanted.method == "learned" else wanted.method
+    longer = wanted.method not in ("learned", "bandit") and (settings.horizon or 0) > wanted.steps
+    clipped = f" (the campaign has no more than {wanted.steps})" if longer else ""
+    return f"{method}, {_ahead(wanted.horizon)}{clipped}, temperature {wanted.temperature:.3g}"
 
 
 def _ahead(steps: int) -> str:

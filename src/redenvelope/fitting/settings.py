@@ -11,6 +11,7 @@ from redenvelope.learning.settings import LearningSettings
 from redenvelope.log.split import SHARES
 from redenvelope.models.fit import NeuralSettings
 from redenvelope.plain import to_plain
+from redenvelope.planning.temperature import is_temperature
 
 __all__ = ["FitSettings", "History", "Method", "SearchSettings"]
 
@@ -78,8 +79,8 @@ class FitSettings:
             raise UsageError(f"history must be auto or none, not {self.history!r}")
         if self.horizon is not None and self.horizon < 1:
             raise UsageError(f"the horizon must be at least 1 step, not {self.horizon}")
-        if self.temperature is not None and not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"the temperature must be zero or a positive number, not {self.temperature}")
+        if self.temperature is not None and not is_temperature(self.temperature):
+            raise UsageError(f"the temperature must be zero or a number from 1e-30 to 1e30, not {self.temperature}")
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"the seed is a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
         if not 0.5 < self.confidence < 1:

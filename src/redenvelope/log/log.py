@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.chance import user_keys
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 
 __all__ = ["ActionCatalogue", "FeatureTable", "Log"]
@@ -84,6 +85,8 @@ class Log:
     propensity_source: Literal["logged", "estimated"] = "logged"
     findings: tuple[Finding, ...] = ()
     """Warnings and repairs met while reading."""
+    columns: ColumnMap = field(default_factory=ColumnMap)
+    """What the table called its columns, and how it was read: a plan remembers it, for other tables of theirs."""
 
     def __post_init__(self) -> None:
         columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)

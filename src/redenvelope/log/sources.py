@@ -115,9 +115,11 @@ def _place(source: str | Path, patterns: bool = True) -> Literal["file", "folder
 
 def _below(folder: Path) -> _Found:
     tables, hidden, others = [], [], []
-    for file in sorted(folder.rglob("*")):
-        if not file.is_file():
-            continue
+    try:
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be read whole ({error.filename}: {error.strerror})") from None
+    for file in files:
         parts = file.relative_to(folder).parts
         unseen = any(map(_is_hidden, parts))
         if file.name.lower().endswith(_SUFFIXES):

@@ -20,6 +20,7 @@ from redenvelope.models.events import event_count
 from redenvelope.models.examples import Examples, Rows
 from redenvelope.models.neural import Architecture
 from redenvelope.models.outcome import OutcomeNetwork
+from redenvelope.models.past_score import PastScore, past_scores
 from redenvelope.models.response import STRUCTURES
 from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.survival import STRUCTURE
@@ -47,12 +48,20 @@ class HistoryChoice:
     told: bool
     gains: dict[str, float]
     """By how many standard errors the held-out loss of each network falls with it."""
+    scores: tuple[PastScore, ...] = ()
+    """How the reward and each cost go with the past beyond the state."""
 
     @property
     def reason(self) -> str:
         """In words."""
-        verdict = "helps" if self.told else "does not help"
         falls = ", ".join(f"{gain:.1f} standard errors for the {name}" for name, gain in self.gains.items())
+        plain = max((score for score in self.scores if score.is_plain), key=lambda score: score.errors, default=None)
+        if plain is not None:
+            return (
+                f"what happened before matters beyond the state: outcomes go with it by {plain.errors:.0f} standard "
+                f"errors, {plain.share:.1%} of what the state leaves open (networks told of it lose less by {falls})"
+            )
+        verdict = "helps" if self.told else "does not help"
         return (
             f"what happened before {verdict} on held-out users: told of it, networks lose less by {falls} "
             f"({_ERRORS:g} are asked for)"
@@ -80,7 +89,8 @@ class Sighted(eqx.Module):
 
 
 def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> HistoryChoice:
-    """Ask held-out users of examples whose states tell the history whether it helps."""
+    """Ask held-out users of examples whose states tell the history whether it helps, and all of them whether outcomes
+    go with it plainly: what networks fail to make use of must be known to what checks them all the same."""
     task = new_task(examples, settings, seed).of_trial()
     architecture = Architecture(
         layout=examples.layout,
@@ -98,7 +108,9 @@ def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> Hist
     networks = Sighted(both["outcome"], both["transition"], jnp.asarray(np.array([0.0, 1.0], np.float32)))
     trained = task.train({"sighted": networks}, sighted_loss, [(seed, 0)] * 2).networks["sighted"]
     gains = _gains(task, networks, trained)
-    return HistoryChoice(_helps(gains["outcome"], gains.get("transition", 0.0)), gains)
+    scores = past_scores(examples)
+    helps = _helps(gains["outcome"], gains.get("transition", 0.0))
+    return HistoryChoice(helps or any(score.is_plain for score in scores), gains, scores)
 
 
 def _helps(outcome: float, transition: float) -> bool:

@@ -287,6 +287,6 @@ def _sizes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         "what a step changes of a history": (layout.history_actions, layout.history.stop - layout.history.start),
     }
     for name, hidden in (("outcome", architecture.outcome_hidden), ("transition", architecture.transition_hidden)):
-        for place, (units, following) in enumerate(zip(hidden, (*hidden[1:], 1), strict=True)):
+        for place, (units, following) in enumerate(zip(hidden, (*hidden, 1)[1:], strict=True)):
             sizes[f"layer {place} of the {name} network"] = (members, units, following)
     return sizes

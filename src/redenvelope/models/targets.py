@@ -286,11 +286,17 @@ def new_target(written: WrittenTarget, actions: int) -> Any:
     kind = _KINDS[written.kind]
     names = [field.name for field in fields(kind)]
     values = {name: getattr(written, name) for name in names}
-    if any(value is None or not np.isfinite(np.asarray(value, np.float32)).all() for value in values.values()):
+    if not all(value is not None and _are_numbers(value) for value in values.values()):
         raise ModelError(f"the model is damaged: a target of kind {written.kind} needs {' and '.join(names)}")
     if written.amounts is not None and len(written.amounts) != actions:
         raise ModelError(f"the model is damaged: {len(written.amounts)} amounts for {actions} actions")
     return kind(**{name: jnp.asarray(np.asarray(value, np.float32)) for name, value in values.items()})
+
+
+def _are_numbers(value: Any) -> bool:
+    """Whether all of it can be held in 32 bits."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.asarray(value, np.float32)).all())
 
 
 def _logistic_loss(score: jax.Array, happened: jax.Array) -> jax.Array:

@@ -6,6 +6,7 @@ to fear an odd shape, a price that nobody checked, or a certificate of other fig
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,7 @@ from redenvelope.plan.certificate import Certificate, Figure
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
+from redenvelope.planning.temperature import is_temperature
 
 __all__ = [
     "FRONTIER_COLUMNS",
@@ -67,9 +69,11 @@ def require_policy(policy: DeployedPolicy) -> None:
     _require(wanted.method in METHODS, f"{where}: there is no method {wanted.method[:40]!r}")
     _require(1 <= wanted.steps <= MOST_STEPS, f"{where}: {wanted.steps:,} steps; 1 to {MOST_STEPS:,} are allowed")
     _require(1 <= wanted.horizon <= wanted.steps, f"{where}: a horizon of {wanted.horizon:,} in {wanted.steps} steps")
-    _require(np.isfinite(wanted.temperature) and wanted.temperature >= 0, f"{where}: the temperature is no number")
+    _require(is_temperature(wanted.temperature), f"{where}: the temperature is {wanted.temperature}")
     _require(1 <= len(labels) <= MOST_ACTIONS, f"plan.json: catalogue: {len(labels):,} actions")
     _require(len(set(labels)) == len(labels), "plan.json: catalogue: two actions have the same label")
+    numbers = not policy.catalogue.numeric or all(map(_is_number, labels))
+    _require(numbers, "plan.json: catalogue: numeric, and a label is no number")
     _require_encoder(policy)
     layout, actions, budgets = policy.source.shape
     _require(layout == encoder.layout, "plan.json: the encoder's states are not those that the source was learned on")
@@ -77,6 +81,13 @@ def require_policy(policy: DeployedPolicy) -> None:
     _require(policy.pricing.budgets == budgets, f"plan.json: pricing: {policy.pricing.budgets} prices, {budgets} costs")
     steps = policy.source.steps
     _require(steps in (None, wanted.steps), f"{where}: values of {steps} steps were learned, not of {wanted.steps}")
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False
 
 
 def _require_encoder(policy: DeployedPolicy) -> None:

@@ -16,7 +16,7 @@ from redenvelope.chance import draw, fraction, user_key
 from redenvelope.errors import ModelError
 from redenvelope.log.ids import serving_ids
 from redenvelope.log.serving_row import step_number
-from redenvelope.plan.decisions import ACTION_STREAM
+from redenvelope.plan.decisions import ACTION_STREAM, require_numbers
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.sources import SingleValuer
 
@@ -93,6 +93,7 @@ class Decider:
         followed = int(self._pricing.drawn(keys, self._seed)[0])
         shares = found.values.probabilities[0, followed]
         probabilities = shares / shares.sum()
+        require_numbers(probabilities.sum(), found.outcomes.sum())
         action = int(draw(probabilities[None], fraction(keys, ACTION_STREAM, self._seed, step))[0])
         if unfamiliar:
             self.unfamiliar.update(unfamiliar)
@@ -111,7 +112,7 @@ class Decider:
 
 def _user_of(user: Any) -> int | str:
     """An id as a table's would be read."""
-    if isinstance(user, str) and user:
+    if isinstance(user, str) and user.strip():
         return user
     if isinstance(user, int | np.integer) and not isinstance(user, bool):
         return int(user)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 from redenvelope.chance import draw, fraction, user_keys
 from redenvelope.errors import ModelError, UsageError
@@ -16,7 +17,7 @@ from redenvelope.policies.policy import normalised
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
 
-__all__ = ["ACTION_STREAM", "decide_frame"]
+__all__ = ["ACTION_STREAM", "decide_frame", "require_numbers"]
 
 ACTION_STREAM = "action"
 """Name of the stream that actions are drawn with."""
@@ -51,7 +52,19 @@ def decide_frame(
             "expected_cost": decided.outcomes[1, rows, action].astype(np.float64),
         }
     )
+    require_numbers(decisions["propensity"], decisions["expected_reward"], decisions["expected_cost"])
     return decisions, findings
+
+
+def require_numbers(*answers: ArrayLike) -> None:
+    """Refuse decisions that are no numbers, [rows] each: what was learned is damaged, or beyond all bounds."""
+    for answer in answers:
+        wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(np.asarray(answer, dtype=np.float64))))
+        if len(wrong):
+            raise ModelError(
+                f"row {wrong[0] + 1:,}: what the plan learned gives no number for this user ({len(wrong)} row(s) like "
+                "it); fit the plan again, or ask who made it"
+            )
 
 
 def _check(plan: Plan, users: pl.DataFrame) -> None:

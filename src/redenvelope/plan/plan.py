@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from redenvelope.log.columns import ColumnMap
+from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.findings import Finding
+from redenvelope.log.frames import to_polars
 from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.plan.amounts import Money, Totals, totals
 from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.doors import door
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.record import FitRecord, Source
+from redenvelope.plan.words import plan_lines, plan_table
 
 if TYPE_CHECKING:  # a plan is a record: making, deciding and storing import what they need
     from redenvelope.plan.policy import DeployedPolicy
@@ -23,7 +26,7 @@ if TYPE_CHECKING:  # a plan is a record: making, deciding and storing import wha
 __all__ = ["Plan"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """What `fit` hands over, and what a plan folder holds."""
 
@@ -46,17 +49,50 @@ class Plan:
         """The price of one unit of cost: what one more unit of budget buys."""
         return self.certificate.dual
 
-    def allocate(
-        self, users: pl.DataFrame, seed: int = 0, history: pl.DataFrame | None = None
-    ) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
-        """Decide for a table of users at their step (`user`, `step` and the features).
+    def __repr__(self) -> str:
+        return "\n".join(plan_lines(self))
 
-        A user's decision depends on the user, the step and the seed alone, not on who else is in the table. A plan that
-        `needs_history` asks for the earlier steps of users past the first: `user`, `step`, `action`, `reward`, `cost`.
+    def _repr_html_(self) -> str:
+        return plan_table(self)
+
+    def allocate(self, users: Any, seed: int = 0, history: Any = None) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+        """Decide for a table of users at their step (`user`, `step` and the features), any dataframe.
+
+        Columns may have the names that they had in the plan's log. A user's decision depends on the user, the step and
+        the seed alone, not on who else is in the table. A plan that `needs_history` asks for the earlier steps of users
+        past the first: `user`, `step`, `action`, `reward`, `cost`.
         """
         from redenvelope.plan.decisions import decide_frame
 
-        return decide_frame(self, users, seed, history)
+        past = None if history is None else self._named(to_polars(history, "the history"), tuple(ROLES))
+        return decide_frame(self, self._named(to_polars(users, "the table of users"), ("user", "step")), seed, past)
+
+    def _named(self, table: pl.DataFrame, roles: tuple[str, ...]) -> pl.DataFrame:
+        """A table with its columns under the names of their roles, where they had those of the plan's log."""
+        names = {self.columns.name_of(role): role for role in roles}
+        renames = {name: role for name, role in names.items() if name in table.columns and role not in table.columns}
+        return table.rename(renames)
+
+    def evaluate(self, log: Any, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
+        """What a log says of the certificate, and estimates by every estimator; see `redenvelope.evaluate_plan`.
+
+        `log` is a `Log` or any dataframe, read as the plan's own log was.
+        """
+        if not isinstance(log, Log):
+            from redenvelope.log.read import log_from_frame
+
+            log = log_from_frame(log, self.columns)
+        content: dict[str, Any] = door("evaluate_plan")(self, log, confidence, all_users)
+        return content
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the report: one self-contained page, readable without a network."""
+        written: Path = door("write_report")(self, Path(path))
+        return written
+
+    def plot_frontier(self) -> Any:
+        """What budgets buy, as an altair chart."""
+        return door("plot_frontier")(self)
 
     @property
     def needs_history(self) -> bool:
@@ -90,10 +126,13 @@ class Plan:
         return self.record.source.column_map() if self.record.source is not None else ColumnMap()
 
     def save(self, folder: str | Path, extra: dict[str, bytes] | None = None) -> Path:
-        """Write the plan to a folder, with `extra` files beside it (a report); see `redenvelope.plan.folder`."""
+        """Write the plan to a folder with its report, or with `extra` files in the report's place."""
         from redenvelope.plan.folder import save_plan
 
-        return save_plan(self, Path(folder), extra)
+        if extra is not None:
+            return save_plan(self, Path(folder), extra)
+        door("save_with_report")(self, Path(folder))
+        return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Plan:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from redenvelope.dual.frontier import Frontier
+from redenvelope.errors import UsageError
 from redenvelope.plan.plan import Plan
 
 __all__ = ["answer"]
@@ -14,6 +15,9 @@ __all__ = ["answer"]
 
 def answer(plan: Plan, budget: float | None, reward: float | None) -> dict[str, Any]:
     """The frontier, what 10 % more or less budget buys, and answers to a budget and to a reward."""
+    for name, asked_for in (("budget", budget), ("reward", reward)):
+        if asked_for is not None and not np.isfinite(asked_for):
+            raise UsageError(f"the {name} must be a number, not {asked_for}")
     table = plan.frontier
     curve = Frontier(*(table[name].to_numpy() for name in ("dual", "cost", "reward")))
     asked = [plan.certificate.budget * factor for factor in (0.9, 1.0, 1.1)] if budget is None else [budget]

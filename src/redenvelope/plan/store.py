@@ -24,13 +24,14 @@ from redenvelope.files import (
     nameless,
     read_regular,
     require_writable,
+    resolved,
     settle,
     usual_mode,
     writing,
 )
 from redenvelope.plain import decoded
 
-__all__ = ["MANIFEST", "read_files", "replace_files", "require_room", "sealed"]
+__all__ = ["MANIFEST", "read_files", "replace_files", "require_outside", "require_room", "sealed"]
 
 MANIFEST = "plan.json"
 
@@ -43,7 +44,7 @@ _LARGEST_BYTES = {
 }
 _LARGEST_OTHER = 2**26
 _MOST_FILES = 32
-_TRIES = 20
+_READERS_WAIT = 5.0
 
 _NO_SEAL = "0" * 64
 _WAITING = re.compile(r"\.(?P<name>.+)\.(?P<digest>[0-9a-f]{64})\.waiting")
@@ -61,17 +62,18 @@ def sealed(manifest: dict[str, Any], files: dict[str, bytes]) -> bytes:
 def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> None:
     """Put a plan in a folder's place of one, or of none; an older plan's own files go, anything else stays."""
     require_room(folder)
-    place = Path(os.path.realpath(folder))
     with writing(folder):
+        place = resolved(folder)
         place.mkdir(parents=True, exist_ok=True)
         with locked(place):
             before = _own_files(place)
-            waiting = dict(_waiting_names(files))
+            waiting, first = dict(_waiting_names(files)), dict(_waiting_names({MANIFEST: manifest}))
             with ExitStack() as written:
                 _write_aside(place, files, waiting, written)
-                _write_aside(place, {MANIFEST: manifest}, {MANIFEST: f".{MANIFEST}.waiting"}, written)
+                _write_aside(place, {MANIFEST: manifest}, first, written)
                 settle(place)
-                (place / f".{MANIFEST}.waiting").replace(place / MANIFEST)  # from here on it is the new plan
+                (place / first[MANIFEST]).replace(place / MANIFEST)  # from here on it is the new plan
+                settle(place)  # and after a loss of power too, before a file of the older one goes
                 for name, aside in waiting.items():
                     (place / aside).replace(place / name)
             settle(place)
@@ -81,33 +83,48 @@ def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> Non
 def read_files(folder: Path, format_version: int) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The manifest and the content of every file that it names, all of one plan.
 
-    Where a plan is replaced while it is read, it is read again.
+    Where that fails it is read again while nobody can replace it: what is wrong then is wrong.
     """
-    content = _read(folder, MANIFEST)
-    for _ in range(_TRIES):
-        manifest = _manifest(folder, content, format_version)
-        try:
-            return manifest, {name: _found(folder, name, digest) for name, digest in manifest["files"].items()}
-        except PlanError:
-            again = _read(folder, MANIFEST)
-            if again == content:
-                raise
-            content = again
-    raise PlanError(f"{folder}: the plan is replaced all the time; try again")
+    try:
+        return _read_once(folder, format_version)
+    except PlanError:
+        with ExitStack() as held:
+            with suppress(OSError):  # no folder, or somebody who does not let go: then as it is
+                held.enter_context(locked(folder, shared=True, patience=_READERS_WAIT))
+            return _read_once(folder, format_version)
+
+
+def _read_once(folder: Path, format_version: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    manifest = _manifest(folder, _read(folder, MANIFEST), format_version)
+    return manifest, {name: _found(folder, name, digest) for name, digest in manifest["files"].items()}
 
 
 def require_room(folder: Path) -> None:
     """Refuse a folder that holds anything but an older plan, or that cannot be written; asked before hours of work."""
-    if folder.exists():
-        if not folder.is_dir():
+    with writing(folder):
+        there = folder.exists()
+        if there and not folder.is_dir():
             raise UsageError(f"{folder}: exists and is not a folder; choose another name")
-        entries = [entry for entry in _entries(folder) if not entry.startswith(".") and entry not in _OF_THE_SYSTEM]
-        if entries and not _is_plan(folder):
-            raise UsageError(f"{folder}: holds {entries[0]!r} and is not a plan; choose another folder")
-        for name in (*_LARGEST_BYTES, "report.html"):
-            if (folder / name).is_dir():
-                raise UsageError(f"{folder}: {name} in it is a folder, not a plan's file; choose another folder")
+    if there:
+        _require_own(folder)
     require_writable(folder)
+
+
+def require_outside(out: Path) -> None:
+    """Refuse to write a file over one of a plan's own: its hash would not be the plan's any more."""
+    folder = out.parent
+    if out.name in {MANIFEST, *_own_files(folder), *_LARGEST_BYTES} and _is_plan(folder):
+        raise UsageError(f"{out}: is a file of the plan in {folder}; choose another name")
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse a folder that holds other things, and no plan."""
+    entries = [entry for entry in _entries(folder) if not entry.startswith(".") and entry not in _OF_THE_SYSTEM]
+    if entries and not _is_plan(folder):
+        raise UsageError(f"{folder}: holds {entries[0]!r} and is not a plan; choose another folder")
+    for name in (*_LARGEST_BYTES, "report.html"):
+        if (folder / name).is_dir():
+            raise UsageError(f"{folder}: {name} in it is a folder, not a plan's file; choose another folder")
 
 
 def _write_aside(place: Path, files: dict[str, bytes], names: dict[str, str], written: ExitStack) -> None:

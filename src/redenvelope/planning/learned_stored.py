@@ -73,7 +73,7 @@ class _WrittenValues:
         """Sizes of what the networks need at least, by name."""
         layers = {
             f"layer {place}": (self.folds, units, following)
-            for place, (units, following) in enumerate(zip(self.hidden, (*self.hidden[1:], 1), strict=False))
+            for place, (units, following) in enumerate(zip(self.hidden, (*self.hidden, 1)[1:], strict=True))
         }
         return layers | {
             "actions": (self.folds, self.actions),

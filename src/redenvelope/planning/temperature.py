@@ -7,7 +7,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import UsageError
 
-__all__ = ["DEFAULT_SHARE", "entropy_cost", "entropy_loss", "suggest_temperature", "value_at_stake"]
+__all__ = [
+    "DEFAULT_SHARE",
+    "entropy_cost",
+    "entropy_loss",
+    "is_temperature",
+    "suggest_temperature",
+    "value_at_stake",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -16,6 +23,14 @@ DEFAULT_SHARE = 0.01
 
 # Halvings of a bracket that spans 2^60 temperatures: far below what a change of temperature could matter.
 _HALVINGS = 60
+
+# Values are divided by it in 32 bits, which hold numbers from 1e-38 to 1e38.
+_COLDEST, _WARMEST = 1e-30, 1e30
+
+
+def is_temperature(value: float) -> bool:
+    """Whether plans can be made at a temperature: zero, or a number that values can be divided by."""
+    return value == 0 or _COLDEST <= value <= _WARMEST
 
 
 def suggest_temperature(q: ArrayLike, share: float = DEFAULT_SHARE) -> float:

@@ -21,6 +21,7 @@ from redenvelope.planning.checks import checked_states
 from redenvelope.planning.grow import Tree, grow
 from redenvelope.planning.masks import NodeMasks
 from redenvelope.planning.one_program import USERS_PER_CALL, DecidedPart, decide_in_one_program
+from redenvelope.planning.temperature import is_temperature
 from redenvelope.policies.checks import checked_eligible, checked_steps_left, whole_mask
 from redenvelope.policies.constraints import Constraint
 from redenvelope.policies.values import ActionValues, Decided
@@ -56,8 +57,8 @@ class TreePlanner:
         for name, least in (("horizon", 1), ("steps", 1), ("node_limit", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        if not (np.isfinite(self.temperature) and self.temperature >= 0):
-            raise UsageError(f"temperature must be zero or a positive number, not {self.temperature}")
+        if not is_temperature(self.temperature):
+            raise UsageError(f"temperature must be zero or from 1e-30 to 1e30, not {self.temperature}")
         if not 0 < self.discount <= 1:
             raise UsageError(f"discount must be above 0 and at most 1, not {self.discount}")
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from redenvelope.report.markup import shown
+
 if TYPE_CHECKING:
     import altair as alt
 
@@ -165,4 +167,13 @@ def draw(chart: alt.Chart | alt.LayerChart, width: int, height: int) -> str:
             columnPadding=14,
         )
     )
-    return vl_convert.vegalite_to_svg(themed.to_dict(validate=False))
+    return vl_convert.vegalite_to_svg(_drawable(themed.to_dict(validate=False)))
+
+
+def _drawable(value: Any) -> Any:
+    """A chart's description with all texts as a drawing can hold them."""
+    if isinstance(value, dict):
+        return {key: _drawable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_drawable(item) for item in value]
+    return shown(value) if isinstance(value, str) else value

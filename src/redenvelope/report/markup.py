@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Chart", "figure", "folded", "interval", "items", "number", "section", "signed", "table", "text"]
-
+__all__ = ["Chart", "figure", "folded", "interval", "items", "number", "section", "shown", "signed", "table", "text"]
 
 _SIDE_BY_SIDE = 5  # columns that fit beside each other on a phone
+# What XML has no way to write; the library that draws ends the process when it meets one.
+_UNSHOWN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,12 @@ class Chart:
 
 def text(value: object) -> str:
     """Any value as text that cannot become markup."""
-    return escape(str(value), quote=True)
+    return escape(shown(str(value)), quote=True)
+
+
+def shown(value: str) -> str:
+    """Text as a page can hold it: characters that no page can are spelt."""
+    return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -98,7 +98,8 @@ def _checks(plan: Plan) -> str:
 def _origin(plan: Plan) -> str:
     """What the page is, of which log, and of when, as far as the record knows."""
     source = plan.record.source
-    return " · ".join(("redenvelope report", *((source.log, source.date) if source is not None else ())))
+    said = () if source is None else (source.log, source.date)
+    return " · ".join(("redenvelope report", *filter(None, said)))
 
 
 def _policy(script: str) -> str:

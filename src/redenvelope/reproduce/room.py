@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from redenvelope.errors import UsageError
-from redenvelope.files import read_regular
+from redenvelope.files import read_regular, require_writable
 
 __all__ = ["MANIFEST", "aside", "listed", "require_room"]
 
@@ -16,6 +16,7 @@ MANIFEST = "reproduce.json"
 
 def require_room(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier run's files; worth asking before minutes of work."""
+    require_writable(folder)
     if not folder.exists():
         return
     if not folder.is_dir():

@@ -141,6 +141,20 @@ def _json_type(entry: dict[str, Any]) -> str:
     return f"array of {_json_type(entry['items'])}" if kind == "array" else str(kind)
 
 
+def notebook_page() -> str:
+    """The notebook, for whoever reads it here."""
+    notebook = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```py\n{source}\n```")
+    first, *others = parts
+    where = (
+        "To run it yourself: [notebook.ipynb](../notebook.ipynb). `tests/test_notebook.py` runs it from top to bottom."
+    )
+    return "\n\n".join([first, where, *others, ""])
+
+
 def errata_tests_page() -> str:
     """The source of every test that the page of errata names."""
     lines = ["# Tests of the errata", "", "What the [errata](../errata.md) rest on, as it is run.", ""]
@@ -235,6 +249,7 @@ PAGES = {
     "commands.md": commands_page,
     "api.md": names_page,
     "json.md": json_page,
+    "notebook.md": notebook_page,
     "errata-tests.md": errata_tests_page,
 }
 

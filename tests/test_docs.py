@@ -23,7 +23,7 @@ def _generator():  # type: ignore[no-untyped-def]
     return module
 
 
-@pytest.mark.parametrize("name", ["log.md", "commands.md", "api.md", "json.md", "errata-tests.md"])
+@pytest.mark.parametrize("name", ["log.md", "commands.md", "api.md", "json.md", "notebook.md", "errata-tests.md"])
 def test_reference_pages_are_current(name: str) -> None:
     written = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert written == _generator().PAGES[name](), "run: python docs/generate.py"

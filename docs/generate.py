@@ -149,9 +149,7 @@ def notebook_page() -> str:
         source = "".join(cell["source"])
         parts.append(source if cell["cell_type"] == "markdown" else f"```py\n{source}\n```")
     first, *others = parts
-    where = (
-        "To run it yourself: [notebook.ipynb](../notebook.ipynb). `tests/test_notebook.py` runs it from top to bottom."
-    )
+    where = "To run it yourself: [notebook.ipynb](../notebook.ipynb). `tests/test_notebook.py` runs it as it stands."
     return "\n\n".join([first, where, *others, ""])
 
 

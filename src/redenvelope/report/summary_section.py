@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.report.markup import number, section, text
 from redenvelope.report.outlook import Outlook, beside_logged, net_worth, outlook
@@ -125,7 +126,7 @@ def _how_sure(plan: Plan, words: Spoken) -> str:
 def _figures(plan: Plan, words: Spoken) -> str:
     certificate = plan.certificate
     cost, reward, logged = certificate.cost, certificate.reward, certificate.logged
-    level, budget = f"{certificate.confidence:.0%}", certificate.budget
+    budget = certificate.budget
     spent = f"the plan uses {cost.estimate / budget:.0%} of it" if budget > 0 else "nothing may be spent"
     today = f"for {words.cost(logged['cost'])}"
     entries = [
@@ -133,13 +134,13 @@ def _figures(plan: Plan, words: Spoken) -> str:
         (
             "Cost a user",
             words.cost(cost.estimate),
-            f"at most {words.cost(cost.upper)}, {level} sure",
+            _bound(certificate, f"at most {words.cost(cost.upper)}"),
             words.total_cost(cost.estimate),
         ),
         (
             "Reward a user",
             number(reward.estimate),
-            f"at least {number(reward.lower)}, {level} sure",
+            _bound(certificate, f"at least {number(reward.lower)}"),
             words.total_reward(reward.estimate),
         ),
         ("Today, reward a user", number(logged["reward"]), today, words.total_reward(logged["reward"])),
@@ -151,3 +152,8 @@ def _figures(plan: Plan, words: Spoken) -> str:
         for name, value, note, total in entries
     )
     return f'<dl class="figures">{inside}</dl>'
+
+
+def _bound(certificate: Certificate, bound: str) -> str:
+    """How well a figure is known, where anything is known of it."""
+    return f"{bound}, {certificate.confidence:.0%} sure" if certificate.is_certified else "an estimate, not assured"

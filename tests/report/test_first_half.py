@@ -67,7 +67,7 @@ def test_a_refusal_is_never_an_approval() -> None:
     assert outlook(refused).kind == "bad"
     shown = Parsed(summary_section(refused)).text
     assert "Do not roll it out on this evidence. Overlap is thin." in shown
-    assert "stays below" not in shown and "sure" not in shown
+    assert "stays below" not in shown and "% sure" not in shown
 
 
 @pytest.mark.parametrize(("lower", "upper", "kind"), [(2.9, 3.1, "good"), (2.0, 2.5, "caution"), (2.5, 3.1, "caution")])

@@ -167,3 +167,22 @@ def test_a_workbook_without_an_engine_says_what_to_do(tmp_path: Path, monkeypatc
     assert finding.rule == "workbook_engine"
     assert "redenvelope[excel]" in finding.remedy
     assert "CSV UTF-8" in finding.remedy
+
+
+def test_costs_that_are_booked_a_step_later_are_noticed(tmp_path: Path) -> None:
+    log = two_step_log(users=3_000)
+    late = log.with_columns(cost=pl.col("cost").shift(1).over("user").fill_null(0.0))
+    late.write_parquet(tmp_path / "late.parquet")
+    log.write_parquet(tmp_path / "log.parquet")
+    found = rules(audited(tmp_path / "late.parquet"))["cost_booked_later"]
+    assert "book each cost in the row of the decision that caused it" in found["remedy"]
+    assert "cost_booked_later" not in rules(audited(tmp_path / "log.parquet"))
+    shown = run("audit", tmp_path / "late.parquet")
+    assert "cost more than at its own step" in " ".join(shown.stdout.split())
+
+
+def two_step_log(users: int) -> pl.DataFrame:
+    """Two steps of four actions each, the dearer ones costing more, wherever the user stands."""
+    from redenvelope.simulate.two_step import two_step
+
+    return two_step().log(users, seed=1)

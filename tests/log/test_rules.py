@@ -28,6 +28,7 @@ from .test_value_rules import CASES as VALUE_CASES
 ELSEWHERE = {
     "propensity_miscalibrated",
     "reward_not_monotone",
+    "cost_booked_later",
     "budget_infeasible",
     "budget_slack",
     "overlap_thin",

@@ -1,5 +1,6 @@
 """A plan in Python: other people's tables in, a few lines and a page out."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,10 @@ from redenvelope.log.columns import ColumnMap
 from redenvelope.log.frames import to_polars
 from redenvelope.log.log import Log
 from redenvelope.plan.plan import Plan
+from redenvelope.report.truth_view import plan_truth_rows, truth_sentence
+from redenvelope.simulate.finite import FiniteCampaign
 from redenvelope.simulate.two_step import two_step
+from tests.two_step_plan import BUDGET, true_value
 
 NAMES = {"user": "customer_id", "action": "coupon", "reward": "revenue"}
 
@@ -92,6 +96,20 @@ def test_a_plan_is_shown_in_five_lines(shop_plan: Plan) -> None:
     page = shop_plan._repr_html_()
     assert page.startswith("<div>") and "<script" not in page
     assert given.status in page
+
+
+def test_the_truth_ends_in_a_sentence(plan: Plan, campaign: FiniteCampaign) -> None:
+    shares = plan.policy.pricing.shares
+    followed = [(share, partial(plan.policy.probabilities, row=row)) for row, share in enumerate(shares)]
+    sentence = truth_sentence(campaign, plan_truth_rows(campaign, followed, BUDGET), plan.certificate)
+    truth = true_value(campaign, plan)
+    gain = (truth.reward - campaign.cheapest().reward) / (campaign.optimum(BUDGET).reward - campaign.cheapest().reward)
+    for said in (
+        f"{gain:.0%} of the gain",
+        f"at {truth.cost / BUDGET:.0%} of it",
+        f"{plan.certificate.cost.upper:.4g}",
+    ):
+        assert said in sentence
 
 
 def test_a_plan_evaluates_reports_and_plots(shop_plan: Plan, tmp_path: Path) -> None:

@@ -190,6 +190,9 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
             cheap_reward=worst.cheap.reward.estimate,
             dear_reward=worst.dear.reward.estimate,
         )
+    for effect in result.carry_over:
+        if effect.outcome == "cost" and effect.is_late:
+            findings.add("cost_booked_later", column="cost", count=result.rows, share=f"{effect.late_share:.0%}")
     if result.steps_alive < len(result.overlap):
         dead = result.overlap[result.steps_alive]
         findings.add(

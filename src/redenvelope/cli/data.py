@@ -69,7 +69,7 @@ def demo(
     from redenvelope.log.read import read_log
     from redenvelope.report.plan_view import StageView, show_plan
     from redenvelope.report.saved import save_with_report
-    from redenvelope.report.truth_view import plan_truth_rows, truth_table
+    from redenvelope.report.truth_view import plan_truth_rows, truth_sentence, truth_table
 
     console = Console(highlight=False, soft_wrap=True)
     campaign = _campaign(CampaignName.ENVELOPES, population)
@@ -93,7 +93,9 @@ def demo(
     console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")
     shares = plan.policy.pricing.shares
     followed = [(share, partial(plan.policy.probabilities, row=row)) for row, share in enumerate(shares)]
-    console.print(truth_table(plan_truth_rows(campaign, followed, budget)))
+    rows = plan_truth_rows(campaign, followed, budget)
+    console.print(truth_table(rows))
+    console.print(f"[bold]{truth_sentence(campaign, rows, plan.certificate)}[/]")
 
 
 def simulate(

@@ -287,6 +287,13 @@ _ESTIMATION_RULES = {
         "it {evidence}; it counts as known when the action was chosen, because --known-before says so",
         "nothing to do if that is so: certificates say that they rest on it",
     ),
+    "cost_booked_later": Rule(
+        "warning",
+        "costs seem to be booked later: {share} of what an action changes in the cost shows in the row of the next "
+        "step, not in its own",
+        "book each cost in the row of the decision that caused it (join redemptions to the offer that they are of, not "
+        "to the week they fall in); the last step's costs need rows too, or they are missing from the budget",
+    ),
     "reward_not_monotone": Rule(
         "warning",
         "dearer is not always better: action {dear!r} costs more than {cheap!r} "

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 \
 	XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
-.PHONY: help demo test test-slow lint format bench docs clean
+.PHONY: help demo test test-slow lint format bench docs pictures clean
 
 help:
 	@echo "make demo       simulate a campaign, audit its log, and print what the best plan would be worth"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-slow  the tests that take longer than the suite allows"
 	@echo "make bench      measure speed, memory and quality (see benchmarks/README.md)"
 	@echo "make docs       build the documentation into site/"
+	@echo "make pictures   take the documentation's pictures of the report anew"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -62,6 +63,10 @@ bench: $(VENV)/.ready-bench
 
 docs: $(VENV)/.ready-docs
 	@$(BIN)/mkdocs build --strict
+
+pictures: $(VENV)/.ready-dev
+	@sh tests/install_browser.sh
+	@$(BIN)/python docs/pictures.py
 
 clean:
 	rm -rf $(VENV) demo site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Write the reference pages that come from the code: rules of a log, commands, Python names, tests of the errata.
+"""Write the reference pages that come from the code: rules, commands, Python names, JSON, tests of the errata.
 
 Run `python docs/generate.py` after changing any of them; a test fails while the pages are behind the code.
 """
@@ -6,6 +6,7 @@ Run `python docs/generate.py` after changing any of them; a test fails while the
 from __future__ import annotations
 
 import ast
+import json
 import re
 from importlib import import_module
 from itertools import pairwise
@@ -107,6 +108,60 @@ def names_page() -> str:
     return "\n".join(lines)
 
 
+def json_page() -> str:
+    """What `--json` prints, command by command, read from the schemas."""
+    lines = [
+        "# What `--json` prints",
+        "",
+        "One document on standard output; all else goes to standard error. Each has a schema (JSON Schema 2020-12),",
+        "which `tests/test_json.py` holds the commands to. Keys may be added; none is taken away or changes its type",
+        "within a version. A number that JSON cannot hold is `null`.",
+        "",
+    ]
+    group: Any = typer.main.get_command(app)
+    for name in group.commands:
+        path = DOCS / "schemas" / f"{name}.json"
+        if not path.exists():
+            continue
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        lines += [f"## {name}", "", schema["description"], "", f"Schema: [{name}.json](../schemas/{name}.json)", ""]
+        lines += ["| key | type | meaning |", "|---|---|---|"]
+        for key, entry in schema["properties"].items():
+            always = "" if key in schema["required"] else " (not always)"
+            meaning = _cell(entry.get("description", ""))
+            lines.append(f"| `{key}`{always} | {_json_type(entry)} | {meaning} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _json_type(entry: dict[str, Any]) -> str:
+    """A type in a word or two."""
+    if "$ref" in entry:
+        return str(entry["$ref"].rpartition("/")[2])
+    if "enum" in entry:
+        return " or ".join(f"`{value}`" for value in entry["enum"])
+    if "const" in entry:
+        return f"`{entry['const']}`"
+    if "anyOf" in entry:
+        return " or ".join(map(_json_type, entry["anyOf"]))
+    kind = entry["type"]
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    return f"array of {_json_type(entry['items'])}" if kind == "array" else str(kind)
+
+
+def notebook_page() -> str:
+    """The notebook, for whoever reads it here."""
+    notebook = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```py\n{source}\n```")
+    first, *others = parts
+    where = "To run it yourself: [notebook.ipynb](../notebook.ipynb). `tests/test_notebook.py` runs it as it stands."
+    return "\n\n".join([first, where, *others, ""])
+
+
 def errata_tests_page() -> str:
     """The source of every test that the page of errata names."""
     lines = ["# Tests of the errata", "", "What the [errata](../errata.md) rest on, as it is run.", ""]
@@ -200,6 +255,8 @@ PAGES = {
     "log.md": rules_page,
     "commands.md": commands_page,
     "api.md": names_page,
+    "json.md": json_page,
+    "notebook.md": notebook_page,
     "errata-tests.md": errata_tests_page,
 }
 

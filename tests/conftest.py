@@ -4,6 +4,7 @@ import os
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(variable, "1")
+os.environ.setdefault("REDENVELOPE_CACHE", "off")  # a test must not find what another one made
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 import pytest  # noqa: E402 - the variables above must be set first

@@ -1,6 +1,7 @@
 """The pages that come from the code are current, and what the README tells to type works."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def _generator():  # type: ignore[no-untyped-def]
     return module
 
 
-@pytest.mark.parametrize("name", ["log.md", "commands.md", "api.md", "errata-tests.md"])
+@pytest.mark.parametrize("name", ["log.md", "commands.md", "api.md", "json.md", "notebook.md", "errata-tests.md"])
 def test_reference_pages_are_current(name: str) -> None:
     written = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert written == _generator().PAGES[name](), "run: python docs/generate.py"
@@ -51,6 +52,33 @@ def test_every_public_name_has_its_entry() -> None:
 def test_every_page_can_be_found_in_the_menu() -> None:
     menu = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert menu == {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    reached, ahead = {index}, [index]
+    while ahead:
+        page = ahead.pop()
+        for target in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text(encoding="utf-8")):
+            found = (page.parent / target).resolve()
+            if found.is_relative_to(ROOT / "docs") and found not in reached:
+                reached.add(found)
+                ahead.append(found)
+    assert reached == set((ROOT / "docs").rglob("*.md"))
+
+
+def test_the_site_builds_without_a_warning_and_can_be_searched(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert built.returncode == 0, built.stderr
+    found = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text(encoding="utf-8"))
+    places = {entry["location"].partition("#")[0] for entry in found["docs"]}
+    assert len(places) == len(list((ROOT / "docs").rglob("*.md")))
 
 
 def test_every_anchor_exists() -> None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from redenvelope.evaluation.logs import evaluate_log
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
+    from redenvelope.fitting.cache import Cache
+    from redenvelope.fitting.evaluate import evaluate_plan
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings, SearchSettings
     from redenvelope.ledger.ledger import Ledger, open_ledger
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from redenvelope.policies.policy import Policy
     from redenvelope.policies.pricing import Pricing
     from redenvelope.progress import Event
+    from redenvelope.report.page import render_report
+    from redenvelope.report.plots import plot_frontier
     from redenvelope.simulate.envelopes import EnvelopeCampaign
     from redenvelope.simulate.finite import FiniteCampaign
     from redenvelope.simulate.two_step import two_step
@@ -87,6 +91,10 @@ _HOMES = {
     "Engine": "engine.engine",
     "LocalEngine": "engine.local",
     "fit": "fitting.fit",
+    "Cache": "fitting.cache",
+    "evaluate_plan": "fitting.evaluate",
+    "render_report": "report.page",
+    "plot_frontier": "report.plots",
     "FitSettings": "fitting.settings",
     "SearchSettings": "fitting.settings",
     "Event": "progress",
@@ -113,6 +121,7 @@ _HOMES = {
 __all__ = [
     "Audit",
     "Budget",
+    "Cache",
     "Campaign",
     "Certificate",
     "ColumnMap",
@@ -149,12 +158,15 @@ __all__ = [
     "allocate_one_step",
     "audit_log",
     "evaluate_log",
+    "evaluate_plan",
     "fit",
     "inspect_log",
     "linear_program",
     "log_from_frame",
     "open_ledger",
+    "plot_frontier",
     "read_log",
+    "render_report",
     "solve_budgets",
     "solve_dual",
     "split",

@@ -107,13 +107,15 @@ def test_only_training_users_are_learned_from(log: Log) -> None:
     assert Encoder.fit(train).numbers[0].mean == pytest.approx(mean)
 
 
-def test_rare_labels_are_other_and_labels_of_ten_rows_are_not() -> None:
-    counts = {"nine": 9, "ten": 10}
-    mood = pl.Series("mood", ["nine"] * 9 + ["ten"] * 10 + ["many"] * (ROWS - 19))
-    log = log_from_frame(good_log().with_columns(mood))
+def test_labels_of_few_users_are_other_however_many_rows_they_have() -> None:
+    # Three rows a user: nine users, of 27 rows, are few; of ten users, one row each is enough.
+    counts = {"nine": 27, "ten": 10}
+    user, step = pl.col("user"), pl.col("step")
+    mood = pl.when(user <= 9).then(pl.lit("nine")).when((user <= 19) & (step == 0)).then(pl.lit("ten"))
+    log = log_from_frame(good_log().with_columns(mood=mood.otherwise(pl.lit("many"))))
     encoder = Encoder.fit(log)
     encoding = next(category for category in encoder.categories if category.name == "mood")
-    assert encoding.labels == ("many", "ten")
+    assert (encoding.labels, encoding.rare) == (("many", "ten"), ("nine",))
     block = encoder.encode(log)[:, encoder.layout.categories[0]]
     assert block[:, OTHER].sum() == counts["nine"]
     assert block[:, 3].sum() == counts["ten"]
@@ -130,9 +132,9 @@ def test_encode_frame_gives_the_states_of_the_log(log: Log, encoder: Encoder) ->
     np.testing.assert_array_equal(states, encoder.encode(log))
 
 
-def test_dates_mean_the_same_in_a_log_and_at_serving_time() -> None:
+def test_times_mean_the_same_in_a_log_and_at_serving_time() -> None:
     moments = pl.Series("since", [datetime(2024, 1, 1, 6) + timedelta(hours=hours) for hours in range(ROWS)])
-    frame = good_log().with_columns(moments, day=moments.dt.date(), zoned=moments.dt.replace_time_zone("Asia/Tokyo"))
+    frame = good_log().with_columns(clock=moments.dt.time(), lasting=moments - datetime(2024, 1, 1))
     log = log_from_frame(frame)
     encoder = Encoder.fit(log)
     states, findings = encoder.encode_frame(frame)
@@ -161,6 +163,7 @@ def test_what_was_never_seen_is_defined_and_reported(encoder: Encoder) -> None:
         ("serving_not_a_number", "age"): (2, (1, 2)),
         ("serving_not_a_number", "visits"): (1, (4,)),
         ("serving_not_a_number", "score"): (2, (1, 3)),
+        ("serving_outside", "visits"): (2, (1, 2)),
         ("serving_unseen_label", "city"): (2, (2, 4)),
         ("serving_unseen_label", "mood"): (1, (2,)),
     }
@@ -216,4 +219,4 @@ def test_a_category_of_rare_labels_only_is_all_other() -> None:
     encoder = Encoder.fit(log)
     states, findings = encoder.encode_frame(good_log().with_columns(mood))
     np.testing.assert_array_equal(states, encoder.encode(log))
-    assert [finding.rule for finding in findings] == ["serving_unseen_label"]
+    assert [finding.rule for finding in findings] == ["serving_rare_label"]

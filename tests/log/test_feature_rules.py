@@ -55,6 +55,7 @@ CASES = [
         column="city",
         count=181,
         remedy="check the join",
+        besides=("feature_rare_labels",),
         name="category",
     ),
     Case(
@@ -92,7 +93,7 @@ CASES = [
         "feature_number_as_text",
         "warning",
         lambda log: {
-            "log.csv": csv(put(log.with_columns(pl.format("{}%", "visits").alias("visits")), "visits", {1: ""}))
+            "log.csv": csv(put(log.with_columns(pl.format("{}%", "visits").alias("visits")), "visits", {1: "much"}))
         },
         column="visits",
         rows=(2, 3, 4, 5, 6),
@@ -100,6 +101,7 @@ CASES = [
         examples=tuple(f"{visits}%" for visits in good_log()["visits"][1:6]),
         remedy="25% is 0.25",
         says="not read as numbers",
+        besides=("feature_rare_labels",),
     ),
     Case(
         "feature_constant",
@@ -153,11 +155,51 @@ CASES = [
         for outcome in ("reward", "cost")
     ),
     Case(
-        "feature_date",
-        "repaired",
+        "feature_calendar",
+        "warning",
         lambda log: {"log.parquet": log.with_columns(joined=date(2024, 1, 1) + timedelta(days=1) * pl.col("visits"))},
         file=None,
         column="joined",
+        count=ROWS,
+        remedy="--time joined",
+    ),
+    *(
+        Case(
+            "feature_calendar",
+            "warning",
+            lambda log, form=form: {
+                "log.csv": csv(
+                    log.with_columns(
+                        joined=(datetime(2024, 1, 1) + timedelta(days=1) * pl.col("visits")).dt.to_string(form)
+                    )
+                )
+            },
+            file=None,
+            column="joined",
+            count=ROWS,
+            remedy="the weekday",
+            name=form,
+        )
+        for form in ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%dT%H:%M:%SZ", "%Y-W%V")
+    ),
+    Case(
+        "feature_rare_labels",
+        "warning",
+        lambda log: {
+            "log.csv": csv(log.with_columns(city=pl.when(pl.col("user") < 20).then(pl.lit("Oulu")).otherwise("city")))
+        },
+        file=None,
+        column="city",
+        count=1,
+        examples=("Oulu",),
+        says="1 of 4 labels have fewer than 20 users each, 57 rows in all (16%)",
+    ),
+    Case(
+        "feature_duration",
+        "repaired",
+        lambda log: {"log.parquet": log.with_columns(waited=timedelta(hours=1) * pl.col("visits"))},
+        file=None,
+        column="waited",
         count=ROWS,
     ),
     Case(
@@ -183,7 +225,7 @@ def test_an_ignored_column_breaks_no_rule(column: str, tmp_path: Path) -> None:
         "basket": good_log().with_columns(basket=pl.concat_list("age", "visits")),
     }[column]
     spoilt.write_parquet(tmp_path / "log.parquet")
-    assert inspect_log(tmp_path / "log.parquet").log is None
+    assert inspect_log(tmp_path / "log.parquet").findings
     inspection = inspect_log(tmp_path / "log.parquet", ColumnMap(ignored=frozenset({column})))
     assert inspection.findings == ()
     assert inspection.log is not None
@@ -226,20 +268,21 @@ def test_text_and_parquet_agree_about_booleans_numbers_and_codes(tmp_path: Path)
     assert from_csv.features.static == from_parquet.features.static == {"age", "city", "member"}
 
 
-def test_dates_times_and_durations_are_days() -> None:
+def test_times_and_durations_are_days_and_dates_are_left_out() -> None:
     noon = datetime(1970, 1, 2, 12)
     columns = {
-        "day": (pl.Series([date(1970, 1, 2), date(1970, 1, 4)]), 1.0),
-        "moment": (pl.Series([noon, noon + timedelta(1)], dtype=pl.Datetime("ns")), 1.5),
-        "zoned": (pl.Series([noon, noon + timedelta(1)]).dt.replace_time_zone("Asia/Tokyo"), 1.5 - 9 / 24),
+        "day": (pl.Series([date(1970, 1, 2), date(1970, 1, 4)]), None),
+        "moment": (pl.Series([noon, noon + timedelta(1)], dtype=pl.Datetime("ns")), None),
+        "zoned": (pl.Series([noon, noon + timedelta(1)]).dt.replace_time_zone("Asia/Tokyo"), None),
         "clock": (pl.Series([noon.time(), datetime(1970, 1, 1, 13).time()]), 0.5),
         "lasting": (pl.Series([timedelta(hours=6), timedelta(hours=8)], dtype=pl.Duration("ms")), 0.25),
     }
     rows = np.arange(ROWS) % 2
     log = log_from_frame(good_log().with_columns(values[rows].alias(name) for name, (values, _) in columns.items()))
-    assert {finding.rule for finding in log.findings} == {"feature_date"}
+    assert {finding.rule for finding in log.findings} == {"feature_calendar", "feature_duration"}
     for name, (_, first) in columns.items():
-        assert numbers(log, name)[0] == pytest.approx(first)
+        assert (name in log.features.names) == (first is not None)
+        assert first is None or numbers(log, name)[0] == pytest.approx(first)
 
 
 def test_a_second_id_of_the_user_is_left_out() -> None:

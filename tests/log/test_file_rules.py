@@ -52,7 +52,7 @@ CASES = [
             rows=(359,),
             examples=(str(value),),
             remedy="--ignore since",
-            besides=("feature_date",),
+            besides=("feature_duration" if dtype == pl.Duration("ms") else "feature_calendar",),
             name=str(dtype),
         )
         for dtype, value in (
@@ -205,7 +205,7 @@ CASES = [
         "error",
         lambda log: {"log.csv": csv(log.rename({"reward": "active"}))},
         column="reward",
-        remedy="--columns reward=YOUR_COLUMN",
+        remedy="--columns reward=active",
         says="active",
     ),
     Case(
@@ -288,20 +288,29 @@ CASES = [
     ),
     Case(
         "column_nested",
-        "error",
+        "warning",
         lambda log: {"log.parquet": log.with_columns(basket=pl.concat_list("age", "visits"))},
         file="log.parquet",
         column="basket",
-        remedy="--ignore basket",
+        remedy="the length of a list",
+        says="List(Int64)",
+    ),
+    Case(
+        "role_nested",
+        "error",
+        lambda log: {"log.parquet": log.with_columns(action=pl.concat_list("action", "action"))},
+        file="log.parquet",
+        column="action",
+        remedy="one row for each decision",
         says="List(Int64)",
     ),
     Case(
         "column_nested",
-        "error",
+        "warning",
         lambda log: {"log.parquet": log.with_columns(profile=pl.struct("age", "visits"))},
         file="log.parquet",
         column="profile",
-        remedy="flatten it",
+        remedy="a field of a record",
         name="record",
     ),
     Case(
@@ -355,9 +364,44 @@ CASES = [
         "decimal_comma",
         "repaired",
         lambda log: {"log.csv": european(log.with_columns(cost=pl.col("visits") + pl.col("action")))},
+        file=None,
         column="propensity",
         count=ROWS,
         besides=("delimiter",),
+        examples=("'0,45' is 0.45", "'0,559' is 0.559", "'0,51' is 0.51", "'0,29' is 0.29", "'0,32' is 0.32"),
+    ),
+    Case(
+        "number_dress",
+        "repaired",
+        lambda log: {"log.csv": csv(put(log, "cost", {5: "€1,200.50"}))},
+        file=None,
+        column="cost",
+        count=1,
+        examples=("'€1,200.50' is 1200.50",),
+        says="separated thousands and a currency (€)",
+    ),
+    Case(
+        "truth_in_words",
+        "repaired",
+        lambda log: {
+            "log.csv": csv(
+                log.with_columns(reward=pl.when(pl.col("reward") > 0).then(pl.lit("Ja")).otherwise(pl.lit("nein")))
+            )
+        },
+        file=None,
+        column="reward",
+        count=ROWS,
+        says="'ja' or 'nein'",
+    ),
+    Case(
+        "cost_filled",
+        "repaired",
+        lambda log: {"log.csv": csv(put(log, "cost", {5: None, 7: "n/a"}))},
+        columns=ColumnMap(missing_cost=0.0),
+        file=None,
+        column="cost",
+        count=2,
+        says="taken as 0",
     ),
     Case(
         "integer_widths",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.read import read_log
 
 from .files import ROWS, USERS, Case, check, csv, good_log, put
@@ -18,6 +20,18 @@ LARGE = 2.0**53
 def with_users(log: pl.DataFrame, ids: list[object]) -> pl.DataFrame:
     """Other ids, one for each user in turn."""
     return log.with_columns(user=pl.Series(ids, strict=False).gather(log["user"] - 1))
+
+
+def with_times(log: pl.DataFrame) -> pl.DataFrame:
+    """Times in the place of steps, as text."""
+    moments = datetime(2024, 3, 1, 9) + timedelta(hours=1) * pl.col("step") * (1 + pl.col("user") % 5)
+    return log.with_columns(sent_at=moments.dt.to_string("%Y-%m-%d %H:%M:%S")).drop("step")
+
+
+def two_waves(log: pl.DataFrame) -> pl.DataFrame:
+    """The same users twice, with other outcomes."""
+    again = log.with_columns(pl.col("cost") + 1, wave=pl.lit(2))
+    return pl.concat([log.with_columns(wave=pl.lit(1)), again])
 
 
 CASES = [
@@ -105,7 +119,74 @@ CASES = [
         column="step",
         rows=(3,),
         examples=(str(2**31 - 2),),
-        remedy="number the decisions",
+        remedy="--time step",
+    ),
+    Case(
+        "steps_numbered",
+        "repaired",
+        lambda log: {"log.csv": csv(with_times(log))},
+        columns=ColumnMap(time="sent_at"),
+        file=None,
+        column="sent_at",
+        count=ROWS,
+        says="0 to 2 in the order of each user",
+    ),
+    Case(
+        "time_null",
+        "error",
+        lambda log: {"log.parquet": put(with_times(log), "sent_at", {4: None})},
+        columns=ColumnMap(time="sent_at"),
+        file="log.parquet",
+        column="sent_at",
+        rows=(4,),
+        examples=("missing",),
+        remedy="repair the export",
+        besides=("steps_numbered",),
+    ),
+    Case(
+        "time_unreadable",
+        "error",
+        lambda log: {"log.csv": csv(put(with_times(log), "sent_at", {4: "yesterday"}))},
+        columns=ColumnMap(time="sent_at"),
+        column="sent_at",
+        rows=(4,),
+        examples=("yesterday",),
+        remedy="write them as 2024-01-31",
+        besides=("steps_numbered",),
+    ),
+    Case(
+        "episodes",
+        "repaired",
+        lambda log: {"log.csv": csv(two_waves(log))},
+        columns=ColumnMap(episode="wave"),
+        file=None,
+        column="wave",
+        count=2,
+        says="told apart by 'wave': each",
+        besides=("rows_unordered",),
+    ),
+    Case(
+        "episode_null",
+        "error",
+        lambda log: {"log.csv": csv(put(two_waves(log), "wave", {5: None}))},
+        columns=ColumnMap(episode="wave"),
+        column="wave",
+        rows=(5,),
+        examples=("missing",),
+        remedy="fill the column in",
+        besides=("episodes", "step_gap", "rows_unordered"),
+    ),
+    Case(
+        "rows_conflict",
+        "error",
+        lambda log: {"log.csv": csv(two_waves(log))},
+        column="step",
+        rows=(1, 361, 2, 362, 3),
+        count=2 * ROWS,
+        examples=("0", "0", "1", "1", "2"),
+        remedy="--episode wave",
+        besides=("feature_constant", "rows_unordered"),
+        name="waves",
     ),
     Case(
         "step_span",

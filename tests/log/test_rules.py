@@ -29,6 +29,7 @@ from .test_value_rules import CASES as VALUE_CASES
 ELSEWHERE = {
     "propensity_miscalibrated",
     "reward_not_monotone",
+    "cost_booked_later",
     "budget_infeasible",
     "budget_slack",
     "overlap_thin",
@@ -49,6 +50,10 @@ ELSEWHERE = {
     "serving_column_missing",
     "serving_not_a_number",
     "serving_unseen_label",
+    "serving_rare_label",
+    "serving_outside",
+    "workbook_engine",
+    "workbook_sheets",
     "file_unreadable",
     "file_too_large",
 }

@@ -12,7 +12,7 @@ from redenvelope.log.read import inspect_log
 
 from .files import ROWS, Case, check, csv, good_log, put
 
-FILL = "fill the value in, or remove the rows"
+FILL = "fill the values in"
 NAN, INFINITE = float("nan"), float("inf")
 
 
@@ -31,7 +31,7 @@ def value_case(rule: str, column: str, values: dict[int, object], examples: tupl
 
 
 CURRENCIES = {1: "€1,200.50", 4: "$5", 5: "12 EUR", 6: "-1.200,50 kr", 8: "CHF 3"}
-SEPARATED = {1: "1,200", 4: "1 200,5", 5: "1.200.300", 6: "-1'000.25", 8: "1,5"}
+SEPARATED = {4: "1 200,5", 5: "1.200.300", 8: "1,5"}  # in columns of decimal points
 
 OUTCOMES = [
     case
@@ -41,12 +41,14 @@ OUTCOMES = [
         value_case("value_percentage", column, {3: "25%", 9: "12,5 %"}, ("25%", "12,5 %"), "25% is 0.25"),
         value_case("value_currency", column, CURRENCIES, tuple(CURRENCIES.values()), "€1,200.50 is 1200.50"),
         value_case("value_separators", column, SEPARATED, tuple(SEPARATED.values()), "nothing else: 1,200.50"),
-        value_case("value_null", column, {3: None}, ("missing",), FILL),
-        value_case("value_nan", column, {3: NAN, 4: NAN}, ("NaN", "NaN"), FILL),
+        value_case("cost_null" if column == "cost" else "value_null", column, {3: None}, ("missing",), FILL),
+        value_case("cost_null" if column == "cost" else "value_nan", column, {3: NAN, 4: NAN}, ("NaN", "NaN"), FILL),
         value_case("value_infinite", column, {2: INFINITE, 8: -INFINITE}, ("inf", "-inf"), "divided by zero"),
     )
     # A probability of minus infinity is also not positive: its own case below.
-    if (case.rule, column) not in {("value_infinite", "propensity"), ("value_infinite", "cost")}
+    # Among whole numbers, separators tell how they are meant.
+    if (case.rule, column)
+    not in {("value_infinite", "propensity"), ("value_infinite", "cost"), ("value_separators", "reward")}
 ]
 
 ACTIONS = [
@@ -256,29 +258,38 @@ def test_every_fault_of_a_value_is_named(case: Case, tmp_path: Path) -> None:
 
 
 def test_looks_are_told_apart_from_each_other_and_from_words(tmp_path: Path) -> None:
-    put(good_log(), "cost", {1: "5%", 2: "$5", 3: "1,200", 4: "five", 5: "5 apples"}).write_csv(tmp_path / "log.csv")
+    odd = {1: "5%", 2: "$5", 3: "1,2", 4: "five", 5: "5 apples", 6: "€5"}
+    put(good_log(), "cost", odd).write_csv(tmp_path / "log.csv")
     found = {finding.rule: (finding.rows, finding.examples) for finding in inspect_log(tmp_path / "log.csv").findings}
     assert found == {
         "value_percentage": ((1,), ("5%",)),
-        "value_currency": ((2,), ("$5",)),
-        "value_separators": ((3,), ("1,200",)),
+        "value_currency": ((2, 6), ("$5", "€5")),
+        "value_separators": ((3,), ("1,2",)),
         "not_a_number": ((4, 5), ("five", "5 apples")),
     }
 
 
 def test_a_comma_before_three_digits_is_not_guessed_at(tmp_path: Path) -> None:
-    # In a file of semicolons 1,5 can only be a decimal; whether 1,200 is 1200 or 1.2 only its writer knows.
+    # 1,5 can only be a decimal; whether 1,200 is 1200 or 1.2 only its writer knows, unless another column tells.
     for written, rules in (("1,200", {"value_separators"}), ("1,5", {"decimal_comma"}), ("0,200", {"decimal_comma"})):
         costs = pl.when(pl.col("action") > 0).then(pl.lit(written)).otherwise(pl.lit("0")).alias("cost")
-        (tmp_path / "log.csv").write_bytes(csv(good_log().with_columns(costs), ";"))
-        found = {finding.rule for finding in inspect_log(tmp_path / "log.csv").findings}
-        assert found - {"delimiter"} == rules
+        whole = good_log().drop("propensity").with_columns(costs)
+        (tmp_path / "log.csv").write_bytes(csv(whole, ";"))
+        found = {finding.rule for finding in inspect_log(tmp_path / "log.csv", estimate_propensity=True).findings}
+        assert found - {"delimiter", "propensity_estimated"} == rules
+    for chance, cost in ((0.25, 1200.0), ("0,25", 1.2)):
+        costs = pl.when(pl.col("action") > 0).then(pl.lit("1,200")).otherwise(pl.lit("0")).alias("cost")
+        (tmp_path / "log.csv").write_bytes(csv(good_log().with_columns(costs, propensity=pl.lit(chance)), ";"))
+        log = inspect_log(tmp_path / "log.csv").log
+        assert log is not None
+        assert set(log.cost) == {0.0, cost}
 
 
 @pytest.mark.parametrize("dtype", [pl.Date, pl.Datetime("ms", "UTC"), pl.Time, pl.Duration])
 @pytest.mark.parametrize("column", ["propensity", "reward", "cost"])
 def test_a_date_is_no_outcome_even_where_it_is_missing(column: str, dtype: pl.DataType, tmp_path: Path) -> None:
-    for values, rule in (([None] * ROWS, "value_null"), ([1] * ROWS, "not_a_number")):
+    null = "cost_null" if column == "cost" else "value_null"
+    for values, rule in (([None] * ROWS, null), ([1] * ROWS, "not_a_number")):
         whole = pl.Int32 if dtype == pl.Date else pl.Int64
         dates = pl.Series(column, values, dtype=whole).cast(dtype)
         good_log().with_columns(dates).write_parquet(tmp_path / "log.parquet")

@@ -48,7 +48,7 @@ def test_a_plan_is_replaced_and_what_else_is_there_stays(plans: list[Plan], tmp_
 
 def test_a_report_of_the_older_plan_goes_with_it_unless_it_was_changed(plans: list[Plan], tmp_path: Path) -> None:
     folder = save(plans[0], tmp_path / "plan")
-    plans[1].save(folder)
+    plans[1].save(folder, {})
     assert names(folder) == OWN - {"report.html"}
     save(plans[0], folder)
     (folder / "report.html").write_text("with my remarks")

@@ -14,16 +14,23 @@ class Parsed(HTMLParser):
         self.words: list[str] = []
         self._open: list[str] = []
         self.feed(page)
-        self.text = " ".join(" ".join(self.words).split())
+        self.text = " ".join("".join(self.words).split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        self._apart(tag)
         if tag in ("script", "style"):
             self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
+        self._apart(tag)
         if self._open and self._open[-1] == tag:
             self._open.pop()
+
+    def _apart(self, tag: str) -> None:
+        """Words of different tags stand apart, unless one is a link inside of a sentence."""
+        if tag != "a":
+            self.words.append(" ")
 
     def handle_data(self, data: str) -> None:
         if not self._open:

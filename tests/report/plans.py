@@ -35,11 +35,12 @@ from redenvelope.plan.record import (
     StepShares,
 )
 from redenvelope.plan.specification import PolicySpecification
+from redenvelope.plan.who import Alternative, Condition, Example, Group, StepGroups
 from redenvelope.policies.pricing import Pricing
 
 HOSTILE = "<script>alert(1)</script>"
-CHARTS = 11
-"""In a whole report, the frontier's two drawings counted as one."""
+CHARTS, NARROW = 14, 2
+"""In a whole report; some of them are drawn a second time, for phones."""
 LONG = "\"quoted\" & 'dear' and far too long for a legend"
 LABELS = ("nothing", HOSTILE, LONG)
 GIVEN = ((0.5, 0.3, 0.2), (0.2, 0.2, 0.6))
@@ -139,9 +140,31 @@ def compared(
 
 
 def shares() -> ActionShares:
-    steps = tuple(StepShares(step, 20, given, given, 1.0 + step) for step, given in enumerate(GIVEN))
+    steps = tuple(StepShares(step, 20, given, given, 1.0 + step, 3.0) for step, given in enumerate(GIVEN))
     bins = tuple(Shares(f"bin {place} {HOSTILE}", 10, given, 1.0 + place) for place, given in enumerate(GIVEN))
-    return ActionShares(20, 40, LABELS, steps, (FeatureShares(f"city {HOSTILE}", 0.4, bins),))
+    features = tuple(FeatureShares(f"{name} {HOSTILE}", 0.4, bins) for name in ("city", "age", "size"))
+    return ActionShares(20, 40, LABELS, steps, features, groups(), (example(),))
+
+
+def groups() -> tuple[StepGroups, ...]:
+    """Two steps: cedar's active users and the others, then everybody."""
+    cedar = Condition(f"city {HOSTILE}", "is cedar"), Condition("active", "is yes")
+    first = (Group(cedar, 5, (0.02, 0.01, 0.97), 2.0), Group((cedar[0],), 15, (0.5, 0.3, 0.2), 0.5))
+    return StepGroups(0, 20, 0.8, first), StepGroups(1, 20, 0.0, (Group((), 20, GIVEN[1], 1.0),))
+
+
+def example() -> Example:
+    """At the plan's price of 0.0625, the second action is best: the third earns 0.1 more for 3 more, which is worth
+    0.1875 elsewhere."""
+    figures = ((0.1, 1.0, 1.0), (0.8, 1.2, 2.0), (0.1, 1.3, 5.0))
+    return Example(
+        step=0,
+        known=((f"city {HOSTILE}", "cedar"), ("active", "yes")),
+        alternatives=tuple(
+            Alternative(label, chance, reward, cost, reward - 0.0625 * cost)
+            for label, (chance, reward, cost) in zip(LABELS, figures, strict=True)
+        ),
+    )
 
 
 def record(**changes: Any) -> FitRecord:

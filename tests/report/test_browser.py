@@ -45,7 +45,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.as_uri()
 
 
-def opened(browser: Browser, address: str, **options: object) -> tuple[Page, list[str]]:
+def opened(browser: Browser, address: str, unfolded: bool = True, **options: object) -> tuple[Page, list[str]]:
     """The page, and whatever its console said, failed with or asked the network for."""
     page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
     page.set_default_timeout(10_000)
@@ -54,6 +54,8 @@ def opened(browser: Browser, address: str, **options: object) -> tuple[Page, lis
     page.on("pageerror", lambda error: heard.append(str(error)))
     page.on("request", lambda request: heard.append(request.url) if request.url != address else None)
     page.goto(address)
+    if unfolded:
+        page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     return page, heard
 
 
@@ -97,7 +99,7 @@ def test_pointing_at_a_mark_of_any_chart_says_what_it_is(browser: Browser, addre
 
 def test_pointing_at_a_legend_shows_the_labels_in_full(browser: Browser, address: str) -> None:
     page, _ = opened(browser, address, **DESK)
-    legend = page.locator('#allocation svg [aria-roledescription="legend"]').first
+    legend = page.locator('#who svg [aria-roledescription="legend"]').first
     legend.scroll_into_view_if_needed()
     label = legend.locator("text").nth(LABELS.index(LONG))
     assert (label.text_content() or "").endswith("…")
@@ -155,5 +157,73 @@ def test_it_prints_on_few_pages(browser: Browser, address: str, tmp_path: Path) 
     page, _ = opened(browser, address, **DESK)
     printed = page.pdf(path=tmp_path / "report.pdf", format="A4")
     assert printed.startswith(b"%PDF")
-    assert 1 <= printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") <= 8
+    assert 1 <= _pages(printed) <= 11
     page.context.close()
+
+
+def test_the_first_half_alone_is_printed_while_the_second_is_folded(browser: Browser, address: str) -> None:
+    page, _ = opened(browser, address, unfolded=False, **DESK)
+    assert 1 <= _pages(page.pdf(format="A4")) <= 5
+    page.context.close()
+
+
+def _pages(printed: bytes) -> int:
+    return printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ")
+
+
+def test_the_slider_shows_other_budgets_and_where_they_stand(browser: Browser, address: str) -> None:
+    page, heard = opened(browser, address, unfolded=False, **DESK)
+    slider, reward = page.get_by_label("Try another budget"), page.locator('[data-part="2"]')
+    ring = page.locator("#budget-chart .wide circle.here")
+    before = reward.inner_text(), slider.get_attribute("aria-valuetext"), ring.get_attribute("cx")
+    diamond = page.locator(f'#budget-chart .wide {MARKS}[aria-label^="this plan"]').bounding_box()
+    here = ring.bounding_box()
+    assert here is not None and diamond is not None
+    middle = here["x"] + here["width"] / 2, here["y"] + here["height"] / 2
+    assert middle == pytest.approx((diamond["x"] + diamond["width"] / 2, diamond["y"] + diamond["height"] / 2), abs=1)
+    slider.focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    after = reward.inner_text(), slider.get_attribute("aria-valuetext"), ring.get_attribute("cx")
+    assert float(after[0]) > float(before[0])
+    assert after[1] != before[1]
+    assert float(after[2] or 0) > float(before[2] or 0)
+    assert heard == []
+    page.context.close()
+
+
+def test_words_are_explained_to_whoever_tabs_to_them_and_links_open_what_is_folded(
+    browser: Browser, address: str
+) -> None:
+    page, heard = opened(browser, address, unfolded=False, **DESK)
+    term = page.locator("#summary a.term").first
+    term.focus()
+    note = page.locator("#note")
+    assert note.inner_text() == page.locator(f"#{term.get_attribute('aria-describedby')}").text_content()
+    page.keyboard.press("Escape")
+    assert not note.is_visible()
+    assert not page.locator("#glossary dl").is_visible()
+    term.click()
+    assert page.locator("#glossary dl").is_visible()
+    assert heard == []
+    page.context.close()
+
+
+def test_on_a_phone_no_table_of_the_first_half_is_cut(browser: Browser, address: str) -> None:
+    page, _ = opened(browser, address, unfolded=False, **PHONE)
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll("section:not(#checks) .scroll")]
+          .filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.ariaLabel)"""
+    )
+    assert cut == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("options", [DESK, DESK | {"color_scheme": "dark"}, PHONE], ids=["light", "dark", "phone"])
+def test_nothing_bars_screen_readers_and_keyboards(browser: Browser, address: str, options: dict[str, object]) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=f"{BROWSER_SKIPPED}: axe is missing")
+    for unfolded in (False, True):
+        page, _ = opened(browser, address, unfolded=unfolded, **options)
+        found = axe.Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.context.close()

@@ -19,7 +19,7 @@ from redenvelope.report.drawing import action_colours, round_marks, short_labels
 from redenvelope.report.markup import number, signed
 from redenvelope.report.page import render_report
 from tests.report.parsed import Parsed
-from tests.report.plans import CHARTS, HOSTILE, frontier, plan, record
+from tests.report.plans import CHARTS, HOSTILE, NARROW, frontier, plan, record
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +73,19 @@ def test_long_labels_are_cut_in_legends_and_stay_apart() -> None:
 def test_every_chart_has_a_caption_and_words_for_those_who_cannot_see_it(parsed: Parsed) -> None:
     assert parsed.count("figure") == parsed.count("figcaption") == CHARTS
     drawings = [a for tag, a in parsed.tags if tag == "div" and (a.get("class") or "").startswith("drawing")]
-    assert len(drawings) == parsed.count("svg") == CHARTS + 1
+    assert len(drawings) == parsed.count("svg") == CHARTS + NARROW
     assert all(a.get("role") == "img" and len(a.get("aria-label") or "") > 40 for a in drawings)
-    assert parsed.count("table") == parsed.count("caption") == 10
+    assert parsed.count("table") == parsed.count("caption") == 13
     ids = [a["id"] for _, a in parsed.tags if "id" in a]
     assert len(ids) == len(set(ids))
     sections = [a["id"] for tag, a in parsed.tags if tag == "section"]
-    assert sections == ["certificate", "frontier", "allocation", "rules", "model", "search", "log", "making"]
-    assert [(a["href"] or "")[1:] for tag, a in parsed.tags if tag == "a"] == sections
+    assert sections == ["summary", "budget", "who", "examples", "checks"]
+    folded = [a["id"] for tag, a in parsed.tags if tag == "details" and "id" in a]
+    assert folded == ["certificate", "frontier", "allocation", "rules", "model", "search", "log", "making", "glossary"]
+    links = [a for tag, a in parsed.tags if tag == "a"]
+    assert [(a["href"] or "")[1:] for a in links if a.get("class") != "term"] == sections
+    for link in (a for a in links if a.get("class") == "term"):
+        assert link["aria-describedby"] == (link["href"] or "")[1:] in ids
 
 
 def test_labels_cannot_become_markup(page: str, parsed: Parsed) -> None:
@@ -102,7 +107,7 @@ def test_descriptions_of_charts_are_valid_and_hold_their_data(monkeypatch: pytes
 
     monkeypatch.setattr(vl_convert, "vegalite_to_svg", watched)
     render_report(plan())
-    assert len(specifications) == CHARTS + 1
+    assert len(specifications) == CHARTS + NARROW
     for specification, drawing in zip(specifications, drawn, strict=True):
         alt.Chart.from_json(json.dumps(specification, allow_nan=False))  # refuses what the schema does not know
         notes = {row["note"] for row in _rows(specification) if "note" in row}

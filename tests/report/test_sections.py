@@ -23,6 +23,7 @@ from redenvelope.report.evidence_sections import log_section, model_section
 from redenvelope.report.frontier_charts import ladder_chart
 from redenvelope.report.page import render_report
 from redenvelope.report.plan_sections import making_section, search_section
+from redenvelope.report.summary_section import summary_section
 from tests.report.parsed import Parsed
 from tests.report.plans import HOSTILE, audit, certificate, compared, fidelity, ladder, plan, policy, record
 
@@ -63,7 +64,8 @@ def test_a_plan_that_earns_less_than_the_log_says_so_at_the_top(reward: float, c
     worse = plan(record=record(comparison=(beside,)), certificate=certificate(reasons=(no_gain, other)))
     shown = certificate_section(worse)
     assert sentence in Parsed(shown).text
-    assert 'class="caution"' in shown[: shown.index('<dl class="figures">')]
+    assert 'class="caution"' in shown
+    assert 'class="verdict good"' not in shown + summary_section(worse), "within the budget is no approval"
     assert other.message in shown
     assert no_gain.message not in shown, "the caution says the same"
 
@@ -156,8 +158,7 @@ def test_a_refused_plan_says_so_and_why() -> None:
     assert "Refused: overlap is thin" in parsed.text
     assert parsed.text.count("overlap is thin") == 1
     assert reasons[1].message in parsed.text
-    assert any(a.get("class") == "verdict refused" for _, a in parsed.tags)
-    assert not any(a.get("class") == "verdict certified" for _, a in parsed.tags)
+    assert any(a.get("class") == "verdict bad" for _, a in parsed.tags)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]
     reward, cost = map(Mean.of, first.logged.mean.tolist(), first.logged.errors.tolist())
     levels = [f"{level:g}" for level in _QUANTILES]
     return Audit(
-        users=first.users,
+        users=first.people,
         rows=first.rows,
         steps=first.last_step - first.first_step + 1,
         features=header.features,
@@ -190,6 +190,9 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
             cheap_reward=worst.cheap.reward.estimate,
             dear_reward=worst.dear.reward.estimate,
         )
+    for effect in result.carry_over:
+        if effect.outcome == "cost" and effect.is_late:
+            findings.add("cost_booked_later", column="cost", count=result.rows, share=f"{effect.late_share:.0%}")
     if result.steps_alive < len(result.overlap):
         dead = result.overlap[result.steps_alive]
         findings.add(

@@ -35,6 +35,16 @@ class CarryOver:
         return self.carried / self.direct if self.direct > 0 else 0.0
 
     @property
+    def is_late(self) -> bool:
+        """Whether an action moves the outcome of the next step more than that of its own: it seems booked there."""
+        return self.p_value <= _SURE and self.carried > self.direct
+
+    @property
+    def late_share(self) -> float:
+        """Of what an action moves at its own step and the next, the share that comes at the next."""
+        return self.carried / (self.carried + self.direct) if self.carried > 0 else 0.0
+
+    @property
     def strength(self) -> Literal["none", "weak", "moderate", "strong"]:
         """The share in a word: weak below 10 %, strong from 30 % on; none when it may be chance."""
         if self.p_value > _SURE:

@@ -103,7 +103,12 @@ def squares_by_user(
     groups and weights [rows], residuals [variables, rows]; a log's users add up, and so do those of its parts.
     """
     squares = np.zeros((len(residuals), count))
-    for rows, cell, users in user_blocks(log, groups, count):
+    # Episodes of one user err together: they are summed before they are squared.
+    person = np.cumsum(log.begins) - 1
+    for rows, _, _ in user_blocks(log, groups, count):
+        own = person[log.user_of_row[rows]]
+        users = int(own[-1] - own[0]) + 1
+        cell = (own - own[0]) * count + groups[rows]
         for variable, values in enumerate(residuals):
             sums = np.bincount(cell, weights=weights[rows] * values[rows], minlength=users * count)
             squares[variable] += (sums.reshape(users, count) ** 2).sum(axis=0)

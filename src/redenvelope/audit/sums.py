@@ -45,6 +45,8 @@ class FirstSums:
     """Most steps of a user."""
     gaps: int
     """Rows that skip a step of their user."""
+    people: int
+    """Different users; fewer than sequences where some have several episodes."""
     fold_users: NDArray[np.int64]
     """[folds]"""
     fold_rows: NDArray[np.int64]
@@ -82,6 +84,7 @@ class FirstSums:
             max(self.last_step, other.last_step),
             max(self.longest, other.longest),
             self.gaps + other.gaps,
+            self.people + other.people,
             self.fold_users + other.fold_users,
             self.fold_rows + other.fold_rows,
             self.logged + other.logged,
@@ -135,7 +138,8 @@ def first_sums(log: Log) -> FirstSums:
         last_step=log.first_step + log.campaign_steps - 1,
         longest=int(log.lengths.max()),
         gaps=log.gaps,
-        fold_users=np.bincount(fold, minlength=folds),
+        people=log.people,
+        fold_users=np.bincount(fold[log.begins], minlength=folds),
         fold_rows=np.array([int(log.lengths[fold == number].sum()) for number in range(folds)]),
         logged=UserMoments.of(np.stack([log.sums_by_user(values) for values in log.outcomes], axis=1)),
         calibration=calibration_sums(log),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from redenvelope.audit.audit import Audit
+from redenvelope.audit.carry_over import CarryOver
 from redenvelope.audit.effects import counted
 from redenvelope.audit.overlap import LEAST_EFFECTIVE_USERS
 
@@ -68,13 +69,18 @@ def _carry_over(audit: Audit) -> str:
         return "There are too few users to see whether anything carries over from one step to the next."
     if not audit.carry_over:
         return "Nobody has two steps: there is no sequence to plan, a one-step allocation will do."
-    shares = ", ".join(f"{effect.outcome} {effect.share:.0%}" for effect in audit.carry_over)
+    shares = ", ".join(f"{effect.outcome} {_share(effect)}" for effect in audit.carry_over)
     strongest = max((effect.strength for effect in audit.carry_over), key=list(_CARRY_OVER).index)
     gain = "little" if strongest in ("none", "weak") else "something"
     return (
         f"{_CARRY_OVER[strongest]} (the previous action's effect beside the present one's: {shares}): "
         f"planning ahead has {gain} to gain."
     )
+
+
+def _share(effect: CarryOver) -> str:
+    """Beside an action that does next to nothing at its own step, a share would be any number."""
+    return f"{effect.share:.0%}" if effect.share <= 1 else "more than at its own step"
 
 
 def _overlap(audit: Audit) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from redenvelope import __version__
-from redenvelope.cli import data, money, plans, reproduce, serving
+from redenvelope.cli import compare, data, money, plans, reproduce, serving
 from redenvelope.cli.guard import guarded
 
 __all__ = ["app", "main"]
@@ -29,6 +29,7 @@ for _command in (
     plans.reprice,
     plans.frontier,
     plans.evaluate,
+    compare.compare,
     plans.allocate,
     plans.report,
     reproduce.reproduce,

@@ -25,9 +25,9 @@ NamedTotalOption = Annotated[
 
 def budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
     """The budget as a mean a user."""
-    if total is None and audience is None:
+    if total is None:
         return budget
-    if budget is not None or total is None or audience is None:
+    if budget is not None or audience is None:
         raise UsageError("give --budget, or --budget-total together with --audience")
     return total / audience
 

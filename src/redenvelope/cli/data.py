@@ -14,12 +14,15 @@ from redenvelope.cli.options import (
     REFUSED,
     CampaignOption,
     ColumnsOption,
+    EpisodeOption,
     EstimateOption,
     IgnoreOption,
     JsonOption,
     KnownOption,
     LogArgument,
+    MissingCostOption,
     SeedOption,
+    TimeOption,
     given_path,
     names,
     print_json,
@@ -74,7 +77,7 @@ def demo(
     from redenvelope.log.read import read_log
     from redenvelope.report.plan_view import StageView, show_plan
     from redenvelope.report.saved import save_with_report
-    from redenvelope.report.truth_view import plan_truth_rows, truth_table
+    from redenvelope.report.truth_view import plan_truth_rows, truth_sentence, truth_table
     from redenvelope.simulate.envelopes import EnvelopeCampaign
 
     if live:
@@ -101,7 +104,9 @@ def demo(
     console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")
     shares = plan.policy.pricing.shares
     followed = [(share, partial(plan.policy.probabilities, row=row)) for row, share in enumerate(shares)]
-    console.print(truth_table(plan_truth_rows(campaign, followed, budget)))
+    rows = plan_truth_rows(campaign, followed, budget)
+    console.print(truth_table(rows))
+    console.print(f"[bold]{truth_sentence(campaign, rows, plan.certificate)}[/]")
     if live:
         from redenvelope.cli.live import go_live
 
@@ -200,6 +205,9 @@ def audit(
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
+    time: TimeOption = None,
+    episode: EpisodeOption = None,
+    missing_cost: MissingCostOption = None,
     known_before: KnownOption = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user: does it make sense here?")] = None,
     as_json: JsonOption = False,
@@ -216,7 +224,7 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
 
-    asked = read_campaign(log, columns, ignore, campaign)
+    asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
     inspection = inspect_log(log, asked.columns, estimate_propensity=estimate_propensity)
     result = None
     if inspection.log is not None:

@@ -17,15 +17,22 @@ if TYPE_CHECKING:
 __all__ = [
     "NOT_CERTIFIED",
     "REFUSED",
+    "AudienceOption",
+    "CacheOption",
     "CampaignOption",
     "ColumnsOption",
+    "CurrencyOption",
+    "EpisodeOption",
     "EstimateOption",
     "IgnoreOption",
     "JsonOption",
     "KnownOption",
     "LogArgument",
+    "MissingCostOption",
     "PlanArgument",
     "SeedOption",
+    "TimeOption",
+    "ValueOption",
     "given_path",
     "given_text",
     "names",
@@ -68,6 +75,22 @@ KnownOption = Annotated[
         metavar="NAME,…",
     ),
 ]
+TimeOption = Annotated[
+    str | None,
+    typer.Option("--time", help="Column with the time of each decision: steps are numbered by it.", metavar="NAME"),
+]
+EpisodeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--episode",
+        help="Column that tells waves of the same users apart; folders such as week=1/ are recognised.",
+        metavar="NAME",
+    ),
+]
+MissingCostOption = Annotated[
+    float | None,
+    typer.Option("--missing-cost", min=0, help="What it cost where the cost is empty: 0 if nothing was redeemed."),
+]
 CampaignOption = Annotated[
     Path | None,
     typer.Option(
@@ -78,17 +101,45 @@ CampaignOption = Annotated[
 EstimateOption = Annotated[
     bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features, by user.")
 ]
+CurrencyOption = Annotated[
+    str | None, typer.Option("--currency", help="What costs are counted in, such as EUR.", metavar="CODE")
+]
+AudienceOption = Annotated[
+    int | None, typer.Option(min=1, help="Number of users the plan is for: sums are told for all.")
+]
+ValueOption = Annotated[
+    float | None,
+    typer.Option(
+        "--value-per-reward", help="What a unit of reward is worth, in the currency: how much budget pays for itself."
+    ),
+]
+CacheOption = Annotated[
+    bool,
+    typer.Option(
+        "--cache/--no-cache",
+        help="Keep finished stages (in $REDENVELOPE_CACHE, or where caches are), so that another budget or an "
+        "interrupted fit does not train again.",
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
-def read_campaign(log: str, columns: str | None, ignore: str | None, campaign: Path | None) -> Campaign:
+def read_campaign(
+    log: str,
+    columns: str | None,
+    ignore: str | None,
+    campaign: Path | None,
+    time: str | None = None,
+    episode: str | None = None,
+    missing_cost: float | None = None,
+) -> Campaign:
     """The campaign as given by flags or by a campaign file; one beside the log is found by itself."""
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.costs import cost_columns
     from redenvelope.log.columns import ColumnMap
 
-    given = ColumnMap.parse(columns, ignore)
+    given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost)
     path = campaign or _beside(Path(log))
     if path is None:
         return Campaign(given)
@@ -102,7 +153,9 @@ def read_campaign(log: str, columns: str | None, ignore: str | None, campaign: P
     # What the table calls its cost may be called so in budgets too.
     own = names.get("cost", "cost")
     budgets = tuple(replace(each, column="cost") if each.column == own else each for each in found.budgets)
-    mapping = ColumnMap(names, found.columns.ignored | given.ignored, cost_columns(budgets))
+    mapping = replace(
+        found.columns, names=names, ignored=found.columns.ignored | given.ignored, costs=cost_columns(budgets)
+    ).reading(time, episode, missing_cost)
     return replace(found, columns=mapping, budgets=budgets)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,15 +16,22 @@ from redenvelope.cli.budgets import NamedBudgetOption, NamedTotalOption, budget_
 from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
+    AudienceOption,
+    CacheOption,
     CampaignOption,
     ColumnsOption,
+    CurrencyOption,
+    EpisodeOption,
     EstimateOption,
     IgnoreOption,
     JsonOption,
     KnownOption,
     LogArgument,
+    MissingCostOption,
     PlanArgument,
     SeedOption,
+    TimeOption,
+    ValueOption,
     given_path,
     names,
     print_json,
@@ -44,9 +52,9 @@ def fit(
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
-    audience: Annotated[
-        int | None, typer.Option(min=1, max=10**12, help="Number of users the total budget is for.")
-    ] = None,
+    audience: AudienceOption = None,
+    currency: CurrencyOption = None,
+    value_per_reward: ValueOption = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
@@ -63,6 +71,9 @@ def fit(
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
+    time: TimeOption = None,
+    episode: EpisodeOption = None,
+    missing_cost: MissingCostOption = None,
     known_before: KnownOption = None,
     explore: Annotated[
         float | None,
@@ -74,16 +85,19 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    cache: CacheOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
 
     Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
     """
+    from redenvelope.fitting.cache import usual_cache
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.findings import readable
     from redenvelope.log.read import read_log
+    from redenvelope.plan.amounts import Money
     from redenvelope.plan.store import require_room
     from redenvelope.progress import Stages
     from redenvelope.report.saved import save_with_report
@@ -99,12 +113,14 @@ def fit(
         explore=explore,
     )
     wanted = budget_a_user(budget, budget_total, audience)
+    money = Money().told(currency, audience, value_per_reward)
     _heed_solver(solver)
     require_room(out)
+    kept = usual_cache() if cache else None
     with _listener(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        asked = read_campaign(log, columns, ignore, campaign)
+        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
         rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
         plan = fit_plan(
@@ -115,10 +131,15 @@ def fit(
             audience=audience,
             settings=settings,
             progress=listen,
+            cache=kept,
         )
         plan = plan.with_source(readable(Path(log).name), asked.columns, datetime.now(UTC).date().isoformat())
+        plan = plan.with_money(money)
         stop_if_interrupted()
         save_with_report(plan, out)
+    if kept is not None and "--debug" in sys.argv:
+        for note in kept.notes:
+            typer.echo(f"cache: {note}", err=True)
     _tell(plan, out, as_json)
 
 
@@ -132,9 +153,9 @@ def reprice(
     ],
     budget: NamedBudgetOption = None,
     budget_total: NamedTotalOption = None,
-    audience: Annotated[
-        int | None, typer.Option(min=1, max=10**12, help="Number of users the total budget is for.")
-    ] = None,
+    audience: AudienceOption = None,
+    currency: CurrencyOption = None,
+    value_per_reward: ValueOption = None,
     target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
@@ -156,8 +177,10 @@ def reprice(
     require_room(out)
     opened = Plan.load(plan)
     wanted = named_budgets(opened, budget, budget_total, audience)
+    # What was not said again is as it was when the plan was made.
+    money = opened.record.money.told(currency, audience, value_per_reward)
     again = reprice_plan(
-        opened,
+        opened.with_money(money),
         budget=wanted,
         target_reward=target_reward,
         audience=audience,
@@ -175,9 +198,11 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
 
     if as_json:
         compared = to_plain(plan.record.comparison)
-        explored = to_plain(plan.record.exploration)
-        content = {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared}
-        print_json(content | {"exploration": explored, "rules": [rule.sentence() for rule in plan.policy.rules]})
+        explored, rules = to_plain(plan.record.exploration), [rule.sentence() for rule in plan.policy.rules]
+        total = None if plan.totals is None else plan.totals.as_dict()
+        content = {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared, "totals": total}
+        content |= {"currency": plan.record.money.currency or None, "exploration": explored, "rules": rules}
+        print_json(content)
     else:
         show_plan(plan, out)
     if not plan.certificate.is_certified:
@@ -241,6 +266,9 @@ def evaluate(
     ignore: IgnoreOption = None,
     campaign: CampaignOption = None,
     estimate_propensity: EstimateOption = False,
+    time: TimeOption = None,
+    episode: EpisodeOption = None,
+    missing_cost: MissingCostOption = None,
     confidence: Annotated[float, typer.Option(help="Of the two-sided intervals.")] = 0.95,
     all_users: Annotated[
         bool,
@@ -258,7 +286,7 @@ def evaluate(
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
-    mapping = read_campaign(log, columns, ignore, campaign).columns
+    mapping = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost).columns
     # What was not said again is as it was when the plan was made.
     known = opened.columns
     mapping = replace(mapping if mapping != ColumnMap() else known, costs=known.costs)
@@ -302,8 +330,14 @@ def report(
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the page (.html).")
     ] = Path("report.html"),
+    audience: AudienceOption = None,
+    currency: CurrencyOption = None,
+    value_per_reward: ValueOption = None,
 ) -> None:
-    """Write a plan's report again: one self-contained page, readable without a network."""
+    """Write a plan's report again: one self-contained page, readable without a network.
+
+    What is not said of audience, currency and value is as it was when the plan was made.
+    """
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.store import require_outside
     from redenvelope.report.page import render_report
@@ -313,6 +347,7 @@ def report(
         raise UsageError(f"{out}: the report is written as .html; choose that ending")
     require_writable(out)
     opened = Plan.load(plan)
+    opened = opened.with_money(opened.record.money.told(currency, audience, value_per_reward))
     if same_file(out.parent, plan) and out.name == "report.html":
         save_with_report(opened, plan)  # a file of the plan's own, which knows its hash
         typer.echo(f"{out}: written anew")

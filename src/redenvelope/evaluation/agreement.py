@@ -36,6 +36,7 @@ from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.estimators import estimator_named
 from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.people import by_person
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.skewness import Spread, normal_score, skewness_of_mean
 
@@ -152,6 +153,8 @@ def agreement(first: Evaluation, second: Evaluation) -> tuple[tuple[Agreement, .
     one, other = first.influence(), second.influence()
     if one.shape != other.shape:
         raise UsageError(f"evaluations must be of the same users and prices, not of {one.shape} and {other.shape}")
+    keys = np.concatenate([part.keys for part in first.partitions.parts()])
+    one, other = by_person(one, keys), by_person(other, keys)
     names = (first.estimator.name, second.estimator.name)
     return tuple(
         tuple(

@@ -175,11 +175,12 @@ class Moments:
         variances = np.diagonal(self.covariance, axis1=1, axis2=2).T
         return np.sqrt(np.maximum(variances, 0.0))
 
-    def widened(self, factor: float) -> Moments:
-        """The same means, as if users were so many times as far from them."""
-        if factor == 1:
+    def widened(self, factor: float | FloatArray) -> Moments:
+        """The same means, as if users were so many times as far from them; one factor, or one for each price."""
+        each = np.broadcast_to(np.asarray(factor, dtype=np.float64), self.products.shape[:1])
+        if (each == 1).all():
             return self
-        return replace(self, products=self.products * factor**2, cubes=self.cubes * factor**3)
+        return replace(self, products=self.products * each[:, None, None] ** 2, cubes=self.cubes * each**3)
 
     def _gradient(self) -> FloatArray:
         """How the estimates move with the means of the columns, [prices, outcomes, columns]."""

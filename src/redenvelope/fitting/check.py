@@ -16,7 +16,9 @@ from redenvelope.engine.local import LocalEngine
 from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.neighbours import neighbour_sums
+from redenvelope.evaluation.people import by_person, person_keys
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.simultaneous import each_confidence
 from redenvelope.fitting.contenders import contender, evidence_of
@@ -25,7 +27,7 @@ from redenvelope.log.log import Log
 from redenvelope.plan.ladder import Ladder, Mixtures, Place, new_ladder
 from redenvelope.plan.policy import DeployedPolicy
 
-__all__ = ["Check", "Contestant", "DecidedRows", "check_policies", "fold_sha256"]
+__all__ = ["Check", "Contestant", "DecidedRows", "PlannedFold", "check_policies", "fold_sha256", "planned_fold"]
 
 FloatArray = NDArray[np.float64]
 
@@ -58,6 +60,16 @@ class Contestant:
 
 
 @dataclass(frozen=True, eq=False)
+class PlannedFold:
+    """What the contestants would do on the check users, at all of their prices: all that takes planning."""
+
+    evidence: tuple[Evidence, ...]
+    """Batch by batch."""
+    shown: NDArray[np.float32]
+    """Probabilities of the first contestant at the rows of users that are shown, [rows, rungs, actions]."""
+
+
+@dataclass(frozen=True, eq=False)
 class DecidedRows:
     """What a policy would do at the rows of some users."""
 
@@ -82,14 +94,14 @@ class Check:
     @cached_property
     def influence(self) -> FloatArray:
         """What each user adds to the estimates, [outcomes, users, prices of all], as far from the mean as the
-        estimator's caution asks for."""
+        estimator's caution asks for; a user with several episodes once."""
         added, caution = self.evaluation.influence(), self.evaluation.estimator.caution
         if caution != 1:
             means = added.mean(axis=1, keepdims=True)
             added -= means
             added *= caution
             added += means
-        return added
+        return by_person(added, self.log.keys)
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a contestant; with bounds for all prices at once at the confidences `joint`."""
@@ -106,7 +118,7 @@ class Check:
             reasons,
             [diagnostics[place] for place in main],
             self.evaluation.estimator.name,
-            each_confidence(added, self.log.keys, joint, seed) if joint else (),
+            each_confidence(added, person_keys(self.log.keys), joint, seed) if joint else (),
             mixtures,
         )
 
@@ -158,13 +170,30 @@ def check_policies(
     estimator: Estimator,
     shown_users: int,
     seed: int,
+    planned: PlannedFold | None = None,
 ) -> Check:
     """Evaluate policies at their prices; of the first it is kept what it does at the rows of `shown_users` users.
 
-    `walkers` are users whose first states tell what comes after trees that end early.
+    `walkers` are users whose first states tell what comes after trees that end early; `planned` is what was planned
+    before, by the same policies for the same users.
     """
+    planned = planned or planned_fold(contestants, encoded, walkers, shown_users, seed)
+    evaluation = evaluate_partitions(planned.evidence, [estimator], engine=LocalEngine())[estimator.name]
+    shown = encoded.select(_shown(encoded, shown_users, seed))
+    return Check(encoded.log, dict(contestants), evaluation, Shown(shown, planned.shown))
+
+
+def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:
+    """The users at whose rows it is kept what a policy does, [users]."""
+    return fraction(encoded.log.keys, "shown", seed) < users / len(encoded.log.users)
+
+
+def planned_fold(
+    contestants: Mapping[str, Contestant], encoded: EncodedLog, walkers: EncodedLog, shown_users: int, seed: int
+) -> PlannedFold:
+    """What policies would do on the users of a fold at all of their prices."""
     contenders = [contender(each.policy, each.prices, walkers) for each in contestants.values()]
-    shown = fraction(encoded.log.keys, "shown", seed) < shown_users / len(encoded.log.users)
+    shown = _shown(encoded, shown_users, seed)
     evidence, probabilities, first_user = [], [], 0
     for batch in encoded.batches():
         values = [each.values(batch) for each in contenders]
@@ -172,10 +201,7 @@ def check_policies(
         own = shown[first_user : first_user + len(batch.log.users)]
         probabilities.append(values[0].probabilities[np.repeat(own, batch.log.lengths)])
         first_user += len(own)
-    evaluation = evaluate_partitions(evidence, [estimator], engine=LocalEngine())[estimator.name]
-    first = next(iter(contestants.values()))
-    kept = Shown(encoded.select(shown), np.concatenate(probabilities), first)
-    return Check(encoded.log, dict(contestants), evaluation, kept)
+    return PlannedFold(tuple(evidence), np.concatenate(probabilities))
 
 
 def fold_sha256(log: Log) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from redenvelope.evaluation.people import by_person
 from redenvelope.log.log import Log
 from redenvelope.plan.record import ComparedPolicy
 
@@ -17,8 +18,8 @@ FloatArray = NDArray[np.float64]
 
 
 def logged_by_user(log: Log) -> FloatArray:
-    """What each user earned and cost as logged, [outcomes, users]."""
-    return np.stack([log.sums_by_user(outcome) for outcome in log.outcomes])
+    """What each user earned and cost as logged, [outcomes, users]; one with several episodes counts once."""
+    return by_person(np.stack([log.sums_by_user(outcome) for outcome in log.outcomes]), log.keys)
 
 
 def compare(added: Mapping[str, FloatArray], confidence: float) -> tuple[ComparedPolicy, ...]:

@@ -35,7 +35,7 @@ from redenvelope.policies.standing import allowed
 __all__ = ["evaluate_plan"]
 
 
-def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = False) -> dict[str, Any]:
+def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
     """Estimates of reward and cost by every estimator, and what they say of the certificate.
 
     Users of the folds that made the plan are left out, told by their ids alone; with `all_users` they are new people
@@ -60,12 +60,12 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float, all_users: bool = Fal
     logged = logged_by_user(encoded.log).mean(axis=1)
     ladder = _ladder(plan, encoded, estimator)
     return {
-        "users": len(kept.users),
-        "left_out": len(log.users) - len(kept.users),
+        "users": kept.people,
+        "left_out": log.people - kept.people,
         "confidence": confidence,
         "verdict": to_plain(_verdict(plan, ladder)),
         "lacking": [finding.as_dict() for finding in (*lacking, *_left(plan, encoded))],
-        "drift": [finding.as_dict() for finding in drift_findings(plan.policy.encoder, encoded.states)],
+        "drift": [finding.as_dict() for finding in _drift(plan, encoded)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])} | _logged_costs(plan, logged[1:]),
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
         "certificate": _verified(plan, whole, kept, ladder),
@@ -80,6 +80,10 @@ def _left(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
     return log_left(encoded.log, eligible)
 
 
+def _drift(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
+    return drift_findings(plan.policy.encoder, encoded.states, encoded.log.features)
+
+
 def _estimator(plan: Plan) -> Estimator:
     """The one that certified."""
     name = plan.certificate.cost.estimator
@@ -91,7 +95,7 @@ def _not_trained_on(plan: Plan, log: Log) -> Log:
     check = _checking(plan, log)
     if not check.any():
         raise UsageError(
-            f"by their ids, all {len(log.users)} users of this log are among those the plan was made with; bring "
+            f"by their ids, all {log.people} users of this log are among those the plan was made with; bring "
             "others, or say --all-users if these are new people"
         )
     return log.select(check)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,25 +13,37 @@ from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.fitness import report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import without_costs
+from redenvelope.campaign.records import Rule
 from redenvelope.dual.paths import Paths
 from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.fitting.asked import Asked, asked_of
-from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256
+from redenvelope.fitting.cache import Cache
+from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256, planned_fold
 from redenvelope.fitting.comparison import compare, logged_by_user
 from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.exploration import exploration_record, lost_along, lost_at_prices
 from redenvelope.fitting.frontier import frontier_table
 from redenvelope.fitting.frontiers import first_frontier, frontiers_table
-from redenvelope.fitting.method import Lessons, Training, learn_model, one_step_policy, trust_in, unpriced_policy
+from redenvelope.fitting.kept import Kept
+from redenvelope.fitting.method import (
+    Lessons,
+    learn_model,
+    one_step_policy,
+    policy_words,
+    trust_in,
+    unpriced_policy,
+    with_campaign,
+)
 from redenvelope.fitting.rules import with_rules
 from redenvelope.fitting.scouting import believed_paths, grid_of_prices, model_frontier
 from redenvelope.fitting.settings import FitSettings, usual_share
-from redenvelope.fitting.shares import action_shares
+from redenvelope.fitting.shares import who_gets_what
 from redenvelope.fitting.trusted import trusted_check
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
@@ -41,7 +54,7 @@ from redenvelope.plan.climb import Stop, climb
 from redenvelope.plan.ladder import Ladder, Mixtures, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord
+from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord, Source
 from redenvelope.policies.standing import allowed
 from redenvelope.progress import Progress, Stages
 
@@ -63,12 +76,14 @@ def fit(
     audience: int | None = None,
     settings: FitSettings | None = None,
     progress: Progress | None = None,
+    cache: Cache | None = None,
 ) -> Plan:
     """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
 
     Exactly one of `budget` and `target_reward` must be given, unless the `campaign` has budgets of its own, one or
     several. What its rules forbid is never planned, checked or decided. With an `audience`, the number of users that
-    the campaign is for, totals are told as well.
+    the campaign is for, totals are told as well. `progress` is told an `Event` whenever a stage begins, goes on or is
+    done. With a `cache`, stages that were finished before with the same inputs are not made again.
     """
     settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
     forget_programs()
@@ -80,20 +95,18 @@ def fit(
     log = asked.charged(log)
     audited = _audited(log, asked.audited, settings, stages)
     train, tune, hold = _folds(log, settings, stages)
-    sizes = {name: FoldSize(len(fold.users), len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
-    lessons, examples = learn_model(train, asked, settings, stages, campaign.rules, explore)
-    training = Training(examples, lessons.eligible(train))
+    sizes = {name: FoldSize(fold.people, len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
+    kept = Kept(cache, log, settings, (asked.budgets, campaign.rules, explore))
+    made = _made(train, tune, settings, stages, kept, _Said(asked, campaign.rules, explore))
+    lessons, fidelity, scouts, policy = made.lessons, made.fidelity, made.scouts, made.policy
     audited = with_rules(audited, lessons, log)
-    tuning = encode(tune, lessons.encoder, lessons.steps, lessons.constraint)
-    fidelity = trust_in(lessons, tuning, stages)
-    scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
-    policy = unpriced_policy(scouts, lessons, training, fidelity.trusted, settings, stages)
-    del train, training, examples  # most of the log, and not needed any more
+    del train  # most of the log, and not needed any more
     give_back()
     stages.begin("check")
-    contestants, paths = _contestants(policy, lessons, scouts, settings)
-    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps, lessons.constraint), settings)
-    stages.finish("check", f"{len(contestants['plan'].prices)} prices on {len(hold.users):,} users")
+    contestants, paths = _contestants(policy, lessons, scouts, settings, kept)
+    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps, lessons.constraint), settings, kept)
+    checked = f"{len(contestants['plan'].prices)} prices on {hold.people:,} users"
+    stages.finish("check", kept.said("evidence", checked))
     stages.begin("certificate")
     check, ladder = _ladder(check, question, settings)
     stop = walk(ladder, question)
@@ -112,7 +125,8 @@ def fit(
     del check  # the evidence of all prices, and not needed any more
     give_back()
     if frontiers is None:
-        model = model_frontier(policy, scouts, ladder.prices[:, 0], settings.search)
+        duals = ladder.prices[:, 0]
+        model = kept.frontier(duals, lambda: model_frontier(policy, scouts, duals, settings.search))
         frontier = frontier_table(ladder, model, settings.confidence)
         lost = lost_along(policy, scouts, model, certificate.cost.estimate, settings.search)
     else:
@@ -121,6 +135,44 @@ def fit(
     record = replace(record, exploration=exploration_record(policy, lost, decided, eligible))
     stages.finish("comparison", _gain(compared))
     return Plan(policy, certificate, frontier, ladder, record, frontiers)
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """What the users who train and tune have made."""
+
+    lessons: Lessons
+    fidelity: Fidelity
+    scouts: EncodedLog
+    """Users who tell where the prices of interest lie."""
+    policy: DeployedPolicy
+    """Before its price is known."""
+
+
+class _Said(NamedTuple):
+    """What a campaign says beside the log."""
+
+    asked: Asked
+    rules: tuple[Rule, ...]
+    explore: float
+
+
+def _made(train: Log, tune: Log, settings: FitSettings, stages: Stages, kept: Kept, said: _Said) -> _Made:
+    """Learn, ask whether what was learned may be trusted, and choose how to decide by it."""
+    stages.begin("model")
+    learned = kept.lessons(train.catalogue, lambda: learn_model(train, settings, stages, said.rules))
+    lessons = with_campaign(learned, train, *said)
+    stages.finish("model", kept.said("model", lessons.words))
+    stages.begin("fidelity")
+    tuning = encode(tune, lessons.encoder, lessons.steps, lessons.constraint)
+    fidelity = kept.fidelity(lambda: trust_in(lessons, tuning))
+    doubted = "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}"
+    stages.finish("fidelity", kept.said("fidelity", doubted))
+    stages.begin("policy")
+    scouts = tuning.some_users(settings.search.scouts, "scouts", settings.seed)
+    policy = kept.policy(lessons, lambda: unpriced_policy(scouts, lessons, train, fidelity.trusted, settings, stages))
+    stages.finish("policy", kept.said("policy", policy_words(policy, settings)))
+    return _Made(lessons, fidelity, scouts, policy)
 
 
 def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stages) -> Audit:
@@ -138,7 +190,7 @@ def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stag
 def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
     stages.begin("folds")
     folds = split(log, settings.parts, settings.seed)
-    train, tune, check = (len(fold.users) for fold in folds)
+    train, tune, check = (fold.people for fold in folds)
     stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check")
     # The audit judged the folds of the usual seed and shares; these may be others.
     findings = Findings()
@@ -149,27 +201,30 @@ def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
 
 
 def _contestants(
-    policy: DeployedPolicy, lessons: Lessons, scouts: EncodedLog, settings: FitSettings
+    policy: DeployedPolicy, lessons: Lessons, scouts: EncodedLog, settings: FitSettings, kept: Kept
 ) -> tuple[dict[str, Contestant], Paths | None]:
     """The plan and the bandit, each at prices that users of the train fold fix, and chance; with several budgets, the
     paths that the plan's mixtures take through them too."""
     wanted, several, paths = settings.search, lessons.budgets, None
-
-    def at_prices(own: DeployedPolicy, rungs: int) -> Contestant:
-        return Contestant(own, _falling(grid_of_prices(own, scouts, wanted, rungs)))
-
-    if several is None:
-        contestants = {"plan": at_prices(policy, wanted.rungs)}
-    else:
-        paths = believed_paths(policy, scouts, wanted, several, wanted.rungs)
-        contestants = {"plan": _mixing(policy, paths)}
+    policies, rungs = {"plan": policy}, {"plan": wanted.rungs, "bandit": wanted.compared_rungs}
     if policy.specification.method != "bandit":
-        bandit = one_step_policy(lessons, policy.specification.temperature)
-        contestants["bandit"] = (
-            at_prices(bandit, wanted.compared_rungs)
-            if several is None
-            else _mixing(bandit, believed_paths(bandit, scouts, wanted, several, wanted.compared_rungs).ladder_alone())
+        policies["bandit"] = one_step_policy(lessons, policy.specification.temperature)
+    if several is None:
+        prices = kept.prices(
+            lambda: {
+                name: _falling(grid_of_prices(each, scouts, wanted, rungs[name])) for name, each in policies.items()
+            }
         )
+        contestants = {name: Contestant(each, prices[name]) for name, each in policies.items()}
+    else:
+        found = {
+            name: believed_paths(each, scouts, wanted, several, rungs[name]) for name, each in policies.items()
+        }
+        paths = found["plan"]
+        contestants = {
+            name: _mixing(each, paths if name == "plan" else found[name].ladder_alone())
+            for name, each in policies.items()
+        }
     free = np.zeros((1, lessons.free.budgets))
     return contestants | {"uniform": Contestant(one_step_policy(lessons, _BOILING), free)}, paths
 
@@ -185,11 +240,13 @@ def _falling(prices: FloatArray) -> FloatArray:
     return prices[::-1, None]
 
 
-def _checked(contestants: Mapping[str, Contestant], hold: EncodedLog, settings: FitSettings) -> Check:
+def _checked(contestants: Mapping[str, Contestant], hold: EncodedLog, settings: FitSettings, kept: Kept) -> Check:
     # Over several steps the error of ratios of states adds up, where that of products of ratios multiplies.
     estimator = settings.estimator or Marginalised(seed=settings.seed)
     walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)
-    return check_policies(contestants, hold, walkers, estimator, settings.shown_users, settings.seed)
+    shown, seed = settings.shown_users, settings.seed
+    planned = kept.planned(lambda: planned_fold(contestants, hold, walkers, shown, seed))
+    return check_policies(contestants, hold, walkers, estimator, shown, seed, planned)
 
 
 def _ladder(check: Check, question: Question, settings: FitSettings) -> tuple[Check, Ladder]:
@@ -251,10 +308,11 @@ def _record(
         planner=PlannerRecord(policy.valuer.notes, policy.valuer.depth),
         stop=stop,
         comparison=compared,
-        shares=action_shares(check.shown.decided(policy, stop.place)),
+        shares=who_gets_what(check.shown, policy, stop.place),
         model=lessons.neural.as_dict(),
         settings=settings.as_dict(),
         history="" if lessons.history is None else lessons.history.reason,
         doubts=against,
         budgets=asked.budgets,
+        source=None if check.log.columns == ColumnMap() else Source.of("", "", check.log.columns),
     )

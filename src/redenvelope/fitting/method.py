@@ -31,7 +31,16 @@ from redenvelope.policies.standing import allowed
 from redenvelope.policies.standing_rows import standing_of_log
 from redenvelope.progress import Stages
 
-__all__ = ["Lessons", "Training", "learn_model", "one_step_policy", "trust_in", "unpriced_policy"]
+__all__ = [
+    "Lessons",
+    "deployed",
+    "learn_model",
+    "one_step_policy",
+    "policy_words",
+    "trust_in",
+    "unpriced_policy",
+    "with_campaign",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +83,12 @@ class Lessons:
         none = np.zeros((len(log), 0), np.float32)  # what conditions say is known, so that no state is looked at
         return allowed(standing, self.constraint, none, np.zeros(len(log), np.intp))
 
+    @property
+    def words(self) -> str:
+        """What was learned, in a line."""
+        structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in self.neural.structures)
+        told = "; decides by what happened before" if self.encoder.history is not None else ""
+        return f"{self.neural.epochs} epochs; {structures}{told}"
 
 class Training(NamedTuple):
     """What values may be learned from without a model."""
@@ -83,22 +98,25 @@ class Training(NamedTuple):
     """What each row's user may get, [rows, actions]; None is everything."""
 
 
-def learn_model(
-    train: Log, asked: Asked, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = (), explore: float = 0.0
-) -> tuple[Lessons, Examples]:
-    """Learn the environment model from the training users; and their rows, from which values may be learned without."""
-    stages.begin("model")
+def learn_model(train: Log, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = ()) -> Lessons:
+    """Learn the environment model from the training users."""
     encoder, training, history = _encoded(train, settings, rules)
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
-    structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in neural.structures)
-    told = "; decides by what happened before" if encoder.history is not None else ""
-    stages.finish("model", f"{neural.epochs} epochs; {structures}{told}")
-    steps, charges = encoder.campaign_steps, asked.charges(train, train.catalogue, encoder)
-    late = bool((train.step[train.starts[:-1]] != train.first_step).any())
-    lessons = Lessons(encoder, train.catalogue, neural, steps, history, charges, asked.several, rules, late, explore)
-    return lessons, training
+    return Lessons(encoder, train.catalogue, neural, encoder.campaign_steps, history)
+
+
+def with_campaign(lessons: Lessons, train: Log, asked: Asked, rules: tuple[Rule, ...], explore: float) -> Lessons:
+    """What was learned, with what the campaign says beside the log."""
+    return replace(
+        lessons,
+        charges=asked.charges(train, train.catalogue, lessons.encoder),
+        budgets=asked.several,
+        rules=rules,
+        joins_late=bool((train.step[train.starts[:-1]] != train.first_step).any()),
+        explore=explore,
+    )
 
 
 def _encoded(
@@ -122,25 +140,16 @@ def _encoded(
     return encoder, Examples.from_log(train, encoder, plain), choice
 
 
-def trust_in(lessons: Lessons, search: EncodedLog, stages: Stages) -> Fidelity:
+def trust_in(lessons: Lessons, search: EncodedLog) -> Fidelity:
     """How far the model may be trusted, measured on other users than those it was trained on."""
-    stages.begin("fidelity")
     examples = Examples.from_log(search.log, lessons.encoder, search.states)
-    fidelity = measure_fidelity(lessons.neural.model, examples)
-    stages.finish("fidelity", "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}")
-    return fidelity
+    return measure_fidelity(lessons.neural.model, examples)
 
 
 def unpriced_policy(
-    scouts: EncodedLog,
-    lessons: Lessons,
-    training: Training,
-    trusted: bool,
-    settings: FitSettings,
-    stages: Stages,
+    scouts: EncodedLog, lessons: Lessons, train: Log, trusted: bool, settings: FitSettings, stages: Stages
 ) -> DeployedPolicy:
     """The policy before its price is known; a model that is not trusted is not planned with unless asked for."""
-    stages.begin("policy")
     method, steps = settings.method, lessons.steps
     if method == "auto":
         without: Method = "learned" if lessons.charges is None else "bandit"
@@ -152,6 +161,7 @@ def unpriced_policy(
         )
     if method == "learned":
         try:
+            training = Training(Examples.from_log(train, lessons.encoder), lessons.eligible(train))
             return _learned_policy(scouts, lessons, training, settings, stages)
         except ModelError as error:
             if settings.method == "learned":
@@ -167,8 +177,6 @@ def unpriced_policy(
     temperature = settings.temperature
     if temperature is None:
         temperature = temperature_for(policy, scouts, wanted, lessons.budgets)
-    clipped = f" (the campaign has no more than {steps})" if (settings.horizon or 0) > steps else ""
-    stages.finish("policy", f"{method}, {_ahead(horizon)}{clipped}, temperature {temperature:.3g}")
     return replace(policy, specification=replace(policy.specification, temperature=temperature))
 
 
@@ -181,10 +189,10 @@ def one_step_policy(lessons: Lessons, temperature: float) -> DeployedPolicy:
 def _on_the_model(lessons: Lessons, method: str, horizon: int) -> DeployedPolicy:
     specification = PolicySpecification(method, horizon, 0.0, lessons.steps, lessons.explore)
     source = ModelSource(lessons.neural.model, lessons.charges)
-    return _deployed(specification, source, lessons)
+    return deployed(specification, source, lessons)
 
 
-def _deployed(specification: PolicySpecification, source: Source, lessons: Lessons) -> DeployedPolicy:
+def deployed(specification: PolicySpecification, source: Source, lessons: Lessons) -> DeployedPolicy:
     """A policy before its price is known."""
     own = (lessons.encoder, lessons.catalogue, lessons.free, lessons.rules, lessons.joins_late)
     return DeployedPolicy(specification, source, *own)
@@ -204,15 +212,23 @@ def _learned_policy(
     def at(temperature: float) -> DeployedPolicy:
         source = LearnedSource(learner.learn_all(temperature, progress=fits))
         specification = PolicySpecification("learned", steps, temperature, steps, lessons.explore)
-        return _deployed(specification, source, lessons)
+        return deployed(specification, source, lessons)
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)
     if temperature is None:
         temperature = temperature_for(policy, scouts, settings.search)
         policy = at(temperature) if temperature > 0 else policy
-    stages.finish("policy", f"learned without a model, {_ahead(steps)}, temperature {temperature:.3g}")
     return policy
+
+
+def policy_words(policy: DeployedPolicy, settings: FitSettings) -> str:
+    """How a policy decides, in a line."""
+    wanted = policy.specification
+    method = "learned without a model" if wanted.method == "learned" else wanted.method
+    longer = wanted.method not in ("learned", "bandit") and (settings.horizon or 0) > wanted.steps
+    clipped = f" (the campaign has no more than {wanted.steps})" if longer else ""
+    return f"{method}, {_ahead(wanted.horizon)}{clipped}, temperature {wanted.temperature:.3g}"
 
 
 def _ahead(steps: int) -> str:

@@ -23,7 +23,7 @@ _SURE = 1e-6  # p-value: with millions of rows every honest rounding is "signifi
 
 def report_values(role: str, found: Found, files: tuple[str, ...], findings: Findings) -> None:
     """Report the values of an outcome or a propensity that are no numbers."""
-    for rule in ("value_null", *LOOKS, "not_a_number", "value_nan", "value_infinite", "value_too_large"):
+    for rule in ("value_null", "cost_null", *LOOKS, "not_a_number", "value_nan", "value_infinite", "value_too_large"):
         report_places(findings, files, rule, role, found.get((rule, role)))
 
 

@@ -76,13 +76,18 @@ def coerce_step(table: Table, found: Noted) -> pl.Series | None:
 def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64] | None:
     """Propensity, reward or cost, [rows], every value that is not a usable number noted; None when none can be."""
     values = table.frame[role]
-    table.note(found, "value_null", role, values.is_null())
     if kind_of(values.dtype) in TEMPORAL:
+        table.note(found, "cost_null" if role == "cost" else "value_null", role, values.is_null())
         table.note(found, "not_a_number", role, values.is_not_null())
         return None
     numbers = to_numbers(values)
+    nan = numbers.is_nan().fill_null(False)
+    if role == "cost":
+        table.note(found, "cost_null", role, values.is_null() | nan)  # what other tools write for an empty field
+    else:
+        table.note(found, "value_null", role, values.is_null())
+        table.note(found, "value_nan", role, nan)
     _note_no_numbers(table, role, numbers.is_null() & values.is_not_null(), found)
-    table.note(found, "value_nan", role, numbers.is_nan().fill_null(False))
     table.note(found, "value_infinite", role, numbers.is_infinite().fill_null(False))
     if role != "propensity":
         too_large = (numbers.abs() > LARGEST_AMOUNT) & numbers.is_finite()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from redenvelope.errors import UsageError
 from redenvelope.files import read_regular
 
-__all__ = ["ROLES", "ColumnMap", "campaign_content", "nearest_name"]
+__all__ = ["ROLES", "SAID", "ColumnMap", "campaign_content", "nearest_name"]
 
 ROLES: dict[str, str] = {
     "user": "who: one id a person, text or integer",
@@ -24,6 +24,12 @@ ROLES: dict[str, str] = {
 }
 """The columns of a log; every other column is a feature."""
 
+SAID = {
+    "time": "when a decision was made: steps are numbered by it",
+    "episode": "which wave of the campaign a row belongs to",
+}
+"""Columns that a log may have instead of steps, or besides."""
+
 
 _LARGEST_BYTES = 2**20
 """Of a campaign file."""
@@ -31,6 +37,9 @@ _LARGEST_BYTES = 2**20
 _ENTRIES = {
     "columns": "[columns]",
     "ignore": "ignore",
+    "time": "time",
+    "episode": "episode",
+    "missing_cost": "missing_cost",
     "audience": "audience",
     "budget": "[[budget]]",
     "rule": "[[rule]]",
@@ -55,6 +64,12 @@ class ColumnMap:
     ignored: frozenset[str] = frozenset()
     costs: tuple[str, ...] = ()
     """Columns that budgets sum besides the cost: no features, because they are known only afterwards."""
+    time: str | None = None
+    """The table's own name of the column that steps are numbered by, in the order of time; None where it has steps."""
+    episode: str | None = None
+    """The column that tells the waves of a campaign apart: each is a sequence of its own."""
+    missing_cost: float | None = None
+    """What a cost is where the table has none; None where that is a mistake."""
 
     def __post_init__(self) -> None:
         unknown = [role for role in self.names if role not in ROLES]
@@ -69,10 +84,39 @@ class ColumnMap:
         clash = self.ignored & set(self.names.values())
         if clash:
             raise UsageError(f"columns: {min(clash)!r} is both mapped to a role and ignored; remove one of the two")
+        self._check_order()
+
+    def _check_order(self) -> None:
+        """What says when must be columns apart from the others."""
+        if self.time is not None and "step" in self.names and self.names["step"] != self.time:
+            raise UsageError(
+                f"columns: steps are either {self.names['step']!r} or numbered by the time; name one of them"
+            )
+        for what, name in (("time", self.time), ("episode", self.episode)):
+            if name in self.ignored:
+                raise UsageError(f"columns: {name!r} is both the {what} and ignored; remove one of the two")
+            taken = [role for role in ROLES if self.name_of(role) == name and (what, role) != ("time", "step")]
+            if taken:
+                raise UsageError(f"columns: {name!r} is both the {what} and the {taken[0]}; each needs its own column")
+        if self.time is not None and self.time == self.episode:
+            raise UsageError(f"columns: {self.time!r} is both the time and the episode; each needs its own column")
+        if self.missing_cost is not None and not 0 <= self.missing_cost < 1e15:
+            raise UsageError(f"a missing cost is 0 or more, not {self.missing_cost}")
 
     def name_of(self, role: str) -> str:
         """The table's name for a role."""
         return self.names.get(role, role)
+
+    def reading(
+        self, time: str | None = None, episode: str | None = None, missing_cost: float | None = None
+    ) -> ColumnMap:
+        """The same, with what was said besides about the order of rows and about costs."""
+        return replace(
+            self,
+            time=self.time if time is None else time,
+            episode=self.episode if episode is None else episode,
+            missing_cost=self.missing_cost if missing_cost is None else missing_cost,
+        )
 
     @classmethod
     def parse(cls, columns: str | None = None, ignore: str | None = None) -> ColumnMap:
@@ -106,7 +150,14 @@ class ColumnMap:
             raise UsageError('[columns] must map roles to column names, e.g. user = "customer_id"')
         if not isinstance(ignored, list) or not all(isinstance(name, str) for name in ignored):
             raise UsageError('ignore must be a list of column names, e.g. ignore = ["row_id"]')
-        return cls(names, frozenset(ignored))
+        said = {name: content.get(name) for name in ("time", "episode")}
+        for name, value in said.items():
+            if value is not None and not isinstance(value, str):
+                raise UsageError(f'{name} must be the name of a column, e.g. {name} = "sent_at"')
+        cost = content.get("missing_cost")
+        if cost is not None and (isinstance(cost, bool) or not isinstance(cost, int | float)):
+            raise UsageError("missing_cost must be a number, e.g. missing_cost = 0")
+        return cls(names, frozenset(ignored), said["time"], said["episode"], None if cost is None else float(cost))
 
 
 def campaign_content(path: str | Path) -> dict[str, Any]:

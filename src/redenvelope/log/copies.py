@@ -61,7 +61,8 @@ def shared_rows(
         numbers = to_numbers(action.values).fill_null(float("nan")).to_numpy()
         differing["action", "number"] = _differ(np.append(numbers, np.nan)[action.codes], later, lead)
     for name, feature in features.items():
-        if feature.kind not in ("text", "integer") and feature.plain is not None:
+        # Dates, text and integers may be left out, and then no difference.
+        if feature.kind not in ("text", "integer", "date") and feature.plain is not None:
             differing[_ALWAYS] |= _differ(feature.plain, later, lead)
         elif feature.numbers is not None:
             differing[name, "number"] = _differ(feature.numbers, later, lead)

@@ -14,8 +14,7 @@ import polars as pl
 from redenvelope.log.contents import text_bytes
 from redenvelope.log.findings import EXAMPLES, Findings
 from redenvelope.log.limits import LONGEST_TEXT, MOST_COLUMNS
-from redenvelope.log.named import column, put_back, without
-from redenvelope.log.numbers import THOUSANDS, is_number
+from redenvelope.log.named import without
 from redenvelope.log.tables import ROW
 
 __all__ = ["read_delimited"]
@@ -61,8 +60,6 @@ def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFra
     if unnamed:
         findings.add("column_unnamed", file=file, count=len(unnamed))
         frame = without(frame, unnamed)
-    if delimiter != ",":
-        frame = _with_decimal_points(frame, file, findings)
     frame = frame.filter(~pl.all_horizontal(pl.exclude(ROW).is_null()))
     if frame.is_empty():
         findings.add("file_no_rows", file=file)
@@ -181,18 +178,3 @@ def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows:
         return None
     text = pl.all().str.strip_chars()
     return frame.with_columns(pl.when(text != "").then(text).name.keep()).with_row_index(ROW, offset=before)
-
-
-def _with_decimal_points(frame: pl.DataFrame, file: str, findings: Findings) -> pl.DataFrame:
-    """Where commas do not separate fields they may separate decimals, as spreadsheets write in much of Europe."""
-    for name in (name for name in frame.columns if name != ROW):
-        values = column(frame, name)
-        with_comma = values.str.contains(r"^[+-]?\d+,\d+$")
-        # 1,200 alone may be 1200 or 1.2, and nobody but its writer knows which: left as text, it is asked about.
-        if not with_comma.any() or values.filter(with_comma).str.contains(THOUSANDS).all():
-            continue
-        pointed = values.str.replace(",", ".", literal=True)
-        if is_number(pointed).all():
-            findings.add("decimal_comma", file=file, column=name, count=int(with_comma.sum()))
-            frame = put_back(frame, {name: pointed})
-    return frame

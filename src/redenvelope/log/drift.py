@@ -6,8 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.log.encode_table import state_places
-from redenvelope.log.encoding import OTHER, Encoder
-from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.encoding import Encoder
+from redenvelope.log.encodings import CategoryEncoding
+from redenvelope.log.findings import EXAMPLES, Finding, Findings
+from redenvelope.log.log import FeatureTable
+from redenvelope.log.serving_frame import report_outside
 
 __all__ = ["drift_findings"]
 
@@ -16,8 +19,11 @@ _LARGEST_SHIFT = 0.5
 _LARGEST_UNSEEN = 0.05  # share of rows
 
 
-def drift_findings(encoder: Encoder, states: NDArray[np.float32]) -> tuple[Finding, ...]:
-    """Numbers whose mean has moved, and categories whose labels are new, in states [rows, width]."""
+def drift_findings(encoder: Encoder, states: NDArray[np.float32], features: FeatureTable) -> tuple[Finding, ...]:
+    """Numbers whose mean has moved or that are outside of what training saw, and categories whose labels are new.
+
+    `states` [rows, width] are those of the features.
+    """
     findings, places = Findings(), state_places(encoder.numbers, encoder.categories, encoder.layout)
     for number, column in zip(encoder.numbers, places.numbers, strict=True):
         # A binary is not standardised: it keeps its own scale, and its mean in training is not remembered.
@@ -33,9 +39,24 @@ def drift_findings(encoder: Encoder, states: NDArray[np.float32]) -> tuple[Findi
                 before=number.mean,
                 deviations=abs(shift),
             )
-    for category, column in zip(encoder.categories, places.categories, strict=True):
-        unseen = states[:, column] == (OTHER if category.static else 1.0)
-        share = float(unseen.mean())
-        if share > _LARGEST_UNSEEN:
-            findings.add("drift_category", column=category.name, count=int(unseen.sum()), share=f"{share:.0%}")
+    for number in encoder.numbers:
+        if number.name in features.numeric_names:
+            report_outside(number, features.numeric[:, features.numeric_names.index(number.name)], findings)
+    for category in encoder.categories:
+        if category.name in features.category_names:
+            _report_labels(category, features, findings)
     return findings.sorted()
+
+
+def _report_labels(category: CategoryEncoding, features: FeatureTable, findings: Findings) -> None:
+    """Labels that training never saw, where they are many; few are named as at any decision."""
+    column = features.category_names.index(category.name)
+    known = {*category.labels, *category.rare}
+    unseen = np.array([label not in known for label in features.labels[column]] + [False])
+    rows = np.flatnonzero(unseen[features.codes[:, column]])
+    if not len(rows):
+        return
+    labels = [features.labels[column][code] for code in np.unique(features.codes[rows, column])[:EXAMPLES]]
+    share = len(rows) / len(features.codes)
+    rule = "drift_category" if share > _LARGEST_UNSEEN else "serving_unseen_label"
+    findings.add(rule, column=category.name, count=len(rows), examples=labels, share=f"{share:.0%}")

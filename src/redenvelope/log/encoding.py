@@ -50,8 +50,8 @@ class Encoder:
                 for name, number in zip(sums.numeric_names, sums.numbers, strict=True)
             ),
             categories=tuple(
-                fit_category(name, labels, rows, name in sums.static)
-                for name, labels, rows in zip(sums.category_names, sums.labels, sums.label_rows, strict=True)
+                fit_category(name, labels, users, name in sums.static)
+                for name, labels, users in zip(sums.category_names, sums.labels, sums.label_users, strict=True)
             ),
             first_step=sums.first_step,
             campaign_steps=sums.last_step - sums.first_step + 1,
@@ -113,13 +113,17 @@ class Encoder:
         return self.encode_table(table, steps, history), findings.sorted()
 
     def encode_row(
-        self, row: Mapping[str, object], past: Sequence[Mapping[str, object]] | None = None
+        self,
+        row: Mapping[str, object],
+        past: Sequence[Mapping[str, object]] | None = None,
+        unfamiliar: list[str] | None = None,
     ) -> NDArray[np.float32]:
         """The state [width] of one user to decide for: `step` and the features by name, as plain values.
 
-        The same as `encode_frame` gives for a table of this row, but fast, and without a word on what is odd.
+        The same as `encode_frame` gives for a table of this row, but fast. The names of features with values that
+        training never saw are added to `unfamiliar`.
         """
-        state = self._row_encoder.encode(row)
+        state = self._row_encoder.encode(row, unfamiliar)
         if self.history is not None:
             step = round(float(state[self.layout.step]) / self.layout.step_change) + self.first_step
             state[self.layout.history] = history_of_row(self.history, step, past, self.first_step)

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from redenvelope.log.moments import NumberSums
 
-__all__ = ["LARGEST_DEVIATION", "MISSING", "OTHER", "CategoryEncoding", "NumberEncoding", "fit_category", "fit_number"]
+__all__ = [
+    "LARGEST_DEVIATION",
+    "MISSING",
+    "OTHER",
+    "RARE_USERS",
+    "CategoryEncoding",
+    "NumberEncoding",
+    "fit_category",
+    "fit_number",
+]
 
 OTHER, MISSING = 0, 1
 """Codes of every category: unseen or rare, and missing. Labels follow."""
@@ -18,7 +27,8 @@ OTHER, MISSING = 0, 1
 LARGEST_DEVIATION = 8.0
 """Standard deviations; a value beyond is a typing error or an outlier, and is clipped."""
 
-_RARE_ROWS = 10  # labels seen less often teach nothing of their own, but they do teach `OTHER`
+RARE_USERS = 10
+"""Labels that fewer users had teach nothing of their own, but they do teach `OTHER`; rows of two users are few."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,10 @@ class NumberEncoding:
     static: bool
     binary: bool
     missing_seen: bool
+    low: float | None = None
+    """The least value that training users had."""
+    high: float | None = None
+    """The greatest."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,8 @@ class CategoryEncoding:
     name: str
     labels: tuple[str, ...]
     static: bool
+    rare: tuple[str, ...] = ()
+    """Labels that training users had, but too few of them: told apart from those that nobody had."""
 
     @property
     def size(self) -> int:
@@ -58,10 +74,13 @@ def fit_number(name: str, sums: NumberSums, static: bool) -> NumberEncoding:
     # A binary keeps its own scale, so that a predicted probability is a state like any other.
     if sums.binary and not static:
         mean, scale = 0.0, 1.0
-    return NumberEncoding(name, mean, scale, static, sums.binary and not static, sums.missing > 0)
+    return NumberEncoding(
+        name, mean, scale, static, sums.binary and not static, sums.missing > 0, low=sums.low, high=sums.high
+    )
 
 
-def fit_category(name: str, labels: tuple[str, ...], rows: NDArray[np.int64], static: bool) -> CategoryEncoding:
-    """The encoding of a category whose labels stand in so many rows, [labels]."""
-    kept = tuple(label for label, count in zip(labels, rows.tolist(), strict=True) if count >= _RARE_ROWS)
-    return CategoryEncoding(name, kept, static)
+def fit_category(name: str, labels: tuple[str, ...], users: NDArray[np.int64], static: bool) -> CategoryEncoding:
+    """The encoding of a category whose labels so many users had, [labels]."""
+    had = dict(zip(labels, users.tolist(), strict=True))
+    kept = tuple(label for label, count in had.items() if count >= RARE_USERS)
+    return CategoryEncoding(name, kept, static, tuple(label for label, count in had.items() if 0 < count < RARE_USERS))

@@ -26,8 +26,8 @@ class FeatureSums:
     category_names: tuple[str, ...]
     labels: tuple[tuple[str, ...], ...]
     """The labels of each category, sorted."""
-    label_rows: tuple[NDArray[np.int64], ...]
-    """How many rows have each label, [labels] for each category."""
+    label_users: tuple[NDArray[np.int64], ...]
+    """How many users ever had each label, [labels] for each category."""
     static: frozenset[str]
     """Names of the features that never change within a user, as the whole log knows them."""
 
@@ -37,6 +37,7 @@ def feature_sums(log: Log) -> FeatureSums:
     features = log.features
     within = np.ones(len(log), dtype=bool)
     within[log.starts[:-1]] = False
+    person: NDArray[np.int64] = np.repeat(np.cumsum(log.begins, dtype=np.int64), log.lengths)
     return FeatureSums(
         first_step=log.first_step,
         last_step=log.first_step + log.campaign_steps - 1,
@@ -44,12 +45,20 @@ def feature_sums(log: Log) -> FeatureSums:
         numbers=tuple(number_sums(features.numeric[:, column], within) for column in range(features.numeric.shape[1])),
         category_names=features.category_names,
         labels=features.labels,
-        label_rows=tuple(
-            np.bincount(features.codes[:, column] + 1, minlength=len(labels) + 1)[1:]
+        label_users=tuple(
+            _label_users(features.codes[:, column], len(labels), person)
             for column, labels in enumerate(features.labels)
         ),
         static=features.static,
     )
+
+
+def _label_users(codes: NDArray[np.int32], labels: int, person: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many people ever had each label, [labels], given the code and the person of each row, [rows]."""
+    pairs = person * (labels + 1) + codes + 1
+    first = np.ones(len(pairs), dtype=bool)
+    first[1:] = pairs[1:] != pairs[:-1]  # most labels stay as they are within a user
+    return np.bincount(np.unique(pairs[first]) % (labels + 1), minlength=labels + 1)[1:]
 
 
 def merge_features(parts: Sequence[FeatureSums]) -> FeatureSums:
@@ -62,6 +71,6 @@ def merge_features(parts: Sequence[FeatureSums]) -> FeatureSums:
         numbers=tuple(merge_numbers(column) for column in zip(*(part.numbers for part in parts), strict=True)),
         category_names=first.category_names,
         labels=first.labels,
-        label_rows=tuple(np.sum(rows, axis=0) for rows in zip(*(part.label_rows for part in parts), strict=True)),
+        label_users=tuple(np.sum(users, axis=0) for users in zip(*(part.label_users for part in parts), strict=True)),
         static=first.static,
     )

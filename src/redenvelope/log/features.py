@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from redenvelope.log.encodings import RARE_USERS
 from redenvelope.log.findings import Findings
 from redenvelope.log.moments import NumberSums
 from redenvelope.log.places import Found, report_places
 from redenvelope.log.schema import ColumnSums, FeatureColumn
+from redenvelope.log.split import SHARES
 from redenvelope.log.tables import TEMPORAL
 from redenvelope.log.words import MOST_LABELS, LabelSums, TextTally
 
-__all__ = ["cost_column", "judge_feature", "report_leaks"]
+__all__ = ["cost_column", "judge_feature", "report_leaks", "report_rare"]
 
 _MIXED_SHARE = 0.5  # from this share of numbers on, text in a column is a mistake and not a label
 _ID_SHARE = 0.5  # of the users: so many different labels name users or rows, not kinds
 _ID_USERS = 100  # fewer users say nothing about cardinality
 _ID_ROWS = 100
 _HALF = 0.5
+_SAID_LABELS, _SAID_SHARE = 5, 0.05  # of rare labels: a slip of the keyboard is not worth a word
 _LEAK = 0.99
 
 
@@ -23,8 +30,11 @@ def judge_feature(
     name: str, sums: ColumnSums, users: int, found: Found, files: tuple[str, ...], findings: Findings
 ) -> FeatureColumn:
     """What a column is taken for, and every rule that it breaks."""
+    if sums.kind == "date":
+        findings.add("feature_calendar", column=name, count=sums.rows)
+        return _left_out(name, sums, "feature_calendar")
     if sums.kind in TEMPORAL:
-        findings.add("feature_date", column=name, count=sums.rows)
+        findings.add("feature_duration", column=name, count=sums.rows)
     if sums.tally is None or _means_number(name, sums.tally, found, files, findings):
         return _number(name, sums, found, files, findings)
     return _category(name, sums, users, findings)
@@ -52,6 +62,26 @@ def report_leaks(features: list[FeatureColumn], findings: Findings) -> None:
                     outcome=outcome,
                     correlation=correlation,
                 )
+
+
+def report_rare(features: Sequence[FeatureColumn], rows: int, findings: Findings) -> None:
+    """Labels of so few users that a plan takes them together."""
+    for feature in features:
+        users, own = np.array(feature.label_users), np.array(feature.label_rows)
+        rare = np.flatnonzero(users < RARE_USERS / SHARES[0])  # of the users, so many train
+        if feature.role != "category" or (len(rare) < _SAID_LABELS and own[rare].sum() < _SAID_SHARE * rows):
+            continue
+        order = rare[np.argsort(-own[rare], kind="stable")]
+        findings.add(
+            "feature_rare_labels",
+            column=feature.name,
+            count=len(rare),
+            labels=f"{len(users):,}",
+            rows_concerned=f"{int(own[rare].sum()):,}",
+            share=f"{own[rare].sum() / rows:.0%}",
+            least=round(RARE_USERS / SHARES[0]),
+            examples=[feature.labels[place] for place in order],
+        )
 
 
 def _means_number(name: str, tally: TextTally, found: Found, files: tuple[str, ...], findings: Findings) -> bool:

@@ -66,12 +66,12 @@ FILE_RULES = {
     "column_missing": Rule(
         "error",
         "there is no column for {column!r} ({meaning}); the columns are {present}",
-        "name it with --columns {column}={nearest}",
+        "name it: {guess}",
     ),
     "column_named_missing": Rule(
         "error",
         "there is no column {mapped!r}, which was named for {column!r} ({meaning}); the columns are {present}",
-        "check its spelling and capitals: --columns {column}={nearest}",
+        "check its spelling and capitals: {option}",
     ),
     "column_duplicated": Rule("error", "two columns have this name", "rename or remove one of them"),
     "column_shadowed": Rule(
@@ -91,9 +91,25 @@ FILE_RULES = {
         "nothing to do, or --ignore {column}",
     ),
     "column_nested": Rule(
+        "warning",
+        "the column holds lists, records or bytes ({type}), not single values; left out",
+        "if it matters, add a column for each thing that it tells: the length of a list, whether a label is in it, a "
+        "field of a record",
+    ),
+    "role_nested": Rule(
         "error",
-        "the column holds lists or records ({type}), not single values",
-        "flatten it, or leave it out with --ignore {column}",
+        "the column holds lists, records or bytes ({type}), not single values",
+        "write one value a row: one row for each decision",
+    ),
+    "workbook_engine": Rule(
+        "error",
+        "the file is a workbook, and reading one needs an engine that is not installed",
+        "pip install 'redenvelope[excel]', or save the sheet as CSV UTF-8 (semicolons and decimal commas are fine)",
+    ),
+    "workbook_sheets": Rule(
+        "warning",
+        "the workbook has {count} sheets; the first, {sheet!r}, was read",
+        "nothing to do, or save the sheet that you mean in a workbook of its own",
     ),
     "date_outside": Rule(
         "error",
@@ -113,6 +129,13 @@ FILE_RULES = {
     "byte_order_mark": Rule("repaired", "a byte order mark was skipped", "nothing to do"),
     "carriage_returns": Rule("repaired", "lines end in CRLF; read as line ends", "nothing to do"),
     "delimiter": Rule("repaired", "fields are separated by {delimiter}, not by a comma", "nothing to do"),
+    "number_dress": Rule("repaired", "{count} number(s) are written with {dress}; read as numbers", "nothing to do"),
+    "truth_in_words": Rule("repaired", "{count} value(s) say {yes!r} or {no!r}; read as 1 and 0", "nothing to do"),
+    "cost_filled": Rule(
+        "repaired",
+        "{count} row(s) have no cost; it was taken as {value}, as --missing-cost says",
+        "nothing to do",
+    ),
     "decimal_comma": Rule("repaired", "{count} number(s) are written with a decimal comma", "nothing to do"),
     "integer_widths": Rule(
         "repaired", "files store this number with different widths; read as the widest", "nothing to do"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from redenvelope.log.action_sums import ActionRows, label_forms, ranked_actions
 from redenvelope.log.checks import check_actions, check_cost, check_propensity, check_reward, report_values
 from redenvelope.log.copies import copies_and_conflicts
-from redenvelope.log.features import cost_column, judge_feature, report_leaks
+from redenvelope.log.features import cost_column, judge_feature, report_leaks, report_rare
 from redenvelope.log.findings import Findings
 from redenvelope.log.keys import KeySums, report_keys
 from redenvelope.log.limits import MOST_STEPS
 from redenvelope.log.places import report_places
-from redenvelope.log.rows import OUTCOMES
+from redenvelope.log.rows import EPISODE_GUESS, OUTCOMES
 from redenvelope.log.schema import FeatureColumn, Schema, SchemaSums
 
 __all__ = ["finish"]
@@ -51,6 +51,8 @@ def finish(
     _report_order(sums, keys, numeric, features, files, findings)
     if not findings.refused and sums.users < _FEW_USERS:
         findings.add("few_users", column="user", count=sums.users)
+    if not findings.refused:
+        report_rare(features, sums.rows, findings)
     if not findings.refused and all(feature.role == "left out" for feature in features):
         findings.add("feature_none")
     return Schema(
@@ -92,5 +94,7 @@ def _report_order(
     copies, conflicts = copies_and_conflicts(sums.shared, frozenset(used))
     report_places(findings, files, "rows_unordered", "step", keys.found.get(("rows_unordered", "step")))
     report_places(findings, files, "rows_duplicated", "step", copies)
-    report_places(findings, files, "rows_conflict", "step", conflicts)
+    told = [(places.count, name) for (rule, name), places in sums.found.items() if rule == EPISODE_GUESS]
+    guess = max(told, default=(0, "YOUR_COLUMN"))[1]
+    report_places(findings, files, "rows_conflict", "step", conflicts, episode=guess)
     report_places(findings, files, "step_gap", "step", sums.found.get(("step_gap", "step")))

@@ -19,7 +19,8 @@ def join_logs(parts: Sequence[Log]) -> Log:
         return parts[0]
     first = parts[0]
     users = pl.concat([part.users for part in parts])
-    order = users.arg_sort().to_numpy()
+    # Stable, so that the episodes of a user stay in their order.
+    order = pl.DataFrame({"user": users}).select(pl.arg_sort_by("user", maintain_order=True)).to_series().to_numpy()
     lengths = np.concatenate([part.lengths for part in parts])
     begins = np.cumsum(lengths) - lengths
     starts = np.append(0, np.cumsum(lengths[order]))

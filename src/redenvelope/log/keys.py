@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redenvelope.log.coerce import coerce_step, coerce_user, ids_are_whole
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.eligible import with_listed
+from redenvelope.log.episodes import Episodes, with_episodes, with_moments, with_steps
 from redenvelope.log.findings import Findings
 from redenvelope.log.order import note_disorder
 from redenvelope.log.places import Found, Places, report_places
@@ -25,19 +27,33 @@ class KeySums:
     whole_ids: bool
     """Whether ids of text are read as integers, because all of them are."""
     found: Found
+    episodes: Episodes | None = None
+    numbered: int | None = None
+    """The last step, where steps were numbered by time."""
+    time: str = "step"
+    """What the column is called that times, or what may be times, were read from."""
 
 
-def settle_keys(table: Table) -> tuple[Table, KeySums]:
-    """The table with its ids and steps in their types, and what was found about them and their order."""
+def settle_keys(table: Table, columns: ColumnMap | None = None) -> tuple[Table, KeySums]:
+    """The table with its ids, episodes and steps in their types, and what was found about them and their order."""
     found: dict[tuple[str, str], Places] = {}
+    columns = columns or ColumnMap()
     table = Table(with_listed(table.frame), table.files)
+    table, told, moments = with_moments(table, columns, found)
     schema = table.frame.schema
     user_kind, step_kind = (kind_of(schema[name]) if name in schema else None for name in ("user", "step"))
     whole_ids = user_kind is not None and ids_are_whole(table.frame["user"])
     typed = with_keys(table, whole_ids, found)
+    episodes = None
+    if "user" in typed.frame.columns:
+        typed, episodes = with_episodes(typed, told, found)
+        if moments is not None:
+            typed = with_steps(typed, moments)
+    numbered = None if moments is None or "step" not in typed.frame.columns else int(typed.frame["step"].max() or 0)  # type: ignore[arg-type]
     if {"user", "step"} <= set(typed.frame.columns):
         note_disorder(typed, found)
-    return typed, KeySums(len(table.frame), user_kind, step_kind, whole_ids, found)
+    time = columns.time or columns.name_of("step")
+    return typed, KeySums(len(table.frame), user_kind, step_kind, whole_ids, found, episodes, numbered, time)
 
 
 def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places]) -> Table:
@@ -49,7 +65,7 @@ def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places
     if "step" in frame.columns:
         steps = coerce_step(table, found)
         frame = frame.drop("step") if steps is None else frame.with_columns(steps)
-    return Table(frame, table.files)
+    return replace(table, frame=frame)
 
 
 def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> None:
@@ -63,6 +79,15 @@ def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> No
     if keys.user_kind in ("boolean", "date", "time", "duration"):
         findings.add("user_type", column="user", count=keys.rows, type=f"{keys.user_kind}s")
     for rule in ("step_null", "step_not_integer", "step_too_large"):
-        report_places(findings, files, rule, "step", keys.found.get((rule, "step")))
+        report_places(findings, files, rule, "step", keys.found.get((rule, "step")), name=keys.time)
+    for rule in ("time_null", "time_unreadable"):
+        report_places(findings, files, rule, keys.time, keys.found.get((rule, keys.time)))
+    if keys.numbered is not None:
+        whose = "user" if keys.episodes is None else "user and episode"
+        findings.add("steps_numbered", column=keys.time, count=keys.rows, last=keys.numbered, whose=whose)
+    if keys.episodes is not None:
+        name, why = keys.episodes.column, " (folders of this name hold the same users and steps)"
+        report_places(findings, files, "episode_null", name, keys.found.get(("episode_null", name)))
+        findings.add("episodes", column=name, count=keys.episodes.count, why=why if keys.episodes.recognised else "")
     if keys.step_kind == "number" and ("step_not_integer", "step") not in keys.found:
         findings.add("step_float", column="step", count=keys.rows)

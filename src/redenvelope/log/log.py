@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.chance import user_keys
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 
 __all__ = ["ActionCatalogue", "FeatureTable", "Log"]
@@ -66,7 +67,7 @@ class Log:
     """
 
     users: pl.Series
-    """The id of each user, [users]."""
+    """The id of each user, [users]; one with several episodes stands there once for each, one after the other."""
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
     step: NDArray[np.int32]
@@ -90,6 +91,8 @@ class Log:
     """What counts against each budget: its name, and the costs [rows]; empty where the one budget is of `cost`."""
     eligible: NDArray[np.bool_] | None = None
     """What each row's user might have got, [rows, actions]; None where the log does not list it."""
+    columns: ColumnMap = field(default_factory=ColumnMap)
+    """What the table called its columns, and how it was read: a plan remembers it, for other tables of theirs."""
 
     def __post_init__(self) -> None:
         columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)
@@ -105,8 +108,9 @@ class Log:
         return len(self.step)
 
     def __repr__(self) -> str:
+        whose = f"{self.people:,} users" if self.people == len(self.users) else _episodes(self.people, len(self.users))
         return (
-            f"Log({len(self.users):,} users, {len(self):,} rows, {len(self.catalogue)} actions, "
+            f"Log({whose}, {len(self):,} rows, {len(self.catalogue)} actions, "
             f"{len(self.features.names)} features, propensities {self.propensity_source})"
         )
 
@@ -138,6 +142,18 @@ class Log:
     def keys(self) -> NDArray[np.uint64]:
         """The users as 64-bit numbers, [users]: what folds, samples and draws are made of."""
         return user_keys(self.users)
+
+    @cached_property
+    def begins(self) -> NDArray[np.bool_]:
+        """Which entries of `users` are the first of their user, [users]: all, unless some have several episodes."""
+        begins = np.ones(len(self.keys), dtype=bool)
+        begins[1:] = self.keys[1:] != self.keys[:-1]
+        return _frozen(begins)
+
+    @property
+    def people(self) -> int:
+        """Number of different users; fewer than `users` where some have several episodes."""
+        return int(np.count_nonzero(self.begins))
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -215,6 +231,10 @@ class Log:
             charged=tuple((name, values[rows]) for name, values in self.charged),
             eligible=None if self.eligible is None else self.eligible[rows],
         )
+
+
+def _episodes(people: int, episodes: int) -> str:
+    return f"{people:,} users in {episodes:,} episodes"
 
 
 def _frozen(array: NDArray[_Number]) -> NDArray[_Number]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 __all__ = [
+    "CURRENCY",
     "LOOKS",
     "MISSING_WORDS",
     "PLAIN_INTEGER",
-    "THOUSANDS",
     "days",
     "is_number",
     "looks_dressed",
@@ -20,16 +20,15 @@ __all__ = [
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"
 """Text that an integer is written as: "007" and "+7" are not, so they stay text."""
 
-THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
-"""Text such as 1,200 whose comma may stand before thousands or before decimals."""
-
 _FIGURES = r"\d[\d.,'’\s]*"
-_CURRENCY = (
-    r"(\p{Sc}|EUR|USD|GBP|CHF|JPY|CNY|RMB|INR|KRW|BRL|CAD|AUD|MXN|SEK|NOK|DKK|PLN|CZK|HUF|RUB|TRY|ZAR|kr\.?|zł|Kč|Ft)"
+CURRENCY = (
+    r"(?:\p{Sc}|EUR|USD|GBP|CHF|JPY|CNY|RMB|INR|KRW|BRL|CAD|AUD|MXN|SEK|NOK|DKK|PLN|CZK|HUF|RUB|TRY|ZAR|kr\.?|zł|Kč|Ft)"
 )
+"""A sign or a code before or after an amount."""
+
 LOOKS = {
     "value_percentage": rf"^[+-]?\s*{_FIGURES}%$",
-    "value_currency": rf"^[+-]?\s*{_CURRENCY}\s*[+-]?{_FIGURES}$|^[+-]?\s*{_FIGURES}{_CURRENCY}$",
+    "value_currency": rf"^[+-]?\s*{CURRENCY}\s*[+-]?{_FIGURES}$|^[+-]?\s*{_FIGURES}{CURRENCY}$",
     "value_separators": r"^[+-]?\d{1,3}([ ,.'’\u{a0}\u{202f}]\d{3})+([.,]\d+)?$|^[+-]?\d+,\d+$",
 }
 """Rule -> the form of text that means a number to a person, and none here: it could be read in two ways."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from redenvelope.log.findings import EXAMPLES
 from redenvelope.log.places import Place, Places
-from redenvelope.log.tables import FILE, ROW, Table
+from redenvelope.log.tables import EPISODE, FILE, ROW, Table
 
 __all__ = ["Order", "in_order", "note_disorder"]
 
@@ -26,7 +26,7 @@ class Order:
     step: NDArray[np.int32]
     """In order, [rows]."""
     within: NDArray[np.bool_]
-    """Whether a row's predecessor is the same user's, [rows]."""
+    """Whether a row's predecessor is the same user's, in the same episode, [rows]."""
 
     def places(self, table: Table, rows: NDArray[np.int64]) -> Places:
         """Some of the rows (by their place in this order), the first of them by name."""
@@ -39,7 +39,7 @@ class Order:
 
 def note_disorder(table: Table, found: dict[tuple[str, str], Places]) -> None:
     """Note the rows that come after one of a later user or step. The table's ids and steps have their types."""
-    user, step = pl.col("user"), pl.col("step")
+    user, step = pl.col("user"), _place_in_user(table.frame)
     same_user = user == user.shift(1)
     backwards = (user < user.shift(1)) | (same_user & (step < step.shift(1)))
     table.note(found, "rows_unordered", "step", table.frame.select(backwards.fill_null(False)).to_series())
@@ -52,10 +52,13 @@ def in_order(table: Table) -> Order:
         rows = len(frame)
         nobody = pl.Series("user", np.arange(rows))
         return Order(None, nobody, np.zeros(rows, np.int32), np.zeros(rows, bool))
-    index = _index(frame["user"], frame["step"])
+    index = _index(frame["user"], frame.select(_place_in_user(frame)).to_series())
     users = frame["user"] if index is None else _gathered(frame["user"], index)
     steps = frame["step"].fill_null(0).to_numpy()
     within = (users == users.shift(1)).fill_null(False).to_numpy(writable=True)
+    if EPISODE in frame.columns:
+        episode = frame[EPISODE].to_numpy() if index is None else frame[EPISODE].to_numpy()[index]
+        within[1:] &= episode[1:] == episode[:-1]
     if frame["step"].null_count():
         # A row without a step belongs to no trajectory (and the log is refused): it is a user of its own.
         lost = frame["step"].is_null().to_numpy()
@@ -63,6 +66,14 @@ def in_order(table: Table) -> Order:
         within[lost] = False
         within[1:][lost[:-1]] = False
     return Order(index, users, steps if index is None else steps[index], within)
+
+
+def _place_in_user(frame: pl.DataFrame) -> pl.Expr:
+    """What a user's rows are in the order of: the step, within its episode where there are any."""
+    step = pl.col("step").cast(pl.Int64)
+    if EPISODE not in frame.columns:
+        return step
+    return pl.col(EPISODE).cast(pl.Int64) * (step.max() - step.min() + 1) + step
 
 
 def _index(users: pl.Series, steps: pl.Series) -> NDArray[np.int64] | None:

@@ -68,7 +68,7 @@ def read_partitions(
     table = table_of(source, columns or ColumnMap(), findings, estimate_propensity=estimate_propensity)
     if table is None:
         raise _refusal(findings)
-    keyed, keys = settle_keys(table)
+    keyed, keys = settle_keys(table, columns)
     part = _part_of_rows(keyed.frame, parts)
     sums = [schema_sums(typed_rows(rows)) for rows in _tables(keyed, part)]
     schema = finish(merge_schemas(sums), keys, table.files, findings)
@@ -110,4 +110,4 @@ def _part_of_rows(frame: pl.DataFrame, parts: int) -> NDArray[np.int64]:
 def _tables(table: Table, part: NDArray[np.int64]) -> Iterator[Table]:
     """The rows of each part that has any, in the order of the parts."""
     for number in np.unique(part):
-        yield Table(table.frame.filter(pl.Series(part == number)), table.files)
+        yield replace(table, frame=table.frame.filter(pl.Series(part == number)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -14,6 +15,7 @@ from redenvelope.log.coerce import TINY_PROPENSITY
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.finish import finish
+from redenvelope.log.frames import to_polars
 from redenvelope.log.keys import settle_keys
 from redenvelope.log.log import Log
 from redenvelope.log.rows import typed_rows
@@ -40,9 +42,12 @@ def read_log(source: str | Path, columns: ColumnMap | None = None, *, estimate_p
     return _log_or_raise(inspect_log(source, columns, estimate_propensity=estimate_propensity))
 
 
-def log_from_frame(frame: pl.DataFrame, columns: ColumnMap | None = None, *, estimate_propensity: bool = False) -> Log:
-    """The log of a table already in memory, held to the same rules as a file."""
-    return _log_or_raise(_inspect(frame, columns, estimate_propensity))
+def log_from_frame(frame: Any, columns: ColumnMap | None = None, *, estimate_propensity: bool = False) -> Log:
+    """The log of a table already in memory, held to the same rules as a file.
+
+    Any dataframe: polars, pandas, pyarrow, or what speaks Arrow's stream or the dataframe interchange protocol.
+    """
+    return _log_or_raise(_inspect(to_polars(frame, "the log"), columns, estimate_propensity))
 
 
 def inspect_log(
@@ -64,7 +69,7 @@ def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estim
     table = table_of(source, columns or ColumnMap(), findings, estimate_propensity=estimate_propensity)
     if table is None:
         return Inspection(None, findings.sorted())
-    keyed, keys = settle_keys(table)
+    keyed, keys = settle_keys(table, columns)
     files = table.files
     del table
     rows = typed_rows(keyed)
@@ -73,7 +78,7 @@ def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estim
     schema = finish(merge_schemas([schema_sums(rows)]), keys, files, findings, costs)
     if schema.refused:
         return Inspection(None, schema.findings)
-    log = assemble(rows, schema)
+    log = replace(assemble(rows, schema), columns=columns or ColumnMap())
     if not estimate_propensity:
         return Inspection(log, log.findings)
     model = learn_assignment([log], len(log))

@@ -15,15 +15,18 @@ from redenvelope.log.columns import ROLES
 from redenvelope.log.copies import SharedRows, shared_rows
 from redenvelope.log.eligible import LISTED, lists_logged
 from redenvelope.log.feature_rows import FeatureRows, coerce_feature
+from redenvelope.log.guess import guessed_episodes
 from redenvelope.log.order import Order, in_order
 from redenvelope.log.places import Found, Places
-from redenvelope.log.tables import FILE, ROW, Table, kind_of
+from redenvelope.log.tables import EPISODE, FILE, ROW, Table, kind_of
 from redenvelope.log.words import Words, words_of
 
-__all__ = ["OUTCOMES", "Rows", "typed_rows"]
+__all__ = ["EPISODE_GUESS", "OUTCOMES", "Rows", "typed_rows"]
 
 OUTCOMES = ("propensity", "reward", "cost")
 """The roles that are numbers."""
+EPISODE_GUESS = "episode_guess"
+"""Under this name it is noted how many rows of the same user and step a column tells apart; no rule is broken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +34,7 @@ class Rows:
     """Some users' rows, by user and step. What a column of text means is for the schema to say."""
 
     users: pl.Series
-    """The id of each user, [users]."""
+    """The id of each user, [users]; once for each episode, where there are several."""
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
     step: NDArray[np.int32]
@@ -68,7 +71,7 @@ def typed_rows(table: Table) -> Rows:
     action = coerce_action(table, found) if "action" in frame.columns else None
     outcomes = {role: coerce_outcome(table, role, found) for role in OUTCOMES if role in frame.columns}
     eligible = _listed(table, action, found)
-    names = [name for name in frame.columns if name not in ROLES and name not in (ROW, FILE, LISTED)]
+    names = [name for name in frame.columns if name not in ROLES and name not in (ROW, FILE, LISTED, EPISODE)]
     schema = frame.schema
     numeric_names = tuple(name for name in names if kind_of(schema[name]) != "text")
     places = {name: place for place, name in enumerate(numeric_names)}
@@ -134,6 +137,8 @@ def _without_copies(table: Table, order: Order, rows: Rows) -> Rows:
         skips = np.flatnonzero(rows.within[1:] & (advance != 1)) + 1
         return rows if not len(skips) else replace(rows, found=_with_gaps(rows.found, order.places(table, skips)))
     shared = shared_rows(table, order, again, rows.action, rows.outcomes, rows.features)
+    found = {(EPISODE_GUESS, name): Places(apart, ()) for name, apart in guessed_episodes(table.frame).items()}
+    rows = replace(rows, found={**rows.found, **found})
     kept = np.flatnonzero(~again)
     step, within = rows.step[kept], rows.within[kept]
     skips = np.flatnonzero(within[1:] & (np.diff(step.astype(np.int64)) != 1)) + 1

@@ -30,12 +30,14 @@ _ROW_RULES = {
     "user_float": Rule("repaired", "ids stored as decimal numbers were read as integers", "nothing to do"),
     "step_null": Rule("error", "{count} row(s) have no step", "number the decisions of each user: 0, 1, 2, …"),
     "step_not_integer": Rule(
-        "error", "{count} step(s) are not whole numbers", "number the decisions of each user: 0, 1, 2, …"
+        "error",
+        "{count} step(s) are not whole numbers",
+        "number the decisions of each user: 0, 1, 2, …; if they are times, --time {name} does it",
     ),
     "step_too_large": Rule(
         "error",
         "{count} step(s) are beyond ±1,000,000,000: they look like times, not like numbers of decisions",
-        "number the decisions of each user: 0, 1, 2, …",
+        "have them numbered in the order of time: --time {name}",
     ),
     "step_span": Rule(
         "error",
@@ -46,8 +48,27 @@ _ROW_RULES = {
     "rows_conflict": Rule(
         "error",
         "{count} row(s) share a user and step with another row but differ from it",
-        "keep one row for each user and step",
+        "a second wave of the same users? name the column that tells waves apart with --episode {episode}; steps that "
+        "start anew? number them by --time; otherwise keep one row for each user and step",
     ),
+    "time_null": Rule("error", "{count} row(s) have no time to number steps by", "repair the export of the time"),
+    "time_unreadable": Rule(
+        "error",
+        "{count} value(s) are no times",
+        "write them as 2024-01-31 or 2024-01-31 14:05:00",
+    ),
+    "steps_numbered": Rule(
+        "repaired",
+        "steps were numbered by the time of {count} row(s): 0 to {last} in the order of each {whose}",
+        "nothing to do; when deciding, say with `step` the how-manieth decision it is, from 0",
+    ),
+    "episodes": Rule(
+        "repaired",
+        "users come in {count} episodes, told apart by {column!r}{why}: each is a sequence of its own, users are "
+        "counted once",
+        "nothing to do; budgets are means of a user and episode",
+    ),
+    "episode_null": Rule("error", "{count} row(s) do not say which episode they belong to", "fill the column in"),
     "rows_duplicated": Rule("repaired", "{count} exact copies of a row were dropped", "nothing to do"),
     "rows_unordered": Rule("repaired", "{count} row(s) stood out of order; sorted by user and step", "nothing to do"),
     "step_gap": Rule(
@@ -63,24 +84,38 @@ _ROW_RULES = {
 }
 
 _VALUE_RULES = {
-    "not_a_number": Rule("error", "{count} value(s) are not numbers", "write plain numbers, or remove the rows"),
+    "not_a_number": Rule(
+        "error", "{count} value(s) are not numbers", "write plain numbers; keep the rows, whatever came of them"
+    ),
     "value_percentage": Rule(
         "error",
-        "{count} value(s) look like percentages",
-        "divide them by 100 and leave the sign out: 25% is 0.25",
+        "{count} value(s) look like percentages, among others that do not",
+        "write all of them one way: 25% is 0.25",
     ),
     "value_currency": Rule(
         "error",
-        "{count} value(s) look like amounts with a currency sign",
+        "{count} value(s) look like amounts with a currency sign that cannot be read: several currencies, or "
+        "separators that mean one thing here and another there",
         "write plain numbers in one currency: €1,200.50 is 1200.50",
     ),
     "value_separators": Rule(
         "error",
-        "{count} value(s) look like numbers with thousands separators or a decimal comma",
+        "{count} value(s) have separators that other values contradict, or that may stand before thousands or before "
+        "decimals",
         "write plain numbers with a decimal point and nothing else: 1,200.50 and 1 200,50 are 1200.50",
     ),
-    "value_null": Rule("error", "{count} row(s) have no {column}", "fill the value in, or remove the rows"),
-    "value_nan": Rule("error", "{count} value(s) are NaN", "fill the value in, or remove the rows"),
+    "value_null": Rule(
+        "error",
+        "{count} row(s) have no {column}",
+        "fill the values in; rows that are removed because of what came of them would bias every estimate",
+    ),
+    "cost_null": Rule(
+        "error",
+        "{count} row(s) have no cost",
+        "empty where nothing was redeemed? say so with --missing-cost 0; otherwise fill the values in, and keep the "
+        "rows: leaving them out because of what came of them would bias every estimate",
+    ),
+    "value_nan": Rule("error", "{count} value(s) are NaN", "fill the values in, and keep the rows"),
     "value_infinite": Rule("error", "{count} value(s) are infinite", "repair the export that divided by zero"),
     "value_too_large": Rule(
         "error",
@@ -120,7 +155,7 @@ _VALUE_RULES = {
     "propensity_missing": Rule(
         "error",
         "there is no column for 'propensity' ({meaning}); the columns are {present}",
-        "name it with --columns propensity={nearest}, or have it estimated with --estimate-propensity",
+        "name it: {guess}; or have it estimated with --estimate-propensity",
     ),
     "propensity_not_positive": Rule(
         "error",
@@ -209,14 +244,24 @@ _FEATURE_RULES = {
         "{distinct} different values in {total} rows look like an id, not a feature; left out",
         "bin it into fewer categories if it carries meaning",
     ),
+    "feature_rare_labels": Rule(
+        "warning",
+        "{count} of {labels} labels have fewer than {least} users each, {rows_concerned} rows in all ({share}): too "
+        "few to learn from, so a plan takes them together as 'other'",
+        "nothing to do, or join them into larger groups (regions for cities)",
+    ),
     "feature_leak": Rule(
         "error",
         "it is almost the same as the {outcome} (correlation {correlation:.4f}): it was known only afterwards",
         "leave it out with --ignore {column}",
     ),
-    "feature_date": Rule(
-        "repaired", "dates were read as days since 1970 (times and durations as parts of a day)", "nothing to do"
+    "feature_calendar": Rule(
+        "warning",
+        "it holds dates, and was left out: whoever is decided for later has dates that training never saw",
+        "nothing to do, or add what a date tells: the weekday, days since the first purchase; if steps should be "
+        "numbered by it, --time {column}; if it tells waves of the same users apart, --episode {column}",
     ),
+    "feature_duration": Rule("repaired", "times of day and durations were read as parts of a day", "nothing to do"),
     "feature_none": Rule(
         "warning",
         "the log has no features: every user will be treated alike",
@@ -246,6 +291,13 @@ _ESTIMATION_RULES = {
         "warning",
         "it {evidence}; it counts as known when the action was chosen, because --known-before says so",
         "nothing to do if that is so: certificates say that they rest on it",
+    ),
+    "cost_booked_later": Rule(
+        "warning",
+        "costs seem to be booked later: {share} of what an action changes in the cost shows in the row of the next "
+        "step, not in its own",
+        "book each cost in the row of the decision that caused it (join redemptions to the offer that they are of, not "
+        "to the week they fall in); the last step's costs need rows too, or they are missing from the budget",
     ),
     "reward_not_monotone": Rule(
         "warning",

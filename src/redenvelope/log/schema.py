@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.engine.local import LocalEngine
@@ -130,13 +131,14 @@ def schema_sums(rows: Rows) -> SchemaSums:
     if rows.action is not None and rows.action_kind is not None:
         actions = action_sums(rows.action, rows.action_kind, cost)
     beside = np.stack([_finite(rows.outcomes.get(role), len(rows)) for role in ("reward", "cost")])
-    user = np.cumsum(~rows.within, dtype=np.int64)
+    people = np.cumsum(_begins(rows.users), dtype=np.int64)
+    user = np.repeat(people, np.diff(rows.starts))
 
     def column_sums(feature: FeatureRows) -> ColumnSums:
         return _column_sums(feature, rows.within, user, beside)
 
     return SchemaSums(
-        users=len(rows.users),
+        users=int(people[-1]),
         rows=len(rows),
         first_step=int(rows.step.min()),
         last_step=int(rows.step.max()),
@@ -161,6 +163,11 @@ def merge_schemas(parts: Sequence[SchemaSums]) -> SchemaSums:
         shared=merge_shared(part.shared for part in parts),
         found=merge_found(part.found for part in parts),
     )
+
+
+def _begins(users: pl.Series) -> NDArray[np.bool_]:
+    """Which entries of ids [users] are another user's than the one before."""
+    return (users != users.shift(1)).fill_null(True).to_numpy()
 
 
 def _finite(values: NDArray[np.float64] | None, rows: int) -> NDArray[np.float64]:

@@ -9,7 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
-from redenvelope.log.encodings import CategoryEncoding, NumberEncoding
+from redenvelope.log.dress import undress_alone
+from redenvelope.log.encodings import RARE_USERS, CategoryEncoding, NumberEncoding
 from redenvelope.log.findings import EXAMPLES, Findings
 from redenvelope.log.ids import read_steps
 from redenvelope.log.log import FeatureTable
@@ -17,7 +18,7 @@ from redenvelope.log.named import column
 from redenvelope.log.numbers import days, is_number, outside_calendar, to_numbers
 from redenvelope.log.tables import TEMPORAL, kind_of, plain
 
-__all__ = ["serving_numbers", "serving_steps", "serving_table", "serving_text"]
+__all__ = ["report_outside", "serving_numbers", "serving_steps", "serving_table", "serving_text"]
 
 _UNSEEN = "\0"  # stands for every label met at serving time that training did not know
 
@@ -45,7 +46,7 @@ def serving_table(
     findings: Findings,
 ) -> FeatureTable:
     """The features of a table, as far as it has them."""
-    numeric = [_number_column(frame, number.name, findings) for number in numbers]
+    numeric = [_number_column(frame, number, findings) for number in numbers]
     codes = [_code_column(frame, category, findings) for category in categories]
     return FeatureTable(
         numeric_names=tuple(number.name for number in numbers),
@@ -66,6 +67,8 @@ def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
     values = plain(values)
     if outside is not None:
         return days(values), outside
+    if values.dtype == pl.String:
+        values = undress_alone(values)
     return to_numbers(values), ~is_number(values)
 
 
@@ -79,7 +82,8 @@ def serving_text(values: pl.Series) -> pl.Series:
     return plain(values).cast(pl.String)
 
 
-def _number_column(frame: pl.DataFrame, name: str, findings: Findings) -> NDArray[np.float32]:
+def _number_column(frame: pl.DataFrame, encoding: NumberEncoding, findings: Findings) -> NDArray[np.float32]:
+    name = encoding.name
     if name not in frame.columns:
         findings.add("serving_column_missing", column=name, count=len(frame))
         return np.full(len(frame), np.nan, dtype=np.float32)
@@ -96,7 +100,29 @@ def _number_column(frame: pl.DataFrame, name: str, findings: Findings) -> NDArra
             examples=_shown(column(frame, name).gather(rows[:EXAMPLES])),
         )
         values = values.set(lost, None)
-    return values.fill_null(float("nan")).to_numpy()
+    found = values.fill_null(float("nan")).to_numpy()
+    report_outside(encoding, found, findings)
+    return found
+
+
+def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findings: Findings) -> None:
+    """Report values [rows] beyond those that training users had."""
+    if encoding.low is None or encoding.high is None:
+        return
+    outside = np.flatnonzero((values < encoding.low) | (values > encoding.high))
+    if len(outside):
+        beyond = values[outside]
+        findings.add(
+            "serving_outside",
+            column=encoding.name,
+            count=len(outside),
+            rows=[int(row) + 1 for row in outside[:EXAMPLES]],
+            examples=[f"{value:.6g}" for value in beyond[:EXAMPLES]],
+            share=f"{len(outside) / len(values):.1%}",
+            reach=f"{float(beyond.min()):.6g} to {float(beyond.max()):.6g}",
+            low=f"{encoding.low:.6g}",
+            high=f"{encoding.high:.6g}",
+        )
 
 
 def _shown(values: pl.Series) -> list[object]:
@@ -111,15 +137,19 @@ def _code_column(frame: pl.DataFrame, encoding: CategoryEncoding, findings: Find
     values = serving_text(column(frame, encoding.name))
     known = {label: code for code, label in enumerate(encoding.labels)}
     codes = values.replace_strict(known, default=None, return_dtype=pl.Int32)
-    unseen = codes.is_null() & values.is_not_null()
-    if unseen.any():
-        rows = unseen.arg_true()
-        findings.add(
-            "serving_unseen_label",
-            column=encoding.name,
-            count=len(rows),
-            rows=[int(row) + 1 for row in rows[:EXAMPLES]],
-            examples=values.gather(rows).unique(maintain_order=True)[:EXAMPLES].to_list(),
-        )
-    # An unseen label must become "other", not "missing": give it the code of `_UNSEEN`.
-    return codes.fill_null(-1).set(unseen, len(encoding.labels)).to_numpy()
+    other = codes.is_null() & values.is_not_null()
+    if other.any():
+        rare = other & values.is_in(list(encoding.rare)).fill_null(False)
+        for rule, concerned in (("serving_rare_label", rare), ("serving_unseen_label", other & ~rare)):
+            rows = concerned.arg_true()
+            if len(rows):
+                findings.add(
+                    rule,
+                    column=encoding.name,
+                    count=len(rows),
+                    rows=[int(row) + 1 for row in rows[:EXAMPLES]],
+                    examples=values.gather(rows).unique(maintain_order=True)[:EXAMPLES].to_list(),
+                    least=RARE_USERS,
+                )
+    # Such a label must become "other", not "missing": give it the code of `_UNSEEN`.
+    return codes.fill_null(-1).set(other, len(encoding.labels)).to_numpy()

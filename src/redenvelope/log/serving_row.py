@@ -46,6 +46,8 @@ class RowEncoder:
         self._names = [number.name for number in numbers]
         self._mean = np.array([number.mean for number in numbers])
         self._scale = np.array([number.scale for number in numbers])
+        self._low = np.array([-np.inf if number.low is None else number.low for number in numbers])
+        self._high = np.array([np.inf if number.high is None else number.high for number in numbers])
         places = state_places(numbers, categories, layout)
         self._columns, self._watched, self._indicators = places.numbers, places.watched, places.indicators
         self._categories = [
@@ -53,19 +55,28 @@ class RowEncoder:
                 category.name,
                 place,
                 category.static,
-                {label: code for code, label in enumerate(category.labels, start=2)},
+                {label: code for code, label in enumerate(category.labels, start=2)}
+                | dict.fromkeys(category.rare, OTHER),
             )
             for category, place in zip(categories, places.categories, strict=True)
         ]
 
-    def encode(self, row: Mapping[str, Any]) -> NDArray[np.float32]:
-        """The state [width] of one row: `step` and the features, each a plain value; one that lacks is missing."""
+    def encode(self, row: Mapping[str, Any], unfamiliar: list[str] | None = None) -> NDArray[np.float32]:
+        """The state [width] of one row: `step` and the features, each a plain value; one that lacks is missing.
+
+        The names of features with values that training never saw are added to `unfamiliar`.
+        """
         state = np.zeros(self._width, dtype=np.float32)
         state[self._step] = (self._step_of(row) - self._first_step) * self._step_change
         # Through float32, as in a log, so that a row has the same state wherever it comes from.
         narrow = np.array([number_of(row.get(name)) for name in self._names], dtype=np.float32)
         missing = np.isnan(narrow)
-        values = (narrow.astype(np.float64) - self._mean) / self._scale
+        wide = narrow.astype(np.float64)
+        if unfamiliar is not None:
+            beyond = (wide < self._low) | (wide > self._high)
+            if beyond.any():
+                unfamiliar += [self._names[place] for place in np.flatnonzero(beyond)]
+        values = (wide - self._mean) / self._scale
         np.minimum(values, LARGEST_DEVIATION, out=values)
         np.maximum(values, -LARGEST_DEVIATION, out=values)
         values[missing] = 0.0
@@ -74,6 +85,8 @@ class RowEncoder:
         for name, place, static, codes in self._categories:
             label = label_of(row.get(name))
             code = MISSING if label is None else codes.get(label, OTHER)
+            if unfamiliar is not None and label is not None and label not in codes:
+                unfamiliar.append(name)
             if static:
                 state[place] = code
             else:

@@ -7,20 +7,34 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
+from redenvelope.log.columns import ROLES, SAID, ColumnMap, nearest_name
 from redenvelope.log.eligible import ELIGIBLE, as_text, is_listed
 from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.guess import guessed_columns
 from redenvelope.log.limits import LONGEST_TEXT
 from redenvelope.log.named import column, put_back, taken, without
 from redenvelope.log.numbers import outside_calendar, plain_times
 from redenvelope.log.places import Place, Places
 
-__all__ = ["FILE", "ROW", "TEMPORAL", "Table", "joined", "kind_of", "plain", "report_not_there", "wide_integers"]
+__all__ = [
+    "EPISODE",
+    "FILE",
+    "ROW",
+    "TEMPORAL",
+    "Table",
+    "joined",
+    "kind_of",
+    "plain",
+    "report_not_there",
+    "wide_integers",
+]
 
 ROW = "\0row"
 """Column with the row's number in its file, from 1. The name can stand in no header."""
 FILE = "\0file"
 """Column with the number of the row's file."""
+EPISODE = "\0episode"
+"""Column with the number of the row's episode, where users have several."""
 TEMPORAL = ("date", "time", "duration")
 """Kinds of columns that say when, or how long."""
 
@@ -33,6 +47,8 @@ class Table:
 
     frame: pl.DataFrame
     files: tuple[str, ...]
+    folders: tuple[str, ...] = ()
+    """Columns that the names of folders added."""
 
     def note(self, found: dict[tuple[str, str], Places], rule: str, column: str, broken: pl.Series) -> None:
         """Add the rows that break a rule (a boolean per row) to what was found."""
@@ -112,7 +128,24 @@ def _report_roles(
     """Report the roles a table lacks, and columns that would be taken for a role mapped elsewhere."""
     present = [name for name in frame.columns if name != ROW and name not in columns.ignored]
     sources = {columns.name_of(role) for role in ROLES}
-    free = [name for name in present if name not in sources]
+    said = {"time": columns.time, "episode": columns.episode}
+    free = [name for name in present if name not in sources and name not in said.values()]
+    lacking = [role for role in ROLES if role in required and columns.name_of(role) not in present]
+    guess = guessed_columns(frame, free, lacking, columns) if lacking else ""
+    for what, name in said.items():
+        if name is not None and name not in present:
+            nearest = nearest_name(name, free) or "YOUR_COLUMN"
+            findings.add(
+                "column_named_missing",
+                file=file,
+                column=what,
+                mapped=name,
+                meaning=SAID[what],
+                present=_shown(present),
+                option=f"--{what} {nearest}",
+            )
+    if columns.time not in (None, columns.name_of("step")) and "step" in present:
+        findings.add("column_shadowed", file=file, column="step", mapped=columns.time)
     for role, meaning in ROLES.items():
         source = columns.name_of(role)
         if source not in present and role in required:
@@ -124,7 +157,8 @@ def _report_roles(
                 mapped=source,
                 meaning=meaning,
                 present=_shown(present),
-                nearest=nearest_name(source, free) or nearest_name(role, free) or "YOUR_COLUMN",
+                guess=guess,
+                option=f"--columns {role}={nearest_name(source, free) or nearest_name(role, free) or 'YOUR_COLUMN'}",
             )
         elif role in present and role not in sources:
             findings.add("column_shadowed", file=file, column=role, mapped=source)
@@ -140,7 +174,8 @@ def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Finding
         frame = put_back(frame, {ELIGIBLE: as_text(column(frame, ELIGIBLE))})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
-        findings.add("column_nested", file=file, column=name, type=frame.schema[name])
+        rule = "role_nested" if name in (*ROLES, columns.time, columns.episode) else "column_nested"
+        findings.add(rule, file=file, column=name, type=frame.schema[name])
     frame = without(frame, nested)
     _report_times(file, frame, findings)
     _report_long(file, frame, findings)

@@ -69,13 +69,23 @@ _SERVING_RULES = {
     ),
     "drift_category": Rule(
         "warning",
-        "{share} of the rows have a label that training did not know, or hardly",
+        "{share} of the rows have a label that training never saw",
         "fit a new plan on a newer log when the labels have changed for good",
     ),
     "serving_unseen_label": Rule(
         "warning",
         "{count} value(s) were never seen in training; taken as 'other'",
         "fit a new plan when the labels have changed for good",
+    ),
+    "serving_rare_label": Rule(
+        "warning",
+        "{count} value(s) were seen in training, but with fewer than {least} users each; taken as 'other', as there",
+        "nothing to do, or join rare labels into larger groups and fit a new plan",
+    ),
+    "serving_outside": Rule(
+        "warning",
+        "{count} value(s) ({share}), from {reach}, are outside of {low} to {high}, which is all that training saw",
+        "leave out what only counts time, such as dates; if users have changed, fit a new plan on a newer log",
     ),
 }
 

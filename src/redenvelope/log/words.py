@@ -147,13 +147,13 @@ class LabelSums:
 def label_sums(words: Words, user: NDArray[np.int64], within: NDArray[np.bool_]) -> LabelSums:
     """The sums of a category.
 
-    user is a number for each row's user, rising from one to the next, and within says which rows go on with their
-    predecessor's, [rows] both.
+    user is a number for each row's user, rising by one from one to the next, and within says which rows go on with
+    their predecessor's sequence, [rows] both.
     """
     changes = changes_within(words.codes, within)
     size = len(words.values)
     rows = np.bincount(words.codes + 1, minlength=size + 1)
-    if changes:
+    if changes or user[-1] - user[0] + 1 < np.count_nonzero(~within):  # several episodes of a user count once
         pairs = np.sort(user * (size + 1) + words.codes + 1, kind="stable")  # nearly in order, which this one likes
         had = pairs[np.append(True, pairs[1:] != pairs[:-1])] % (size + 1)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -43,6 +44,8 @@ class Decision:
     """Of each budget, that the user follows."""
     expected_costs: dict[str, float] = field(default_factory=dict)
     """Of several budgets, by their names; the first is `expected_cost`."""
+    unfamiliar: tuple[str, ...] = ()
+    """Features whose values training never saw: numbers beyond those of all training users, labels that none had."""
 
 
 class Decider:
@@ -64,6 +67,8 @@ class Decider:
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
         self._seed = seed
         self._budgets = policy.several_budgets
+        self.unfamiliar: Counter[str] = Counter()
+        """How often each feature had a value that training never saw, since the decider was made."""
 
     def warm(self) -> Decider:
         """Decide once for nobody at every step, so that no real user waits for what is done only once."""
@@ -86,7 +91,8 @@ class Decider:
         `needs_history` asks for the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
         user = _user_of(row.get("user"))
-        state = self._encoder.encode_row(row, history)
+        unfamiliar: list[str] = []
+        state = self._encoder.encode_row(row, history, unfamiliar)
         step = step_number(row["step"])
         assert step is not None  # or it would not have been encoded
         listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
@@ -99,6 +105,8 @@ class Decider:
         probabilities = shares / shares.sum()
         require_numbers(probabilities.sum(), found.outcomes.sum())
         action = int(draw(probabilities[None], fraction(keys, ACTION_STREAM, self._seed, step))[0])
+        if unfamiliar:
+            self.unfamiliar.update(unfamiliar)
         return Decision(
             user=user,
             step=step,
@@ -109,6 +117,7 @@ class Decider:
             expected_cost=float(found.outcomes[1, action]),
             prices=self._pricing.prices[followed],
             expected_costs={name: float(found.outcomes[1 + place, action]) for place, name in enumerate(self._budgets)},
+            unfamiliar=tuple(unfamiliar),
         )
 
     def _listed(self, labels: Any) -> NDArray[np.bool_] | None:

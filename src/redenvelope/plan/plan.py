@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from redenvelope.campaign.costs import cost_columns
-from redenvelope.log.columns import ColumnMap
+from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.findings import Finding
+from redenvelope.log.frames import to_polars
 from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.plan.amounts import Money, Totals, totals
 from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.doors import door
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.record import FitRecord, Source
+from redenvelope.plan.words import plan_lines, plan_table
 
 if TYPE_CHECKING:  # a plan is a record: making, deciding and storing import what they need
     from redenvelope.plan.policy import DeployedPolicy
@@ -23,7 +27,7 @@ if TYPE_CHECKING:  # a plan is a record: making, deciding and storing import wha
 __all__ = ["Plan"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """What `fit` hands over, and what a plan folder holds."""
 
@@ -49,17 +53,50 @@ class Plan:
         """The price of one unit of cost: what one more unit of budget buys."""
         return self.certificate.dual
 
-    def allocate(
-        self, users: pl.DataFrame, seed: int = 0, history: pl.DataFrame | None = None
-    ) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
-        """Decide for a table of users at their step (`user`, `step` and the features).
+    def __repr__(self) -> str:
+        return "\n".join(plan_lines(self))
 
-        A user's decision depends on the user, the step and the seed alone, not on who else is in the table. A plan that
-        `needs_history` asks for the earlier steps of users past the first: `user`, `step`, `action`, `reward`, `cost`.
+    def _repr_html_(self) -> str:
+        return plan_table(self)
+
+    def allocate(self, users: Any, seed: int = 0, history: Any = None) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+        """Decide for a table of users at their step (`user`, `step` and the features), any dataframe.
+
+        Columns may have the names that they had in the plan's log. A user's decision depends on the user, the step and
+        the seed alone, not on who else is in the table. A plan that `needs_history` asks for the earlier steps of users
+        past the first: `user`, `step`, `action`, `reward`, `cost`.
         """
         from redenvelope.plan.decisions import decide_frame
 
-        return decide_frame(self, users, seed, history)
+        past = None if history is None else self._named(to_polars(history, "the history"), tuple(ROLES))
+        return decide_frame(self, self._named(to_polars(users, "the table of users"), ("user", "step")), seed, past)
+
+    def _named(self, table: pl.DataFrame, roles: tuple[str, ...]) -> pl.DataFrame:
+        """A table with its columns under the names of their roles, where they had those of the plan's log."""
+        names = {self.columns.name_of(role): role for role in roles}
+        renames = {name: role for name, role in names.items() if name in table.columns and role not in table.columns}
+        return table.rename(renames)
+
+    def evaluate(self, log: Any, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
+        """What a log says of the certificate, and estimates by every estimator; see `redenvelope.evaluate_plan`.
+
+        `log` is a `Log` or any dataframe, read as the plan's own log was.
+        """
+        if not isinstance(log, Log):
+            from redenvelope.log.read import log_from_frame
+
+            log = log_from_frame(log, self.columns)
+        content: dict[str, Any] = door("evaluate_plan")(self, log, confidence, all_users)
+        return content
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the report: one self-contained page, readable without a network."""
+        written: Path = door("write_report")(self, Path(path))
+        return written
+
+    def plot_frontier(self) -> Any:
+        """What budgets buy, as an altair chart."""
+        return door("plot_frontier")(self)
 
     def along(self, budget: str) -> pl.DataFrame:
         """The frontier along one of the budgets, the others held, by rising price; columns as in `frontier`."""
@@ -87,8 +124,16 @@ class Plan:
 
     def with_source(self, log: str, columns: ColumnMap, date: str) -> Plan:
         """The plan, remembering the log it was made from: its name, its columns' own names, and the day."""
-        source = Source(log, date, dict(columns.names), tuple(sorted(columns.ignored)))
-        return replace(self, record=replace(self.record, source=source))
+        return replace(self, record=replace(self.record, source=Source.of(log, date, columns)))
+
+    def with_money(self, asked: Money) -> Plan:
+        """The plan, remembering what sums are counted in and how many users it is for."""
+        return replace(self, record=replace(self.record, money=asked))
+
+    @property
+    def totals(self) -> Totals | None:
+        """What it costs and earns for all users that it is for; None where nobody said how many."""
+        return totals(self.certificate, self.record.money)
 
     @property
     def columns(self) -> ColumnMap:
@@ -97,10 +142,13 @@ class Plan:
         return replace(own, costs=cost_columns(self.record.budgets))
 
     def save(self, folder: str | Path, extra: dict[str, bytes] | None = None) -> Path:
-        """Write the plan to a folder, with `extra` files beside it (a report); see `redenvelope.plan.folder`."""
+        """Write the plan to a folder with its report, or with `extra` files in the report's place."""
         from redenvelope.plan.folder import save_plan
 
-        return save_plan(self, Path(folder), extra)
+        if extra is not None:
+            return save_plan(self, Path(folder), extra)
+        door("save_with_report")(self, Path(folder))
+        return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Plan:

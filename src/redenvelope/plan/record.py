@@ -10,7 +10,9 @@ from redenvelope.campaign.records import Budget
 from redenvelope.evaluation.reasons import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
+from redenvelope.plan.amounts import Money
 from redenvelope.plan.climb import Stop
+from redenvelope.plan.who import Example, StepGroups
 
 __all__ = [
     "ActionShares",
@@ -43,10 +45,19 @@ class Source:
     columns: dict[str, str] = field(default_factory=dict)
     """Role -> the log's own name, where that differs."""
     ignored: tuple[str, ...] = ()
+    time: str | None = None
+    episode: str | None = None
+    missing_cost: float | None = None
+
+    @classmethod
+    def of(cls, log: str, date: str, columns: ColumnMap) -> Source:
+        """A log of this name, read so, on this day."""
+        ignored = tuple(sorted(columns.ignored))
+        return cls(log, date, dict(columns.names), ignored, columns.time, columns.episode, columns.missing_cost)
 
     def column_map(self) -> ColumnMap:
-        """The names that the log's columns had."""
-        return ColumnMap(self.columns, frozenset(self.ignored))
+        """The names that the log's columns had, and how it was read."""
+        return ColumnMap(self.columns, frozenset(self.ignored), self.time, self.episode, self.missing_cost)
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,8 @@ class StepShares:
     """Share of each action as logged, [actions]."""
     cost: float
     """Expected cost of the step over all users, not over those still there: the steps add up to a user's total."""
+    logged_cost: float | None = None
+    """As logged, over all users likewise."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,10 @@ class ActionShares:
     actions: tuple[str, ...]
     by_step: tuple[StepShares, ...]
     by_feature: tuple[FeatureShares, ...]
+    groups: tuple[StepGroups, ...] = ()
+    """The users of some steps in a few groups each."""
+    examples: tuple[Example, ...] = ()
+    """A few users of the first step."""
 
 
 @dataclass(frozen=True)
@@ -165,3 +182,5 @@ class FitRecord:
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""
+    money: Money = field(default_factory=Money)
+    """What sums are counted in, and how many users the plan is for."""

@@ -25,6 +25,7 @@ from redenvelope.log.numbers import PLAIN_INTEGER
 from redenvelope.log.serving_frame import serving_steps
 from redenvelope.log.sources import require_file
 from redenvelope.log.tables import ROW
+from redenvelope.log.workbook import is_workbook, read_workbook
 
 __all__ = ["ROWS_AT_ONCE", "UsersTable", "check_users", "past_table"]
 
@@ -72,6 +73,8 @@ class UsersTable:
         if self.path.suffix.lower() in (".parquet", ".pq"):
             if is_parquet(self.path, self.path.name, findings):
                 return None
+        elif is_workbook(self.path):
+            frame = read_workbook(self.path, findings)
         else:
             frame = read_delimited(self.path, findings)
         if frame is None:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 
 from redenvelope.plan.record import FeatureShares, StepShares
-from redenvelope.report.drawing import HALF, LABEL, SECOND, action_colours, draw, short_labels, values
-from redenvelope.report.markup import Chart, number
+from redenvelope.report.drawing import ACCENT, HALF, LABEL, MUTED, action_colours, draw, short_labels, values
+from redenvelope.report.markup import Chart
+from redenvelope.report.spoken import Spoken
 
 __all__ = ["cost_by_step_chart", "feature_chart", "step_chart"]
 
@@ -19,32 +20,42 @@ def step_chart(steps: Sequence[StepShares], labels: Sequence[str]) -> Chart:
     return Chart("Actions by step", caption, drawing)
 
 
-def feature_chart(given: FeatureShares, labels: Sequence[str]) -> Chart:
+def feature_chart(given: FeatureShares, labels: Sequence[str], words: Spoken) -> Chart:
     """Mean probability of each action in bins of a feature."""
     most, least = (choose(given.bins, key=lambda part: part.cost) for choose in (max, min))
     caption = (
         f"This feature explains {given.strength:.0%} of the differences in what users get; "
-        f"the most is spent on “{most.label}” ({number(most.cost, 3)} a decision), "
-        f"the least on “{least.label}” ({number(least.cost, 3)})."
+        f"the most is spent on “{most.label}” ({words.cost(most.cost)} a decision), "
+        f"the least on “{least.label}” ({words.cost(least.cost)})."
     )
     drawing = _shares([(part.label, part.probabilities) for part in given.bins], labels)
     return Chart(f"By {given.feature}", caption, drawing)
 
 
-def cost_by_step_chart(steps: Sequence[StepShares]) -> Chart:
-    """Expected cost a user at each step."""
+def cost_by_step_chart(steps: Sequence[StepShares], words: Spoken) -> Chart:
+    """Expected cost a user at each step, beside today's."""
     import altair as alt
 
     rows = [
-        {"step": f"step {entry.step}", "cost": entry.cost, "note": f"step {entry.step}: {number(entry.cost)}"}
+        {
+            "step": f"step {entry.step}",
+            "whose": whose,
+            "cost": cost,
+            "note": f"step {entry.step}, {whose}: {words.cost(cost)}",
+        }
         for entry in steps
+        for whose, cost in (("the plan", entry.cost), ("today", entry.logged_cost))
+        if cost is not None
     ]
+    names = list(dict.fromkeys(str(row["whose"]) for row in rows))
     drawn = (
         alt.Chart(values(rows))
-        .mark_bar(color=SECOND)
+        .mark_bar()
         .encode(
             y=alt.Y("step:N", title=None, sort=None),
-            x=alt.X("cost:Q", title="expected cost a user"),
+            yOffset=alt.YOffset("whose:N", sort=names),
+            x=alt.X("cost:Q", title=words.axis, axis=alt.Axis(tickCount=5)),
+            color=alt.Color("whose:N", scale=alt.Scale(domain=names, range=[ACCENT, MUTED][: len(names)])),
             description="note:N",
         )
     )
@@ -54,7 +65,7 @@ def cost_by_step_chart(steps: Sequence[StepShares]) -> Chart:
         if total > 0
         else "Nothing is expected to be spent."
     )
-    return Chart("Cost by step", caption, draw(drawn, HALF, 84 + 30 * len(rows)))
+    return Chart("Cost by step", caption, draw(drawn, HALF, 84 + 15 * len(rows) + 6 * len(steps)))
 
 
 def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from redenvelope.dual.solution import DualStatus
-from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
-from redenvelope.report.markup import interval, items, number, section, table, text
+from redenvelope.plan.certificate import Certificate
+from redenvelope.report.markup import folded, interval, items, number, table, text
+from redenvelope.report.outlook import beside_logged, outlook
 
 __all__ = ["certificate_section", "gain_sentence", "price_sentence", "shortfall_sentence", "unspent_sentence"]
 
@@ -29,8 +30,8 @@ def certificate_section(plan: Plan) -> str:
     plain = "".join(f"<p>{text(sentence)}</p>" for sentence in (unspent, price_sentence(plan)) if sentence)
     status, _, rest = certificate.sentence().partition(":")
     verdict = (
-        f'<div class="verdict {"certified" if certified else "refused"}"><p class="sentence">'
-        f'<strong class="status"><span aria-hidden="true">{"✓" if certified else "✕"} </span>{text(status)}:</strong>'
+        f'<div class="verdict {outlook(plan).kind}"><p class="sentence">'
+        f'<strong class="status">{text(status)}:</strong>'
         f"{text(rest)}</p>{cautions}{notes}{plain}</div>"
     )
     promise = (
@@ -38,20 +39,14 @@ def certificate_section(plan: Plan) -> str:
         "less by chance; a hard cap on the total needs a ledger."
     )
     gain = "" if shortfall else gain_sentence(plan)
-    return section(
+    return folded(
         "certificate",
-        "The certificate",
+        "The certificate, word for word",
         verdict,
         _budgets(certificate),
-        _figures(certificate),
         f"<p>{text(gain)}</p>" if gain else "",
         f"<p>{text(promise)}</p>",
     )
-
-
-def _beside_logged(plan: Plan) -> ComparedPolicy | None:
-    """The plan's row of the comparison, if it was compared."""
-    return next((row for row in plan.record.comparison if row.policy == "plan"), None)
 
 
 def _reward_interval(row: ComparedPolicy) -> str:
@@ -64,7 +59,7 @@ def _cost_interval(row: ComparedPolicy) -> str:
 
 def gain_sentence(plan: Plan) -> str:
     """The plan beside what was logged, user by user; empty if they were not compared."""
-    row = _beside_logged(plan)
+    row = beside_logged(plan)
     if row is None:
         return ""
     reward, cost = row.reward_difference, row.cost_difference
@@ -78,7 +73,7 @@ def gain_sentence(plan: Plan) -> str:
 
 def shortfall_sentence(plan: Plan) -> str:
     """That the plan earns less than what was logged; empty if it does not."""
-    row = _beside_logged(plan)
+    row = beside_logged(plan)
     if row is None or row.reward_difference >= 0:
         return ""
     earns = "earns less" if row.reward_difference_upper < 0 else "may earn less, within chance,"
@@ -148,26 +143,3 @@ def _budgets(certificate: Certificate) -> str:
         rows.append([*row, *((number(each.total), number(each.unspent)) if totals else ())])
     return table("The budgets", heads, rows)
 
-
-def _figures(certificate: Certificate) -> str:
-    cost, reward, logged = certificate.cost, certificate.reward, certificate.logged
-    level = f"{certificate.confidence:.0%}"
-    entries = (
-        ("Cost a user", number(cost.estimate), f"at most {number(cost.upper)} with {level} confidence"),
-        ("Budget a user", number(certificate.budget), _share(cost.estimate, certificate.budget)),
-        ("Reward a user", number(reward.estimate), f"at least {number(reward.lower)} with {level} confidence"),
-        (
-            "As logged, on the same users",
-            number(logged["reward"]),
-            f"reward a user, at a cost of {number(logged['cost'])}",
-        ),
-    )
-    inside = "".join(
-        f'<div><dt>{text(name)}</dt><dd>{text(value)}</dd><dd class="note">{text(note)}</dd></div>'
-        for name, value, note in entries
-    )
-    return f'<dl class="figures">{inside}</dl>'
-
-
-def _share(cost: float, budget: float) -> str:
-    return f"the estimate uses {cost / budget:.0%} of it" if budget > 0 else "nothing may be spent"

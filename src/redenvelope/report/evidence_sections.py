@@ -10,26 +10,26 @@ from redenvelope.audit.verdicts import verdicts
 from redenvelope.log.findings import Finding, place
 from redenvelope.models.followed import RollOutFidelity
 from redenvelope.plan.plan import Plan
-from redenvelope.report.allocation_charts import cost_by_step_chart, feature_chart, step_chart
+from redenvelope.report.allocation_charts import feature_chart
 from redenvelope.report.audit_charts import action_chart, overlap_chart
-from redenvelope.report.markup import figure, interval, items, number, section, table, text
+from redenvelope.report.markup import figure, folded, interval, items, number, table, text
 from redenvelope.report.model_charts import prediction_chart
+from redenvelope.report.spoken import Spoken
+from redenvelope.report.who_section import FEATURES_FIRST
 
 __all__ = ["allocation_section", "log_section", "model_section"]
 
 
 def allocation_section(plan: Plan) -> str:
-    """Who gets what."""
-    given = plan.record.shares
+    """Who gets what, in figures, and by features that decide less."""
+    given, words = plan.record.shares, Spoken.of(plan)
     if given is None:
-        told = "The price was changed after the plan was made, without the log: who gets what was not looked at again."
-        return section("allocation", "Who gets what", f"<p>{text(told)}</p>")
+        return ""
     labels = given.actions
-    charts = [step_chart(given.by_step, labels), cost_by_step_chart(given.by_step)]
-    charts += [feature_chart(feature, labels) for feature in given.by_feature]
+    charts = [feature_chart(feature, labels, words) for feature in given.by_feature[FEATURES_FIRST:]]
     introduction = (
-        f"What the plan would give to {number(given.users)} of the check users, in the situations they "
-        "were logged in; following the plan would change those situations somewhat."
+        f"Shares are of {number(given.users)} check users, in the situations they were logged in; following the plan "
+        "would change those situations somewhat."
     )
     rows = [
         (f"step {entry.step}, {kind}", *(f"{share:.1%}" for share in probabilities))
@@ -37,12 +37,13 @@ def allocation_section(plan: Plan) -> str:
         for kind, probabilities in (("plan", entry.probabilities), ("logged", entry.logged))
     ]
     shares = table("Shares of the actions by step, in the plan and as logged", ("step", *labels), rows)
-    return section(
+    drawn = "".join(figure(chart) for chart in charts)
+    return folded(
         "allocation",
-        "Who gets what",
+        "Who gets what, in figures",
         f"<p>{text(introduction)}</p>",
-        f'<div class="pair">{"".join(figure(chart) for chart in charts)}</div>',
-        f"<details><summary>The figures, beside what was logged</summary>{shares}</details>",
+        f'<div class="pair">{drawn}</div>' if drawn else "",
+        shares,
     )
 
 
@@ -56,7 +57,7 @@ def model_section(plan: Plan) -> str:
         else "The model is not trusted to plan ahead:"
     )
     charts = "".join(figure(prediction_chart(outcome.name, outcome, labels)) for outcome in fidelity.outcomes)
-    return section(
+    return folded(
         "model",
         "Can the model be believed?",
         f"<p>{text(verdict)}</p>",
@@ -88,7 +89,7 @@ def log_section(plan: Plan) -> str:
         f"propensities {audit.propensity_source}."
     )
     charts = figure(action_chart(audit)) + figure(overlap_chart(audit))
-    return section(
+    return folded(
         "log",
         "The log",
         f"<p>{text(size)}</p>",

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Chart", "figure", "interval", "items", "number", "section", "shown", "signed", "table", "text"]
+__all__ = ["Chart", "figure", "folded", "interval", "items", "number", "section", "shown", "signed", "table", "text"]
 
+_SIDE_BY_SIDE = 5  # columns that fit beside each other on a phone
 # What XML has no way to write; the library that draws ends the process when it meets one.
 _UNSHOWN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -65,10 +66,20 @@ def section(name: str, title: str, *parts: str) -> str:
     )
 
 
-def figure(chart: Chart | None) -> str:
-    """A chart with its title and caption."""
+def folded(name: str, title: str, *parts: str) -> str:
+    """A section that is opened by its title; `name` is its anchor."""
+    body = "\n".join(part for part in parts if part)
+    return (
+        f'<details class="check" id="{text(name)}"><summary><h3>{text(title)}</h3></summary>\n'
+        f'<div class="inside">{body}</div>\n</details>'
+    )
+
+
+def figure(chart: Chart | None, name: str = "") -> str:
+    """A chart with its title and caption; `name` is its anchor."""
     if chart is None:
         return ""
+    anchor = f' id="{text(name)}"' if name else ""
     alternative = text(f"{chart.title}. {chart.caption}")
     drawings = [(chart.wide, "wide" if chart.narrow else "any")]
     if chart.narrow:
@@ -78,7 +89,7 @@ def figure(chart: Chart | None) -> str:
         for drawing, kind in drawings
     )
     return (
-        f"<figure>\n<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.caption)}</p></figcaption>\n"
+        f"<figure{anchor}>\n<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.caption)}</p></figcaption>\n"
         f"{inside}\n</figure>"
     )
 
@@ -90,14 +101,20 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]], 
     lines = []
     for row in rows:
         first, *others = row
-        cells = "".join(f'<td class="{kind}">{text(value)}</td>' for value, kind in zip(others, kinds[1:], strict=True))
+        cells = "".join(
+            f'<td class="{kind}" data-head="{text(head)}">{text(value)}</td>'
+            for value, kind, head in zip(others, kinds[1:], heads[1:], strict=True)
+        )
         lines.append(f'<tr><th scope="row" class="{kinds[0]}">{text(first)}</th>{cells}</tr>')
     if not lines:
         return ""
+    # On a phone a row with many cells, or with sentences, becomes a small list; tables of figures alone scroll.
+    reflows = words > 2 or 0 < words <= _SIDE_BY_SIDE < len(heads)
+    kind = ' class="reflow"' if reflows else ""
     # The title is shown apart from the table: on a phone a wide table scrolls, and would take its caption with it.
     return (
         f'<div class="table"><p aria-hidden="true">{text(caption)}</p>'
-        f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0"><table>'
+        f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0"><table{kind}>'
         f"<caption>{text(caption)}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></div>"
     )

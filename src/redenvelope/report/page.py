@@ -4,34 +4,53 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from importlib.resources import files
 
 from redenvelope import __version__
 from redenvelope.plan.plan import Plan
+from redenvelope.report.budget_section import budget_section
 from redenvelope.report.certificate_section import certificate_section
 from redenvelope.report.evidence_sections import allocation_section, log_section, model_section
-from redenvelope.report.markup import number, text
+from redenvelope.report.examples_section import examples_section
+from redenvelope.report.glossary import glossary_section, linked
+from redenvelope.report.markup import number, section, text
 from redenvelope.report.plan_sections import frontier_section, making_section, search_section
 from redenvelope.report.rules_section import rules_section
+from redenvelope.report.spoken import Spoken
+from redenvelope.report.summary_section import summary_section
+from redenvelope.report.who_section import who_section
 
 __all__ = ["render_report"]
 
-_SECTIONS = (
-    ("certificate", "Certificate", certificate_section),
-    ("frontier", "What a budget buys", frontier_section),
-    ("allocation", "Who gets what", allocation_section),
-    ("rules", "Rules", rules_section),
-    ("model", "The model", model_section),
-    ("search", "The price", search_section),
-    ("log", "The log", log_section),
-    ("making", "How it was made", making_section),
+Make = Callable[[Plan], str]
+
+# For whoever pays.
+_FIRST: tuple[tuple[str, str, Make], ...] = (
+    ("summary", "In short", summary_section),
+    ("budget", "What a budget buys", budget_section),
+    ("who", "Who gets what", who_section),
+    ("examples", "Some users", examples_section),
+)
+# For whoever checks, folded.
+_CHECKS: tuple[Make, ...] = (
+    certificate_section,
+    frontier_section,
+    allocation_section,
+    rules_section,
+    model_section,
+    search_section,
+    log_section,
+    making_section,
 )
 
 
 def render_report(plan: Plan) -> str:
     """The report of a plan as HTML."""
-    links = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, title, _ in _SECTIONS)
-    title = f"Spending plan for {_asked(plan)} a user"
+    first = {name: (title, linked(made)) for name, title, make in _FIRST if (made := make(plan))}
+    links = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, (title, _) in first.items())
+    links += '<li><a href="#checks">For whoever checks</a></li>'
+    title = _title(plan)
     style, script = _resource("page.css"), _resource("page.js")
     return f"""<!doctype html>
 <html lang="en">
@@ -50,11 +69,11 @@ def render_report(plan: Plan) -> str:
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main>
-{"".join(make(plan) for _, _, make in _SECTIONS)}
+{"".join(made for _, made in first.values())}
+{_checks(plan)}
 </main>
 <footer>
-<p>Made by redenvelope {text(__version__)}. Policy {text(plan.certificate.policy_sha256)}; check fold
-{text(plan.certificate.fold_sha256)}.</p>
+<p>Made by redenvelope {text(__version__)}.</p>
 </footer>
 <div id="note" role="tooltip" hidden></div>
 <script>{script}</script>
@@ -63,17 +82,30 @@ def render_report(plan: Plan) -> str:
 """
 
 
-def _asked(plan: Plan) -> str:
-    budgets = plan.certificate.budgets
-    if len(budgets) < 2:
-        return f"a budget of {number(plan.certificate.budget)}"
-    return "budgets of " + ", ".join(f"{number(each.budget)} ({each.name})" for each in budgets)
+def _title(plan: Plan) -> str:
+    words, certificate = Spoken.of(plan), plan.certificate
+    if len(certificate.budgets) > 1:
+        return "Spending plan for budgets of " + ", ".join(
+            f"{number(each.budget)} ({each.name})" for each in certificate.budgets
+        )
+    if certificate.target_reward is not None:
+        return f"Spending plan for a reward of {number(certificate.target_reward)} a user"
+    total = f", {words.total_cost(certificate.budget)} {words.everybody}" if words.audience is not None else ""
+    return f"Spending plan for a budget of {words.cost(certificate.budget)} a user{total}"
+
+
+def _checks(plan: Plan) -> str:
+    """The second half."""
+    introduction = "What the first half rests on: open what you want to see. Words that are underlined are explained."
+    inside = "\n".join(linked(made) for make in _CHECKS if (made := make(plan)))
+    return section("checks", "For whoever checks", f"<p>{introduction}</p>", inside, glossary_section())
 
 
 def _origin(plan: Plan) -> str:
     """What the page is, of which log, and of when, as far as the record knows."""
     source = plan.record.source
-    return " · ".join(("redenvelope report", *((source.log, source.date) if source is not None else ())))
+    said = () if source is None else (source.log, source.date)
+    return " · ".join(("redenvelope report", *filter(None, said)))
 
 
 def _policy(script: str) -> str:

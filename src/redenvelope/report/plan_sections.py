@@ -12,7 +12,7 @@ from redenvelope.dual.frontier import Frontier
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy, Source
 from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, ladder_chart
-from redenvelope.report.markup import figure, interval, items, number, section, signed, table, text
+from redenvelope.report.markup import figure, folded, interval, items, number, signed, table, text
 
 __all__ = ["frontier_section", "making_section", "search_section"]
 
@@ -28,9 +28,9 @@ def frontier_section(plan: Plan) -> str:
     pair += figure(by_price_chart(plan.frontier, "reward", certificate))
     if len(certificate.budgets) > 1:
         return _several_frontiers(plan, level)
-    return section(
+    return folded(
         "frontier",
-        "What a budget buys",
+        "The frontier and its prices",
         figure(frontier_chart(plan.frontier, certificate, comparison)),
         _policies(comparison, level),
         _other_budgets(plan),
@@ -53,7 +53,7 @@ def _several_frontiers(plan: Plan, level: str) -> str:
             _other_budgets(own),
             _frontier_table(own, level),
         ]
-    return section("frontier", "What a budget buys", *parts)
+    return folded("frontier", "The frontiers of the budgets", *parts)
 
 
 def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
@@ -111,8 +111,7 @@ def _frontier_table(plan: Plan, level: str) -> str:
         for row in plan.frontier.sort("dual").to_dicts()
     ]
     heads = ("price λ", "cost", level, "reward", level, "model’s cost", "model’s reward")
-    inside = table("The frontier, point by point, a user", heads, rows, words=0)
-    return f"<details><summary>The figures behind these charts</summary>{inside}</details>" if inside else ""
+    return table("The frontier, point by point, a user", heads, rows, words=0)
 
 
 def search_section(plan: Plan) -> str:
@@ -170,7 +169,7 @@ def search_section(plan: Plan) -> str:
         words=0,
     )
     chart = "" if several else figure(ladder_chart(ladder, near, certificate))
-    return section(
+    return folded(
         "search", "How the price was found", items(sentences), f'<div class="pair top">{chart}{around}</div>'
     )
 
@@ -197,10 +196,11 @@ def making_section(plan: Plan) -> str:
         rows.append((f"users who {name}", f"{number(fold.users)} ({number(fold.rows)} rows)"))
     asked = (("confidence", record.confidence), ("seed", record.seed))
     rows += [(name, _plain(value)) for name, value in (*asked, *plan.certificate.diagnostics.items())]
-    shown = [(name.replace("_", " "), value) for name, value in rows]
+    hashes = (("policy, sha256", plan.certificate.policy_sha256), ("check fold, sha256", plan.certificate.fold_sha256))
+    shown = [(name.replace("_", " "), value) for name, value in (*rows, *hashes)]
     told = (record.history[:1].upper() + record.history[1:] + ".",) if record.history else ()
     notes = items((*told, *record.planner.notes))
-    return section("making", "How it was made", notes, table("Settings and diagnostics", ("what", "value"), shown, 2))
+    return folded("making", "How it was made", notes, table("Settings and diagnostics", ("what", "value"), shown, 2))
 
 
 def _source(source: Source) -> Iterator[tuple[str, str]]:

@@ -72,6 +72,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
     console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
     for reason in certificate.notes:
         console.print(f"  • {escape(reason.message)}", soft_wrap=True)
+    if plan.totals is not None:
+        console.print(escape(plan.totals.sentence()), soft_wrap=True)
     if len(certificate.budgets) > 1:
         for each in certificate.budgets:
             console.print(f"  • {escape(each.sentence())}", soft_wrap=True)
@@ -81,7 +83,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
             soft_wrap=True,
         )
         for each in certificate.budgets:
-            if each.unspent is not None:
+            if each.unspent is not None and plan.totals is None:
                 console.print(escape(each.total_sentence()), soft_wrap=True)
     for sentence in rules_sentences(plan) if plan.policy.rules or plan.policy.specification.explore else ():
         console.print(f"  • {escape(sentence)}", soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from redenvelope.plan.plan import Plan
-from redenvelope.report.markup import items, number, section
+from redenvelope.report.markup import items, number, folded
 
 __all__ = ["rules_section", "rules_sentences"]
 
@@ -14,7 +14,7 @@ _USERS = 10_000  # of a next log, as an example
 
 def rules_section(plan: Plan) -> str:
     """Who may get what, and how much is left to chance."""
-    return section("rules", "Rules and exploration", items(tuple(rules_sentences(plan))))
+    return folded("rules", "Rules and exploration", items(tuple(rules_sentences(plan))))
 
 
 def rules_sentences(plan: Plan) -> Iterator[str]:

@@ -6,9 +6,11 @@ import sys
 from html import escape
 from pathlib import Path
 
+from redenvelope.errors import UsageError
+from redenvelope.files import replacing
 from redenvelope.plan.plan import Plan
 
-__all__ = ["save_with_report"]
+__all__ = ["save_with_report", "write_report"]
 
 
 def save_with_report(plan: Plan, folder: Path) -> None:
@@ -29,6 +31,18 @@ def save_with_report(plan: Plan, folder: Path) -> None:
         )
         return
     plan.save(folder, {"report.html": page})
+
+
+def write_report(plan: Plan, path: Path) -> Path:
+    """Write a plan's report to a file of its own."""
+    from redenvelope.report.page import render_report
+
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{path}: the report is written as .html; choose that ending")
+    page = render_report(plan).encode()
+    with replacing(path) as file:
+        file.write(page)
+    return path
 
 
 def _plain_page(plan: Plan) -> str:

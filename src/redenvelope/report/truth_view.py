@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from redenvelope.plan.certificate import Certificate
 from redenvelope.simulate.campaign import Campaign, Decide, Optimum
 
-__all__ = ["plan_truth_rows", "truth_rows", "truth_table"]
+__all__ = ["plan_truth_rows", "truth_rows", "truth_sentence", "truth_table"]
 
 
 def truth_rows(campaign: Campaign, budgets: Sequence[float]) -> list[dict[str, float | str]]:
@@ -38,6 +39,28 @@ def plan_truth_rows(
     for name, best in (("bandit", campaign.bandit(cost)), ("optimum", campaign.optimum(cost))):
         rows.append(_row(cost, f"{name}, truth known", best))
     return rows
+
+
+def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], given: Certificate) -> str:
+    """What it all came to: the share of the possible gain, at what share of the budget, and what was promised.
+
+    The gain is over the cheapest plan; what is possible, the optimum makes of the whole budget. `rows` are those of
+    `plan_truth_rows`.
+    """
+    by_name = {str(row["policy"]): (float(row["cost"]), float(row["reward"])) for row in rows}
+    cost, reward = by_name["this plan"]
+    nothing, best = by_name["cheapest"][1], campaign.optimum(given.budget).reward
+    share = f"{(reward - nothing) / (best - nothing):.0%}" if best > nothing else "all"
+    promised = f"at most {given.cost.upper:.4g} a user with {given.confidence:.0%} confidence"
+    spent = f"{cost / given.budget:.0%} of it" if given.budget > 0 else f"a cost of {cost:.4g}"
+    earned = f"The plan earns {share} of the gain that is possible with this budget, at {spent}"
+    if not given.is_certified:
+        return (
+            f"{earned}; its certificate was refused, so nothing was promised (it would have been {promised}; in truth it "
+            f"costs {cost:.4g})."
+        )
+    kept = "and so it is" if cost <= given.cost.upper else "which it breaks: one in twenty may"
+    return f"{earned}. The certificate promised a cost of {promised}, {kept}: in truth it costs {cost:.4g}."
 
 
 def truth_table(rows: list[dict[str, float | str]]) -> Table:

@@ -37,6 +37,8 @@ class Run:
     errors: FloatArray
     """[outcomes]."""
     users: int
+    totals: FloatArray
+    """Of each user, [outcomes, users]."""
 
     @property
     def reward(self) -> float:
@@ -129,4 +131,4 @@ def summarise_run(totals: FloatArray) -> Run:
     users = totals.shape[1]
     if users < 2:
         raise UsageError(f"a run needs at least 2 users to know its own error, not {users}")
-    return Run(totals.mean(axis=1), totals.std(axis=1, ddof=1) / np.sqrt(users), users)
+    return Run(totals.mean(axis=1), totals.std(axis=1, ddof=1) / np.sqrt(users), users, totals)

@@ -1,0 +1,171 @@
+"""What a budget buys: a slider over the plan's own ladder, the curve, and a few other budgets in a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from redenvelope.plan.plan import Plan
+from redenvelope.report.budget_chart import budget_chart, curve
+from redenvelope.report.budgets import BudgetPoint, break_even, budget_points
+from redenvelope.report.markup import figure, number, section, signed, table, text
+from redenvelope.report.spoken import Spoken
+
+__all__ = ["budget_section"]
+
+_OTHERS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class _SliderRow:
+    """A place of the slider: every text of it, so that the page only has to show it."""
+
+    cells: list[str]
+    said: str
+    """Its value, for whoever hears the page."""
+    cost: float
+    reward: float
+
+
+def budget_section(plan: Plan) -> str:
+    """What this budget buys, what others would, and where more money stops paying."""
+    words, points = Spoken.of(plan), budget_points(plan)
+    chart = budget_chart(plan, words)
+    return section(
+        "budget",
+        "What a budget buys",
+        _pays(plan, points, words),
+        _slider(plan, points, words) if len(points) > 1 else "",
+        figure(chart, "budget-chart") if chart is not None else "",
+        _others(plan, points, words),
+    )
+
+
+def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
+    """How much the last unit of money brings, and the budget up to which it brings back more than itself."""
+    own = _own(plan, points)
+    if own is None:
+        return ""
+    one = "one more " + (words.currency or "unit of cost")
+    sentences = [
+        f"At this budget, {one} a user would earn about {number(own.price, 2)} more reward."
+        if own.price > 0
+        else "More money than this buys nothing: no plan uses it."
+    ]
+    value = plan.record.money.value_per_reward
+    if value is not None:
+        limit = break_even(tuple(points), value)
+        back = f"At {words.cost(value)} a unit of reward, that brings back {words.cost(value * own.price)}."
+        total = f" ({words.total_cost(limit)} in all)" if limit is not None and words.audience is not None else ""
+        if limit is None:
+            end = "Even at the least budget that can be kept, money brings back less than itself."
+        elif limit >= points[-1].budget:
+            end = "Every budget shown here brings back more than it costs."
+        else:
+            side = "Yours is beyond it." if limit < own.budget else "Yours is below it."
+            end = (
+                f"By the estimate, money brings back more than itself up to a budget of about "
+                f"{words.cost(limit)} a user{total}; beyond, less. {side}"
+            )
+        sentences += [back, end]
+    return f"<p>{text(' '.join(sentences))}</p>"
+
+
+def _own(plan: Plan, points: Sequence[BudgetPoint]) -> BudgetPoint | None:
+    """The point of the plan's own budget, or the nearest where only a target was asked for."""
+    return min(points, key=lambda point: abs(point.budget - plan.certificate.budget), default=None)
+
+
+def _slider(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
+    own = _own(plan, points)
+    assert own is not None
+    value = plan.record.money.value_per_reward
+    rows = [_row(point, own, words, value) for point in points]
+    start = points.index(own)
+    outputs = "".join(
+        f'<div><dt>{text(name)}</dt><dd data-part="{place}">{text(cell)}</dd></div>'
+        for place, (name, cell) in enumerate(zip(_names(words), rows[start].cells, strict=True))
+    )
+    return (
+        f'<div class="slider" data-points="{_data([asdict(row) for row in rows])}" '
+        f'data-ends="{_data(_ends(plan, words))}">'
+        '<label for="budget-slider">Try another budget</label>'
+        f'<input type="range" id="budget-slider" min="0" max="{len(rows) - 1}" step="1" value="{start}" '
+        f'aria-valuetext="{text(rows[start].said)}" aria-describedby="budget-how">'
+        f'<dl class="figures" aria-live="polite">{outputs}</dl>'
+        '<p class="note" id="budget-how">Each place is what <code>redenvelope reprice</code> would make of that '
+        "budget on the same users: estimates, to choose by. The plan for the budget you choose has a certificate of "
+        "its own.</p>"
+        "</div>"
+    )
+
+
+def _data(value: object) -> str:
+    return text(json.dumps(value, ensure_ascii=False))
+
+
+def _ends(plan: Plan, words: Spoken) -> list[dict[str, object]]:
+    """Two marks of the curve and what they stand for: by them the page knows how a drawing is scaled."""
+    rows = curve(plan, words)
+    ends = [rows[0], max(rows, key=lambda row: row["reward"])] if rows else []
+    return [{name: row[name] for name in ("note", "cost", "reward")} for row in ends]
+
+
+def _names(words: Spoken) -> list[str]:
+    names = ["Budget a user", "Expected cost", "Expected reward", "Beside this plan"]
+    return [*names, f"1 {words.currency or 'unit'} more earns"]
+
+
+def _row(point: BudgetPoint, own: BudgetPoint, words: Spoken, value: float | None) -> _SliderRow:
+    def whole(shown: str, total: str) -> str:
+        return f"{shown}\n{total} in all" if total else shown
+
+    back = "" if value is None else f"\nworth {words.cost(value * point.price)}"
+    reward = point.reward - own.reward
+    cells = [
+        whole(words.cost(point.budget), words.total_cost(point.budget)),
+        whole(words.cost(point.cost), words.total_cost(point.cost)),
+        whole(number(point.reward), words.total_reward(point.reward)),
+        "this plan" if point is own else whole(f"{signed(reward, 2)} reward", words.total_reward(reward)),
+        f"{number(point.price, 2)} reward{back}",
+    ]
+    said = f"{words.cost(point.budget)} a user, expected reward {number(point.reward)}"
+    return _SliderRow(cells, said, round(point.cost, 6), round(point.reward, 6))
+
+
+def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
+    """Some budgets in a table: for paper, and for whoever does not slide."""
+    own = _own(plan, points)
+    if own is None:
+        return ""
+    value = plan.record.money.value_per_reward
+    chosen = {}
+    for factor in _OTHERS:
+        wanted = factor * own.budget
+        if points[0].budget <= wanted <= points[-1].budget * 1.01:
+            nearest = min(points, key=lambda point: abs(point.budget - wanted))
+            chosen[nearest.budget] = nearest
+    chosen[own.budget] = own
+    rows = [
+        (
+            words.cost(point.budget) + (" (this plan)" if point is own else ""),
+            *([words.total_cost(point.budget)] if words.audience is not None else []),
+            words.cost(point.cost),
+            number(point.reward),
+            "–" if point is own else signed(point.reward - own.reward, 2),
+            number(point.price, 2),
+            *([words.cost(value * point.price)] if value is not None else []),
+        )
+        for _, point in sorted(chosen.items())
+    ]
+    heads = (
+        "budget a user",
+        *(["in all"] if words.audience is not None else []),
+        "expected cost",
+        "expected reward",
+        "beside this plan",
+        "reward of one more",
+        *(["worth"] if value is not None else []),
+    )
+    return f'<div class="others">{table("Other budgets, a user", heads, rows)}</div>'

@@ -1,0 +1,163 @@
+"""What whoever pays reads: headline, paragraph, budgets, groups and examples, against figures known by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.plan.amounts import Money
+from redenvelope.plan.certificate import Figure
+from redenvelope.plan.climb import climb
+from redenvelope.plan.plan import Plan
+from redenvelope.report.budget_section import budget_section
+from redenvelope.report.budgets import break_even, budget_points
+from redenvelope.report.examples_section import examples_section
+from redenvelope.report.glossary import linked
+from redenvelope.report.outlook import outlook
+from redenvelope.report.page import render_report
+from redenvelope.report.summary_section import summary_section
+from redenvelope.report.who_section import who_section
+from tests.report.parsed import Parsed
+from tests.report.plans import certificate, compared, ladder, plan, record
+
+EUROS = Money("EUR", 50_000, 10.0)
+
+
+def beside(reward: float, cost: float, **changes: Any) -> Plan:
+    """A plan that differs from the log by so much, each known to ± 0.1."""
+    return plan(record=record(comparison=(compared("plan", (1.0, 1.0), (cost, reward)),), **changes))
+
+
+@pytest.mark.parametrize(
+    ("reward", "cost", "kind", "headline"),
+    [
+        (0.5, -3.0, "good", "Earns more than today, for less money"),
+        (0.5, 3.0, "good", "Earns more than today, for more money"),
+        (0.5, 0.05, "good", "Earns more than today, for about the same money"),
+        (-0.5, -3.0, "caution", "Keeps to the budget, but earns less than today"),
+        (-0.5, 3.0, "caution", "Keeps to the budget, but earns less than today"),
+        (0.05, -3.0, "good", "Costs less than today and earns about the same"),
+        (-0.05, -3.0, "caution", "Costs less than today, and may earn less"),
+        (0.05, 0.05, "caution", "Keeps to the budget, but is not shown to earn more than today"),
+    ],
+)
+def test_the_headline_weighs_the_plan_against_today(reward: float, cost: float, kind: str, headline: str) -> None:
+    seen = outlook(beside(reward, cost))
+    assert (seen.kind, seen.headline) == (kind, headline)
+
+
+def test_what_a_reward_is_worth_decides_where_it_is_known() -> None:
+    assert outlook(beside(0.5, 3.0, money=Money("EUR", None, 1.0))).kind == "caution"
+    assert outlook(beside(0.5, 3.0, money=Money("EUR", None, 100.0))).kind == "good"
+    assert outlook(beside(-0.5, -3.0, money=Money("EUR", None, 1.0))).kind == "good"
+    shown = Parsed(summary_section(beside(0.5, 3.0, money=EUROS))).text
+    # 10 a unit: 0.5 are worth 5 and cost 3; at worst 0.4 are worth 4 and cost 3.1.
+    assert "At 10.00 EUR a unit of reward, the change is worth 2.00 EUR a user more than it costs" in shown
+    assert "100,000 EUR in all (between 0.90 EUR and 3.10 EUR a user)" in shown
+
+
+def test_a_refusal_is_never_an_approval() -> None:
+    doubt = Reason("thin_overlap", Weight.REFUSAL, "overlap is thin")
+    refused = plan(certificate=certificate(status="refused", reasons=(doubt,)))
+    assert outlook(refused).kind == "bad"
+    shown = Parsed(summary_section(refused)).text
+    assert "Do not roll it out on this evidence. Overlap is thin." in shown
+    assert "stays below" not in shown and "% sure" not in shown
+
+
+@pytest.mark.parametrize(("lower", "upper", "kind"), [(2.9, 3.1, "good"), (2.0, 2.5, "caution"), (2.5, 3.1, "caution")])
+def test_without_a_comparison_the_estimate_stands_beside_today(lower: float, upper: float, kind: str) -> None:
+    given = certificate(reward=Figure((lower + upper) / 2, lower, upper, 0.1, "marginalised"))  # 2.81 was logged
+    assert outlook(plan(certificate=given, record=record(comparison=()))).kind == kind
+
+
+def test_sums_are_told_a_user_and_in_all() -> None:
+    text = Parsed(summary_section(plan(record=record(money=EUROS)))).text
+    assert "costs about 3.65 EUR a user, 0.35 EUR below the budget of 4.00 EUR" in text
+    assert "for 50,000 users, 182,500 EUR of 200,000 EUR, 17,500 EUR stay unspent" in text
+    assert "It earns 2.97 reward a user, 148,500 in all; that is 0.16 (8,000 in all) more than today" in text
+    assert "for 4.19 EUR (209,500 EUR in all) less" in text
+    alone = Parsed(summary_section(plan())).text
+    assert "in all" not in alone and "EUR" not in alone
+    assert "costs about 3.65 a user, 0.35 below the budget of 4" in alone
+    asked = plan(certificate=certificate(target_reward=2.5), record=record(money=EUROS))
+    assert "to reach 2.5 reward: for 50,000 users, 182,500 EUR." in Parsed(summary_section(asked)).text
+
+
+def test_other_budgets_follow_from_the_prices() -> None:
+    # Bounds of the three rungs are 1.147, 4.147 and 9.147 (see `ladder`); prices ∞, 0.0625 and 0.
+    stop = climb(ladder(), [4.0], 0.95)
+    reward, cost = ladder().figures(stop.place, 0.95)
+    assert cost.upper == pytest.approx(4.0, abs=0.02)
+    points = budget_points(plan(certificate=certificate(cost=cost, reward=reward)))
+    assert points[0].budget == pytest.approx(1.147, abs=1e-3)
+    assert points[-1].budget == pytest.approx(9.147, abs=1e-3)
+    own = next(point for point in points if point.budget == 4.0)
+    assert (own.cost, own.reward) == pytest.approx((cost.estimate, reward.estimate))
+    assert own.price > 0.0625
+    assert all(left.reward <= right.reward for left, right in pairwise(points))
+    assert all(left.price >= right.price for left, right in pairwise(points))
+    # From the second rung to the last, prices fall evenly from 0.0625 to 0 while the cost rises by 5.
+    beyond = next(point for point in points if point.cost >= 4.0)
+    left = 9.0 - beyond.cost
+    assert beyond.price == pytest.approx(0.0625 * left / 5)
+    assert points[-1].reward - beyond.reward == pytest.approx(0.0625 * left / 5 * left / 2)
+    assert points[-1].price == 0
+    # A unit of reward is worth 32: the last unit pays as long as its price is 1/32, half way down.
+    limit = break_even(points, 32.0)
+    assert limit == pytest.approx(4.147 + 2.5, abs=0.15)
+    assert break_even(points, 1e-6) is None
+
+
+def test_the_slider_holds_what_it_shows() -> None:
+    shown = Parsed(budget_section(plan(record=record(money=replace(EUROS, value_per_reward=32.0)))))
+    (slider,) = (a for _, a in shown.tags if a.get("class") == "slider")
+    rows = json.loads(slider["data-points"] or "")
+    (knob,) = (a for tag, a in shown.tags if tag == "input")
+    assert int(knob["max"] or "") == len(rows) - 1
+    own = rows[int(knob["value"] or "")]
+    assert own["cells"][0] == "4.00 EUR\n200,000 EUR in all"
+    assert own["cells"][3] == "this plan"
+    assert knob["aria-valuetext"] == own["said"] == "4.00 EUR a user, expected reward 2.97"
+    assert "money brings back more than itself up to a budget of about" in shown.text
+    assert "Yours is below it." in shown.text
+    assert "4.00 EUR (this plan)" in shown.text
+
+
+def test_where_no_other_budget_can_be_told_the_curve_stands_alone() -> None:
+    doubt = Reason("thin_overlap", Weight.REFUSAL, "too few")
+    rungs = tuple(replace(rung, reasons=(doubt,)) for rung in ladder().rungs)
+    shown = Parsed(budget_section(plan(ladder=ladder(rungs=rungs))))
+    assert shown.count("input") == shown.count("table") == 0
+    assert shown.count("figure") == 1
+
+
+def test_groups_and_examples_are_said_in_words() -> None:
+    shown = Parsed(who_section(plan(record=record(money=EUROS)))).text
+    assert "and active is yes (25% of users) get" in shown
+    assert "for 2.00 EUR each." in shown
+    assert "These groups explain 80% of the differences" in shown
+    # The two steps cost 1 and 2 in the situations as logged, and 3.65 in all.
+    assert "step 0 1.22 EUR 60,830 EUR 33% 3.00 EUR step 1 2.43 EUR 121,700 EUR 67% 3.00 EUR" in shown
+    told = Parsed(examples_section(plan())).text
+    assert "would earn 0.1 more and cost 3 more; with other users that money earns 0.19." in told
+    assert "nothing would save 1 and earn 0.2 less; with other users the saving earns only 0.062." in told
+
+
+def test_a_repriced_plan_says_what_it_does_not_know() -> None:
+    again = plan(record=record(shares=None, comparison=()))
+    assert "was not looked at again" in Parsed(who_section(again)).text
+    assert examples_section(again) == ""
+    assert "#examples" not in render_report(again)
+
+
+def test_a_word_is_explained_once_and_never_inside_of_a_link() -> None:
+    found = linked('<p>The price λ and the price.</p><svg><text>price</text></svg><p aria-hidden="true">overlap</p>')
+    assert found.count("<a ") == 1
+    assert '<a class="term" href="#term-price" aria-describedby="term-price">price λ</a>' in found
+    assert "<text>price</text>" in found and ">overlap</p>" in found

@@ -257,14 +257,14 @@ def evaluate(
     Exit code 0: not contradicted; 2: the log or an option is wrong; 3: the log contradicts the certificate.
     """
     from redenvelope.fitting.evaluate import evaluate_plan
-    from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
     mapping = column_map(log, columns, ignore, campaign, time, episode, missing_cost)
     # What was not said again is as it was when the plan was made.
-    mapping = mapping if mapping != ColumnMap() else opened.columns
+    if not mapping.names and not mapping.ignored:
+        mapping = opened.columns.reading(mapping.time, mapping.episode, mapping.missing_cost)
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:

@@ -71,11 +71,12 @@ class _PolicyRecord:
 class Kept:
     """Looks stages up in a cache, in the order in which a fit makes them."""
 
-    def __init__(self, cache: Cache | None, log: Log, settings: FitSettings) -> None:
+    def __init__(self, cache: Cache | None, log: Log, settings: FitSettings, besides: tuple[object, ...] = ()) -> None:
+        """`besides` is whatever else changes what is learned or planned: records, numbers, texts."""
         self._cache, self._settings, self._key = cache, settings, ""
         if cache is not None:
             versions = f"{_FORMAT} {__version__} {jax.__version__} {np.__version__}"
-            self._key = _sha256(versions, log_sha256(log), settings.seed, settings.parts)
+            self._key = _sha256(versions, log_sha256(log), settings.seed, settings.parts, *besides)
         self.hits: list[str] = []
         """Stages that were found."""
 

@@ -141,7 +141,7 @@ def main() -> None:
         }
         for name, (table, history) in variants.items():
             start = time.perf_counter()
-            lessons, _ = learn_model(log_from_frame(table), FitSettings(history=history, seed=seed), Stages(None))
+            lessons = learn_model(log_from_frame(table), FitSettings(history=history, seed=seed), Stages(None))
             seconds = time.perf_counter() - start
             share = walked.shares(lessons)
             told = "history told" if lessons.encoder.history is not None else "no history"

@@ -105,7 +105,7 @@ CurrencyOption = Annotated[
     str | None, typer.Option("--currency", help="What costs are counted in, such as EUR.", metavar="CODE")
 ]
 AudienceOption = Annotated[
-    int | None, typer.Option(min=1, help="Number of users the plan is for: sums are told for all.")
+    int | None, typer.Option(min=1, max=10**12, help="Number of users the plan is for: sums are told for all.")
 ]
 ValueOption = Annotated[
     float | None,

@@ -281,7 +281,6 @@ def evaluate(
     Exit code 0: not contradicted; 2: the log or an option is wrong; 3: the log contradicts the certificate.
     """
     from redenvelope.fitting.evaluate import evaluate_plan
-    from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
     from redenvelope.plan.plan import Plan
 
@@ -289,7 +288,9 @@ def evaluate(
     mapping = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost).columns
     # What was not said again is as it was when the plan was made.
     known = opened.columns
-    mapping = replace(mapping if mapping != ColumnMap() else known, costs=known.costs)
+    if not mapping.names and not mapping.ignored:
+        mapping = known.reading(mapping.time, mapping.episode, mapping.missing_cost)
+    mapping = replace(mapping, costs=known.costs)
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:

@@ -70,11 +70,12 @@ class _PolicyRecord:
 class Kept:
     """Looks stages up in a cache, in the order in which a fit makes them."""
 
-    def __init__(self, cache: Cache | None, log: Log, settings: FitSettings) -> None:
+    def __init__(self, cache: Cache | None, log: Log, settings: FitSettings, besides: tuple[object, ...] = ()) -> None:
+        """`besides` is whatever else changes what is learned or planned: records, numbers, texts."""
         self._cache, self._settings, self._key = cache, settings, ""
         if cache is not None:
             versions = f"{_FORMAT} {__version__} {jax.__version__} {np.__version__}"
-            self._key = _sha256(versions, log_sha256(log), settings.seed, settings.parts)
+            self._key = _sha256(versions, log_sha256(log), settings.seed, settings.parts, *besides)
         self.hits: list[str] = []
         """Stages that were found."""
 
@@ -189,6 +190,7 @@ def log_sha256(log: Log) -> str:
     words = (
         log.catalogue,
         log.outcome_names,
+        [name for name, _ in (*log.further, *log.charged)],
         log.propensity_source,
         features.numeric_names,
         features.category_names,
@@ -196,7 +198,9 @@ def log_sha256(log: Log) -> str:
         sorted(features.static),
     )
     digest = hashlib.sha256(_sha256(*words).encode())
-    for array in (log.keys, log.starts, log.step, log.action, log.propensity, log.outcomes):
+    charged = (array for _, array in (*log.further, *log.charged))
+    listed = () if log.eligible is None else (log.eligible,)
+    for array in (log.keys, log.starts, log.step, log.action, log.propensity, log.outcomes, *charged, *listed):
         digest.update(np.ascontiguousarray(array).data)
     for table in (features.numeric, features.codes):
         for column in table.T:

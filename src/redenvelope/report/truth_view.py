@@ -56,8 +56,8 @@ def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], g
     earned = f"The plan earns {share} of the gain that is possible with this budget, at {spent}"
     if not given.is_certified:
         return (
-            f"{earned}; its certificate was refused, so nothing was promised (it would have been {promised}; in truth it "
-            f"costs {cost:.4g})."
+            f"{earned}; its certificate was refused, so nothing was promised (it would have been {promised}; in truth "
+            f"it costs {cost:.4g})."
         )
     kept = "and so it is" if cost <= given.cost.upper else "which it breaks: one in twenty may"
     return f"{earned}. The certificate promised a cost of {promised}, {kept}: in truth it costs {cost:.4g}."

@@ -1,8 +1,10 @@
 """One small plan on the two-step problem, made once: its truth is exact."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from redenvelope.fitting.fit import fit
@@ -41,6 +43,18 @@ def log(campaign: FiniteCampaign) -> Log:
 def plan(log: Log) -> Plan:
     with quick_programs():
         return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK))
+
+
+def exploring(campaign: FiniteCampaign, share: float) -> FiniteCampaign:
+    """The campaign as somebody meets it who leaves a share of all decisions to chance: its optimum is the best that
+    such a policy can do, exactly."""
+    problem = campaign.problem
+
+    def mixed(table: np.ndarray, axis: int) -> np.ndarray:
+        return (1 - share) * table + share * table.mean(axis=axis, keepdims=True)
+
+    tables = {"rewards": mixed(problem.rewards, -1), "costs": mixed(problem.costs, -1)}
+    return replace(campaign, problem=replace(problem, transitions=mixed(problem.transitions, 1), **tables))
 
 
 class Truth(NamedTuple):

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from redenvelope import Campaign
+from redenvelope.campaign.costs import cost_columns
 from redenvelope.log.columns import ColumnMap
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "rules-and-budgets.md"
@@ -11,7 +12,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "rules-and-budgets.md"
 
 def test_the_guide_says_the_same_twice(tmp_path: Path) -> None:
     text = GUIDE.read_text(encoding="utf-8")
-    (toml,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    toml, _ = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
     (python,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     (tmp_path / "campaign.toml").write_text(toml, encoding="utf-8")
     said: dict[str, Campaign] = {}
@@ -26,3 +27,18 @@ def test_the_guide_says_the_same_twice(tmp_path: Path) -> None:
         "push: at most twice in any 3 steps",
         "10 € coupon: after one of them, none for 1 step(s)",
     ]
+
+
+def test_the_budgets_of_the_guide_can_be_read(tmp_path: Path) -> None:
+    _, toml = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (tmp_path / "campaign.toml").write_text(f"audience = 50000\n{toml}", encoding="utf-8")
+    campaign = Campaign.from_toml(tmp_path / "campaign.toml")
+    assert [budget.name for budget in campaign.budgets] == [
+        "coupons",
+        "shipping",
+        "pushes",
+        "first week",
+        "new customers",
+    ]
+    assert campaign.limits == (4.0, 1.2, 3.0, 1.5, 0.8)
+    assert cost_columns(campaign.budgets) == ("shipping_cost",)

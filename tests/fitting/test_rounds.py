@@ -17,7 +17,7 @@ from redenvelope.log.findings import Severity
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.envelope_dynamics import state_rows
-from redenvelope.simulate.envelopes import EnvelopeCampaign, _frame
+from redenvelope.simulate.envelopes import EnvelopeCampaign, envelope_frame
 
 PILOT, USERS, BUDGET, ROUNDS = 6_000, 16_000, 5.0, 3
 EXPLORE = 0.2
@@ -32,7 +32,7 @@ def next_log(world: EnvelopeCampaign, plan: Plan, seed: int) -> pl.DataFrame:
     state = state_rows(users.habits, users.fatigues, np.zeros_like(users.habits))
     past: pl.DataFrame | None = None
     for step in range(world.steps):
-        frame = _frame(users, everyone, names, np.full(USERS, step), state)
+        frame = envelope_frame(users, everyone, names, np.full(USERS, step), state)
         decisions, findings = plan.allocate(frame, seed, past)
         assert not findings
         action = np.array([world.actions.index(str(label)) for label in decisions["action"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,8 @@ def plan_with(rules: tuple[Rule, ...], explore: float = 0.3, kind: str = "model"
     specification = PolicySpecification(method, STEPS if kind == "learned" else 3, 0.2, STEPS, explore)
     catalogue = small_log().catalogue
     policy = DeployedPolicy(specification, source, encoder, catalogue, Pricing.at(0.3), rules)
-    return Plan(policy, None, None, None, None)  # type: ignore[arg-type]
+    unasked = SimpleNamespace(budgets=())
+    return Plan(policy, unasked, None, None, None)  # type: ignore[arg-type]
 
 
 CONDITIONS = {

@@ -11,6 +11,7 @@ import pytest
 
 from redenvelope.errors import PlanError, UsageError
 from redenvelope.plan import store
+from redenvelope.plan.folder import FORMAT
 from redenvelope.plan.plan import Plan
 
 
@@ -175,7 +176,7 @@ def test_readers_never_meet_half_a_plan_while_two_write(plans: list[Plan], tmp_p
     def read() -> None:
         while not done.is_set():
             try:
-                manifest, files = store.read_files(folder, 4)
+                manifest, files = store.read_files(folder, FORMAT)
                 met.append((manifest["record"]["seed"], files["report.html"]))
             except PlanError as error:
                 met.append(error)

@@ -101,7 +101,10 @@ class Evidence:
     def draws(self) -> Lottery:
         """Of all rows."""
         log = self.log
-        return lottery(self.action, log.propensity, self.step, log.outcomes, self.fold, _FOLDS)
+        # Rare actions are one together: what was in the draw of each is then not asked.
+        few = len(log.catalogue) <= _ACTIONS
+        eligible = log.eligible if few else None
+        return lottery(self.action, log.propensity, self.step, log.outcomes, self.fold, _FOLDS, eligible)
 
     @cached_property
     def later_draws(self) -> Lottery:

@@ -1,9 +1,9 @@
 """Actions were drawn by lot: nothing that was known before a draw goes with it beyond its probabilities.
 
-Given all that was known, 1/propensity of an action is 1 on average over all rows (0 where another was drawn). So the
-sum over rows of (1/propensity − 1) times anything known before has mean zero, and the rows of a user add no covariance:
-each draw is new. A column that goes with the action all the same was recorded after the draw, or the probabilities are
-not those that were used.
+Given all that was known, 1/propensity of an action is 1 on average over all rows in which it was eligible (0 where
+another was drawn). So the sum over such rows of (1/propensity − 1) times anything known before has mean zero, and the
+rows of a user add no covariance: each draw is new. A column that goes with the action all the same was recorded after
+the draw, or the probabilities are not those that were used.
 """
 
 from __future__ import annotations
@@ -54,11 +54,15 @@ class Lottery:
     fold: Index
     """By user, [rows]: what a leak would show is learned from users of the other folds."""
     folds: int
+    eligible: NDArray[np.bool_] | None = None
+    """Which actions were in each row's draw, [rows, actions]; None is all."""
 
     def at(self, rows: Index) -> Lottery:
         """The draws of some rows."""
         outcomes = tuple(cells.at(rows) for cells in self.outcomes)
-        return Lottery(self.action[rows], self.weights[rows], self.shares, outcomes, self.fold[rows], self.folds)
+        eligible = None if self.eligible is None else self.eligible[rows]
+        drawn = (self.action[rows], self.weights[rows], self.shares)
+        return Lottery(*drawn, outcomes, self.fold[rows], self.folds, eligible)
 
     def moved(self, column: Cells, outcome: int) -> Moved:
         """Whether the cells of a column go with the action as if they were made of an outcome."""
@@ -66,15 +70,16 @@ class Lottery:
         together = self._counts(column.beside(came)).reshape(self.folds, column.count, came.count)
         drawn, squares = self._drawn(column)
         came_drawn, came_squares = self._drawn(came)
+        fair, came_fair = self._fair(column), self._fair(came)
         signal = whole = noise = whole_noise = 0.0
         for own in range(self.folds):
             mine, others = together[own], together.sum(axis=0) - together[own]
             shown = self._shown(others, came_drawn.sum(axis=0) - came_drawn[own])
             given = mine / np.maximum(mine.sum(axis=0), 1.0)  # the column's cells for each outcome, [cells, outcomes]
             expected = given.T @ shown
-            signal += float((self.shares * shown * drawn[own]).sum())
+            signal += float((self.shares * shown * (drawn[own] - fair[own])).sum())
             noise += float(((self.shares * shown) ** 2 * squares[own]).sum())
-            whole += float((self.shares * expected * came_drawn[own]).sum())
+            whole += float((self.shares * expected * (came_drawn[own] - came_fair[own])).sum())
             whole_noise += float(((self.shares * expected) ** 2 * came_squares[own]).sum())
         if not noise > 0:
             return Moved(0.0, np.inf, 0.0)
@@ -91,10 +96,10 @@ class Lottery:
         """
         rows = len(self.action)
         drawn, squares = (table.sum(axis=0) for table in self._drawn(column))
-        counts = np.bincount(column.of_row, minlength=column.count).astype(np.float64)[:, None]
+        counts = self._fair(column).sum(axis=0)
         seen = np.maximum(counts, 1.0)
         # Where an action was not drawn at all, its cell says nothing of its variance: the whole log's is then taken.
-        usual = np.maximum((squares - drawn).sum(axis=0) / rows, 0.0)
+        usual = np.maximum((squares - drawn).sum(axis=0) / np.maximum(counts.sum(axis=0), 1.0), 0.0)
         chance = self.shares * np.maximum(squares - drawn, counts * usual) / seen
         found = self.shares * (drawn - counts) ** 2 / seen
         excess = float((found - chance).sum())
@@ -125,28 +130,50 @@ class Lottery:
         )
         return first, second
 
+    def _fair(self, cells: Cells) -> FloatArray:
+        """What the weights of drawn actions are on average, by cell: the rows in which each was in the draw, [folds,
+        cells, actions or 1]."""
+        if self.eligible is None:
+            return self._counts(cells).astype(np.float64).reshape(self.folds, cells.count, 1)
+        place, size = self.fold * cells.count + cells.of_row, self.folds * cells.count
+        columns = [np.bincount(place, weights=column, minlength=size) for column in self.eligible.T]
+        table: FloatArray = np.stack(columns, axis=1).astype(np.float64)
+        return table.reshape(self.folds, cells.count, -1)
+
     def _counts(self, cells: Cells) -> FloatArray:
         place = self.fold * cells.count + cells.of_row
         return np.bincount(place, minlength=self.folds * cells.count).astype(np.float64)
 
 
 def lottery(
-    action: Index, propensity: FloatArray, step: Index, outcomes: FloatArray, fold: Index, folds: int
+    action: Index,
+    propensity: FloatArray,
+    step: Index,
+    outcomes: FloatArray,
+    fold: Index,
+    folds: int,
+    eligible: NDArray[np.bool_] | None = None,
 ) -> Lottery:
-    """The draws of rows: action, propensity, step (from 0) and fold [rows], outcomes [outcomes, rows]."""
+    """The draws of rows: action, propensity, step (from 0) and fold [rows], outcomes [outcomes, rows], and what was in
+    each draw, [rows, actions]."""
+    listed = None if eligible is None else eligible[:, : int(action.max()) + 1]
     shares = np.bincount(action) / len(action)
-    weights = _adding_up(action, 1.0 / propensity, step, len(shares))
+    weights = _adding_up(action, 1.0 / propensity, step, len(shares), listed)
     cells = tuple(number_cells(row.astype(np.float32)) for row in outcomes)
-    return Lottery(action, weights, shares, cells, fold, folds)
+    return Lottery(action, weights, shares, cells, fold, folds, listed)
 
 
-def _adding_up(action: Index, weights: FloatArray, step: Index, actions: int) -> FloatArray:
+def _adding_up(
+    action: Index, weights: FloatArray, step: Index, actions: int, eligible: NDArray[np.bool_] | None
+) -> FloatArray:
     """Weights that add up to the rows of their step for every action: what is off for all rows alike is no column's."""
     steps = int(step.max()) + 1
     place, size = step * actions + action, steps * actions
     totals = np.bincount(place, weights=weights, minlength=size).reshape(steps, actions)
     counts = np.bincount(place, minlength=size).reshape(steps, actions)
-    rows = np.bincount(step, minlength=steps)[:, None]
-    overall = totals.sum(axis=0) / len(action)
+    rows = np.bincount(step, minlength=steps)[:, None].astype(np.float64)
+    if eligible is not None:
+        rows = np.stack([np.bincount(step, weights=column, minlength=steps) for column in eligible.T], axis=1)
+    overall = totals.sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0)
     ratio = np.where(counts >= _FEW, totals / np.maximum(rows, 1), overall)
     return np.asarray(weights / ratio.ravel()[place])

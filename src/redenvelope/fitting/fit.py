@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.fitness import report_few_users
 from redenvelope.campaign.campaign import Campaign
+from redenvelope.campaign.costs import without_costs
 from redenvelope.dual.paths import Paths
 from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
@@ -27,7 +28,7 @@ from redenvelope.fitting.frontiers import first_frontier, frontiers_table
 from redenvelope.fitting.method import Lessons, Training, learn_model, one_step_policy, trust_in, unpriced_policy
 from redenvelope.fitting.rules import with_rules
 from redenvelope.fitting.scouting import believed_paths, grid_of_prices, model_frontier
-from redenvelope.fitting.settings import EXPLORE, FitSettings
+from redenvelope.fitting.settings import FitSettings, usual_share
 from redenvelope.fitting.shares import action_shares
 from redenvelope.fitting.trusted import trusted_check
 from redenvelope.log.findings import Findings, Severity
@@ -72,7 +73,8 @@ def fit(
     settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
     forget_programs()
     campaign.check(log)
-    explore = next((share for share in (settings.explore, campaign.explore) if share is not None), EXPLORE)
+    usual = usual_share(len(log.catalogue))
+    explore = next((share for share in (settings.explore, campaign.explore) if share is not None), usual)
     asked = asked_of(budget, target_reward, campaign, settings.confidence, audience)
     question = asked.question
     log = asked.charged(log)
@@ -125,7 +127,7 @@ def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stag
     """The audit; what it refuses is refused here, with every reason."""
     stages.begin("audit")
     # Of what was logged: the costs of budgets are made of it.
-    audited = audit_log(replace(log, further=(), charged=()), budget, known_before=settings.known_before)
+    audited = audit_log(without_costs(log, ()), budget, known_before=settings.known_before)
     faults = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
     if faults:
         raise LogError(faults)

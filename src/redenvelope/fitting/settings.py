@@ -8,16 +8,25 @@ from typing import Any, Literal, get_args
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimator import Estimator
 from redenvelope.learning.settings import LearningSettings
+from redenvelope.log.coerce import TINY_PROPENSITY
 from redenvelope.log.split import SHARES
 from redenvelope.models.fit import NeuralSettings
 from redenvelope.plain import to_plain
 from redenvelope.planning.temperature import is_temperature
 
-__all__ = ["EXPLORE", "FitSettings", "History", "Method", "SearchSettings"]
+__all__ = ["EXPLORE", "FitSettings", "History", "Method", "SearchSettings", "usual_share"]
 
 EXPLORE = 0.05
-"""Share of decisions left to chance unless said otherwise: with up to 50 actions, none then has less than 0.001,
-the least that the audit accepts without a word (see docs/guides/rules-and-budgets.md)."""
+"""Share of decisions left to chance unless said otherwise (see docs/guides/rules-and-budgets.md)."""
+
+_LEAST_CHANCE = 1.02 * TINY_PROPENSITY
+"""That every action must have for the audit to accept the next log without a word; a little more, for rounding."""
+
+
+def usual_share(actions: int) -> float:
+    """The share to explore with so many actions: more only where else some would be drawn too rarely."""
+    return min(max(EXPLORE, _LEAST_CHANCE * actions), 1.0)
+
 
 Method = Literal["auto", "planned", "learned", "bandit"]
 History = Literal["auto", "none"]
@@ -72,7 +81,7 @@ class FitSettings:
     """Whether states may tell what happened to a user before; auto asks held-out users whether it helps."""
     explore: float | None = None
     """Share of the decisions that is drawn evenly among what is eligible, planned, priced and certified with; None is
-    the campaign's, or else `EXPLORE`."""
+    the campaign's, or else that of `usual_share`."""
     known_before: tuple[str, ...] = ()
     """Features that were known when the action was chosen, although they tell so much that the audit asks."""
     shown_users: int = 5_000

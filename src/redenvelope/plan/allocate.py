@@ -65,8 +65,7 @@ def allocate_file(
         if given is not None and same_file(out, given):
             raise UsageError(f"{out}: is the table that is read; choose another name for the decisions")
     rows, cost, reward = 0, 0.0, 0.0
-    budgets = plan.certificate.budgets
-    costs = {each.name: 0.0 for each in budgets} if len(budgets) > 1 else {}
+    costs = dict.fromkeys(plan.policy.several_budgets, 0.0)
     counts: dict[str, int] = {}
     found: dict[tuple[str, str | None], Finding] = {}
     require_writable(out)

@@ -63,8 +63,7 @@ class Decider:
         self._labels, self._numeric = plan.catalogue.labels, plan.catalogue.numeric
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
         self._seed = seed
-        budgets = plan.certificate.budgets
-        self._budgets = tuple(each.name for each in budgets) if len(budgets) > 1 else ()
+        self._budgets = policy.several_budgets
 
     def warm(self) -> Decider:
         """Decide once for nobody at every step, so that no real user waits for what is done only once."""

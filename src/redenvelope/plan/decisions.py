@@ -55,9 +55,8 @@ def decide_frame(
             "expected_reward": decided.outcomes[0, rows, action].astype(np.float64),
             "expected_cost": decided.outcomes[1, rows, action].astype(np.float64),
             **{
-                expected_column(each.name): decided.outcomes[place, rows, action].astype(np.float64)
-                for place, each in enumerate(plan.certificate.budgets, start=1)
-                if len(plan.certificate.budgets) > 1
+                expected_column(name): decided.outcomes[place, rows, action].astype(np.float64)
+                for place, name in enumerate(policy.several_budgets, start=1)
             },
         }
     )

@@ -72,6 +72,12 @@ class DeployedPolicy:
         """Where logged rows stand; None where nothing is ruled out."""
         return standing_of_log(self.constraint, log)
 
+    @property
+    def several_budgets(self) -> tuple[str, ...]:
+        """The names of several budgets, [budgets]; empty with one."""
+        charges = self.source.charges
+        return () if charges is None or len(charges.budgets) < 2 else charges.names
+
     def steps_left(self, step: NDArray[np.integer]) -> NDArray[np.int64]:
         """Decisions left, this one included, [rows]."""
         return np.asarray(self.encoder.first_step + self.specification.steps - step, dtype=np.int64)

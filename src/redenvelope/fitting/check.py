@@ -180,7 +180,8 @@ def check_policies(
     planned = planned or planned_fold(contestants, encoded, walkers, shown_users, seed)
     evaluation = evaluate_partitions(planned.evidence, [estimator], engine=LocalEngine())[estimator.name]
     shown = encoded.select(_shown(encoded, shown_users, seed))
-    return Check(encoded.log, dict(contestants), evaluation, Shown(shown, planned.shown))
+    first = next(iter(contestants.values()))
+    return Check(encoded.log, dict(contestants), evaluation, Shown(shown, planned.shown, first))
 
 
 def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:

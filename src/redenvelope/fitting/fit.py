@@ -217,9 +217,7 @@ def _contestants(
         )
         contestants = {name: Contestant(each, prices[name]) for name, each in policies.items()}
     else:
-        found = {
-            name: believed_paths(each, scouts, wanted, several, rungs[name]) for name, each in policies.items()
-        }
+        found = {name: believed_paths(each, scouts, wanted, several, rungs[name]) for name, each in policies.items()}
         paths = found["plan"]
         contestants = {
             name: _mixing(each, paths if name == "plan" else found[name].ladder_alone())

@@ -90,6 +90,7 @@ class Lessons:
         told = "; decides by what happened before" if self.encoder.history is not None else ""
         return f"{self.neural.epochs} epochs; {structures}{told}"
 
+
 class Training(NamedTuple):
     """What values may be learned from without a model."""
 

@@ -157,7 +157,8 @@ class ColumnMap:
         cost = content.get("missing_cost")
         if cost is not None and (isinstance(cost, bool) or not isinstance(cost, int | float)):
             raise UsageError("missing_cost must be a number, e.g. missing_cost = 0")
-        return cls(names, frozenset(ignored), said["time"], said["episode"], None if cost is None else float(cost))
+        mapping = cls(names, frozenset(ignored))
+        return mapping.reading(said["time"], said["episode"], None if cost is None else float(cost))
 
 
 def campaign_content(path: str | Path) -> dict[str, Any]:

@@ -57,7 +57,8 @@ class Source:
 
     def column_map(self) -> ColumnMap:
         """The names that the log's columns had, and how it was read."""
-        return ColumnMap(self.columns, frozenset(self.ignored), self.time, self.episode, self.missing_cost)
+        mapping = ColumnMap(self.columns, frozenset(self.ignored))
+        return mapping.reading(self.time, self.episode, self.missing_cost)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from redenvelope.dual.solution import DualStatus
+from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
-from redenvelope.plan.certificate import Certificate
 from redenvelope.report.markup import folded, interval, items, number, table, text
 from redenvelope.report.outlook import beside_logged, outlook
 
@@ -142,4 +142,3 @@ def _budgets(certificate: Certificate) -> str:
         row = [each.name, *map(number, figures), str(each.status)]
         rows.append([*row, *((number(each.total), number(each.unspent)) if totals else ())])
     return table("The budgets", heads, rows)
-

@@ -27,9 +27,13 @@ def examples_section(plan: Plan) -> str:
     ahead = plan.record.planner.depth
     introduction = (
         f"Users of step {given.examples[0].step} who are typical of their group. Rewards and costs are what the "
-        f"model expects {_looking(ahead)}; what an action is worth is its reward less its cost at the plan’s price, "
-        f"{number(price, 3)} reward for {words.unit if words.currency else 'a unit of cost'}: what that money earns "
-        "with other users."
+        f"model expects {_looking(ahead)}; what an action is worth is its reward less its cost at the plan’s "
+        + (
+            "prices: what the budgets earn with other users."
+            if price is None
+            else f"price, {number(price, 3)} reward for {words.unit if words.currency else 'a unit of cost'}: what "
+            "that money earns with other users."
+        )
     )
     shown = "".join(
         _example(example, _NAMES[place], price, words) for place, example in enumerate(given.examples[: len(_NAMES)])
@@ -43,13 +47,15 @@ def _looking(steps: int) -> str:
     return "of that step" if steps <= 1 else f"from that step on, {steps} steps ahead"
 
 
-def _price(plan: Plan) -> float:
-    """What most users follow, where two prices are mixed."""
+def _price(plan: Plan) -> float | None:
+    """What most users follow, where two prices are mixed; None where several budgets have a price each."""
     pricing = plan.policy.pricing
+    if pricing.budgets > 1:
+        return None
     return float(pricing.prices[max(range(len(pricing.shares)), key=lambda row: pricing.shares[row])][0])
 
 
-def _example(example: Example, name: str, price: float, words: Spoken) -> str:
+def _example(example: Example, name: str, price: float | None, words: Spoken) -> str:
     known = ", ".join(f"{feature} {value}" for feature, value in example.known)
     best = max(part.worth for part in example.alternatives)
     rows = [
@@ -64,7 +70,7 @@ def _example(example: Example, name: str, price: float, words: Spoken) -> str:
     ]
     chances = [part.probability for part in example.alternatives]
     labels = [part.action for part in example.alternatives]
-    why = " ".join(reasons_why(example, price, words))
+    why = "" if price is None else " ".join(reasons_why(example, price, words))
     return (
         f'<article class="example" aria-labelledby="example-{name}"><h3 id="example-{name}">User {name}</h3>'
         f'<p class="note">{text(known)}</p>'

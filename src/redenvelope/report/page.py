@@ -84,12 +84,11 @@ def render_report(plan: Plan) -> str:
 
 def _title(plan: Plan) -> str:
     words, certificate = Spoken.of(plan), plan.certificate
-    if len(certificate.budgets) > 1:
-        return "Spending plan for budgets of " + ", ".join(
-            f"{number(each.budget)} ({each.name})" for each in certificate.budgets
-        )
     if certificate.target_reward is not None:
         return f"Spending plan for a reward of {number(certificate.target_reward)} a user"
+    if len(certificate.budgets) > 1:
+        several = ", ".join(f"{number(each.budget)} ({each.name})" for each in certificate.budgets)
+        return f"Spending plan for budgets of {several} a user"
     total = f", {words.total_cost(certificate.budget)} {words.everybody}" if words.audience is not None else ""
     return f"Spending plan for a budget of {words.cost(certificate.budget)} a user{total}"
 

@@ -53,7 +53,7 @@ def _several_frontiers(plan: Plan, level: str) -> str:
             _other_budgets(own),
             _frontier_table(own, level),
         ]
-    return folded("frontier", "The frontiers of the budgets", *parts)
+    return folded("frontier", "What each budget buys", *parts)
 
 
 def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
@@ -169,9 +169,7 @@ def search_section(plan: Plan) -> str:
         words=0,
     )
     chart = "" if several else figure(ladder_chart(ladder, near, certificate))
-    return folded(
-        "search", "How the price was found", items(sentences), f'<div class="pair top">{chart}{around}</div>'
-    )
+    return folded("search", "How the price was found", items(sentences), f'<div class="pair top">{chart}{around}</div>')
 
 
 def making_section(plan: Plan) -> str:

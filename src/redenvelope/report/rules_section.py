@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from redenvelope.plan.plan import Plan
-from redenvelope.report.markup import items, number, folded
+from redenvelope.report.markup import folded, items, number
 
 __all__ = ["rules_section", "rules_sentences"]
 

@@ -37,6 +37,7 @@ def _sentences(plan: Plan, seen: Outlook, words: Spoken) -> Iterator[str]:
     if not certificate.is_certified:
         yield _sentence(certificate.reasons[0].message)
     yield _spends(plan, words)
+    yield from (_sentence(each.sentence()) for each in certificate.budgets[1:])
     yield _earns(plan, words)
     if value := _worth(plan, words):
         yield value

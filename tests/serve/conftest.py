@@ -48,8 +48,8 @@ def _made_by() -> str:
     return f"{digest.hexdigest()[:16]}-plan"
 
 
-def make_plan(folder: Path) -> Plan:
-    """Fit it, in seconds."""
+def make_plan(folder: Path, explore: float | None = None) -> Plan:
+    """Fit it, in seconds; `explore` is the share of decisions that are drawn evenly."""
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import log_from_frame
@@ -59,7 +59,7 @@ def make_plan(folder: Path) -> Plan:
     neural = NeuralSettings(
         outcome_hidden=(16,), transition_hidden=(8,), members=1, training=TrainingSettings(steps=400, batch_rows=256)
     )
-    settings = FitSettings(method="planned", history="none", neural=neural)
+    settings = FitSettings(method="planned", history="none", neural=neural, explore=explore)
     with quick_programs():
         plan = fit(log_from_frame(Coupons().log(6_000, seed=1)), budget=BUDGET, settings=settings)
     plan.save(folder)

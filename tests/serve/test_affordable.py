@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from redenvelope.errors import UsageError
 from redenvelope.ledger.records import Choice
 from redenvelope.plan.plan import Plan
+from redenvelope.policies.pricing import Pricing
 from redenvelope.serve.affordable import Tariff, choose, face_values, tariff_of
 from redenvelope.serve.settings import ServeSettings
 from tests.serve.coupons import LABELS
@@ -88,3 +90,9 @@ def test_the_plan_knows_what_its_coupons_cost(plan: Plan) -> None:
 def test_amounts_are_given_for_every_action_or_refused(plan: Plan, amounts: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="--amounts"):
         tariff_of(plan, ["money"], amounts, ServeSettings())
+
+
+def test_a_plan_of_several_budgets_is_not_served_in_part(plan: Plan) -> None:
+    two = replace(plan, policy=replace(plan.policy, pricing=Pricing.at(0.1, 0.2)))
+    with pytest.raises(UsageError, match="2 budgets"):
+        tariff_of(two, ["money"], None, ServeSettings())

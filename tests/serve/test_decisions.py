@@ -15,6 +15,7 @@ from redenvelope.ledger.verify import verify
 from redenvelope.plan.decider import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.serve.settings import ServeSettings
+from tests.ledger.postgres_server import PostgresServer
 from tests.serve.coupons import Coupons
 from tests.serve.running import Running, running
 
@@ -219,3 +220,23 @@ def test_a_new_plan_is_taken_without_a_lost_request(folder: Path, tmp_path: Path
             status, said = served.ask("POST", "/v1/plan", {"plan": wrong})
             assert (status, said["code"]) in ((422, "invalid_request"), (409, "plan_refused"))
         assert served.decide("still", "there")[0] == 200
+
+
+def test_without_its_database_it_says_so_and_goes_on_when_it_is_back(folder: Path, postgres: PostgresServer) -> None:
+    with running(folder, postgres.database()) as served:
+        first = served.decide("a", "u")[1]
+        postgres.stop()
+        try:
+            for status, said in (
+                served.decide("b", "v"),
+                served.settle(first["decision_id"], 0),
+                served.ask("GET", "/readyz"),
+            ):
+                assert (status, said["code"]) == (503, "unavailable")
+                assert "PostgreSQL" in said["message"]
+        finally:
+            postgres.start()
+        # A connection that was lost is noticed once, and made anew.
+        assert 200 in [served.decide("b", "v")[0] for _ in range(3)]
+        assert 200 in [served.ask("GET", "/readyz")[0] for _ in range(3)]
+        assert served.decide("a", "u")[1] == first

@@ -14,7 +14,7 @@ from redenvelope.campaign.records import Budget
 from redenvelope.campaign.rows import TableRows, places_of
 from redenvelope.log.log import FeatureTable, Log
 
-__all__ = ["charged_log", "cost_columns", "is_plain"]
+__all__ = ["charged_log", "cost_columns", "is_plain", "without_costs"]
 
 FloatArray = NDArray[np.float64]
 
@@ -47,6 +47,11 @@ def charged_log(log: Log, budgets: Sequence[Budget]) -> Log:
     taken = {name for name, _ in further}
     kept = tuple(finding for finding in log.findings if finding.column not in taken)
     return replace(log, features=_without(log.features, taken), further=further, charged=charged, findings=kept)
+
+
+def without_costs(log: Log, budgets: Sequence[Budget]) -> Log:
+    """The log as it was measured, less the columns that budgets sum: what an audit looks at."""
+    return replace(charged_log(log, budgets), further=(), charged=())
 
 
 def _cost(budget: Budget, log: Log, measured: dict[str, FloatArray]) -> FloatArray:

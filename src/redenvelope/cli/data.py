@@ -211,6 +211,7 @@ def audit(
     from rich.console import Console
 
     from redenvelope.audit.audit import audit_log
+    from redenvelope.campaign.costs import without_costs
     from redenvelope.log.findings import Severity
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
@@ -220,7 +221,7 @@ def audit(
     result = None
     if inspection.log is not None:
         asked.check(inspection.log)
-        result = audit_log(inspection.log, budget, known_before=names(known_before))
+        result = audit_log(without_costs(inspection.log, asked.budgets), budget, known_before=names(known_before))
     findings = inspection.findings if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if as_json:

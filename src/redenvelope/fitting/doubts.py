@@ -16,8 +16,9 @@ __all__ = ["doubts"]
 def doubts(log: Log, audited: Audit, fidelity: Fidelity) -> tuple[Reason, ...]:
     """Refusals where an assumption of the certificate fails, warnings where only the plan's quality is in doubt."""
     # Of all users: a fold that happens to hold none of the few who carry the cost looks tame.
-    concentrated = Concentration.of(log.sums_by_user(log.cost)).reason("cost")
-    found = () if concentrated is None else (concentrated,)
+    costs = zip(log.outcome_names[1:], log.outcomes[1:], strict=True)
+    concentrated = (Concentration.of(log.sums_by_user(cost)).reason(name) for name, cost in costs)
+    found = [reason for reason in concentrated if reason is not None]
     return (*_about_propensities(audited), *_about_columns(audited), *found, *_about_the_model(fidelity))
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.fitness import report_few_users
 from redenvelope.campaign.campaign import Campaign
+from redenvelope.campaign.costs import without_costs
 from redenvelope.dual.paths import Paths
 from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
@@ -126,7 +127,7 @@ def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stag
     """The audit; what it refuses is refused here, with every reason."""
     stages.begin("audit")
     # Of what was logged: the costs of budgets are made of it.
-    audited = audit_log(replace(log, further=(), charged=()), budget, known_before=settings.known_before)
+    audited = audit_log(without_costs(log, ()), budget, known_before=settings.known_before)
     faults = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
     if faults:
         raise LogError(faults)

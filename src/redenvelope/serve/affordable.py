@@ -90,8 +90,8 @@ def tariff_of(
     labels = plan.catalogue.labels
     if plan.policy.pricing.budgets > len(budgets):
         raise UsageError(
-            f"the plan keeps {plan.policy.pricing.budgets} budgets, the service {len(budgets)}: the others would not "
-            "be held; serve a plan of one budget, or decide by redenvelope allocate"
+            f"the plan keeps {plan.policy.pricing.budgets} budgets and the service {len(budgets)}: the others would "
+            "not be held; serve a plan of one budget, or decide by redenvelope allocate"
         )
     if amounts is None:
         values = face_values(plan)

@@ -116,3 +116,25 @@ def test_users_to_decide_for_list_what_they_may_get() -> None:
         listed_actions(pl.Series(["yes", "no"]), catalogue)
     with pytest.raises(ModelError, match="must list the labels"):
         listed_actions(pl.Series([True]), catalogue)
+
+
+def test_a_column_that_rules_ask_for_is_no_leak() -> None:
+    # Pushes are for those with many visits: without the lists, visits seem to know what was drawn.
+    rng, rows = np.random.default_rng(0), 6_000
+    visits = rng.integers(0, 10, rows)
+    action = np.where(visits > 4, rng.integers(0, 2, rows), 0)
+    labels = np.array(["none", "push"], dtype=object)
+    frame = pl.DataFrame(
+        {
+            "user": np.repeat(np.arange(rows // 2), 2),
+            "step": np.tile([0, 1], rows // 2),
+            "action": labels[action],
+            "propensity": np.where(visits > 4, 0.5, 1.0),
+            "reward": rng.random(rows),
+            "cost": action + 0.1 * rng.random(rows),
+            "visits": visits,
+            "eligible": [["none", "push"] if many > 4 else ["none"] for many in visits],
+        }
+    )
+    assert [leak.column for leak in audit_log(log_from_frame(frame)).leaks] == []
+    assert "visits" in [leak.column for leak in audit_log(log_from_frame(frame.drop("eligible"))).leaks]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ MUST_BE_ZERO = (
     "differences",
 )
 """Of what `check` counts."""
+_PATIENCE_SECONDS = 30
 
 
 @dataclass
@@ -92,19 +94,29 @@ def killed(
     told: Told,
     meanwhile: Callable[[], None] | None = None,
     limit: int | None = None,
+    at_least: int = 0,
 ) -> None:
-    """Run the busy process for a while, and kill it; `limit` is how large its files may become."""
+    """Run the busy process for a while, and kill it; `limit` is how large its files may become.
+
+    It also runs until it was told of `at_least` decisions: how many a while brings is the machine's affair.
+    """
     command = [sys.executable, "-m", "tests.ledger.busy", url, str(turn), *([] if limit is None else [str(limit)])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1)
     assert process.stdout is not None
     lines = [process.stdout.readline()]
     while lines[-1] and lines[-1] != "ready\n":
         lines.append(process.stdout.readline())
+    # Read as it comes: a full pipe would hold the process up.
+    reader = threading.Thread(target=lines.extend, args=(process.stdout,))
+    reader.start()
     time.sleep(seconds)
     if meanwhile is not None:
         meanwhile()
+    patience = time.monotonic() + _PATIENCE_SECONDS
+    while sum(line.startswith("held ") for line in lines) < at_least and time.monotonic() < patience:
+        time.sleep(0.02)
     process.kill()
-    lines += process.stdout.readlines()
+    reader.join()
     process.wait()
     process.stdout.close()
     assert "Traceback" not in "".join(lines)

@@ -14,13 +14,14 @@ from redenvelope.audit.audit import Audit
 from redenvelope.audit.carry_over import CarryOver
 from redenvelope.audit.effects import ActionEffect, Mean, Reversal
 from redenvelope.audit.overlap import Calibration, StepOverlap
+from redenvelope.dual.several import BudgetStatus
 from redenvelope.dual.solution import DualStatus
 from redenvelope.log.findings import Finding, Severity
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.models.fidelity import Fidelity, FidelityThresholds, OutcomeFidelity
 from redenvelope.models.followed import FollowedOutcome, RollOutFidelity
 from redenvelope.models.gaps import ActionFidelity
-from redenvelope.plan.certificate import Certificate, Figure
+from redenvelope.plan.certificate import BudgetFigure, Certificate, Figure
 from redenvelope.plan.climb import Stop
 from redenvelope.plan.ladder import Ladder, Place, Rung
 from redenvelope.plan.plan import Plan
@@ -63,7 +64,11 @@ def certificate(**changes: Any) -> Certificate:
         "policy_sha256": "ab" * 32,
         "fold_sha256": "cd" * 32,
     }
-    return Certificate(**content | changes)
+    whole = content | changes
+    only = BudgetFigure(
+        "cost", whole["budget"], whole["cost"], whole["dual"], BudgetStatus.BINDING, whole["logged"]["cost"]
+    )
+    return Certificate(**{"budgets": (only,)} | whole)
 
 
 def frontier(points: int = 8) -> pl.DataFrame:
@@ -193,7 +198,9 @@ def policy(pricing: Pricing | None = None) -> Any:
     """What of a policy the page reads."""
     specification = PolicySpecification("planned", horizon=3, temperature=0.002, steps=2)
     catalogue = ActionCatalogue(LABELS, numeric=False)
-    return SimpleNamespace(specification=specification, catalogue=catalogue, pricing=pricing or Pricing.at(0.0625))
+    return SimpleNamespace(
+        specification=specification, catalogue=catalogue, pricing=pricing or Pricing.at(0.0625), rules=()
+    )
 
 
 def plan(**changes: Any) -> Plan:

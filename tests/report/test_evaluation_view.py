@@ -8,6 +8,8 @@ import pytest
 
 from redenvelope.report.evaluation_view import show_evaluation
 
+OVER = {"status": "contradicted", "message": "the cost is at least 9.8, the budget 4"}
+
 
 def _reason(weight: str, message: str) -> dict[str, str]:
     return {"rule": "any", "weight": weight, "message": message}
@@ -22,7 +24,7 @@ def _content(*rows: dict[str, Any], verified: bool | None = True) -> dict[str, A
     return {
         "users": 1_234,
         "left_out": 17,
-        "verdict": {"status": "contradicted", "message": "the cost is at least 9.8, the budget 4"},
+        "verdict": OVER | {"budgets": [OVER]},
         "drift": [{"column": "sent [at]", "message": "its mean has moved", "remedy": "leave it out"}],
         "confidence": 0.95,
         "logged": {"reward": 3.0, "cost": 4.0},

@@ -91,11 +91,13 @@ def test_money_that_is_left_is_explained(parsed: Parsed) -> None:
 
 
 def test_a_mixture_of_prices_is_shown_as_deployed() -> None:
-    mixed = Pricing(((0.05, 7.0), (0.25, 8.0)), (0.3, 0.7))  # of two budgets, the first is what the page is about
+    mixed = Pricing(((0.05,), (0.25,)), (0.3, 0.7))
     deployed = plan(policy=policy(mixed), certificate=certificate(dual=0.25))
     expected = "Two prices are mixed, λ = 0.05 for 30% of the users and λ = 0.25 for 70% of the users"
     assert expected in Parsed(certificate_section(deployed)).text
     assert "price λ 0.05, 0.25" in Parsed(making_section(deployed)).text
+    several = plan(policy=policy(Pricing(((0.05, 7.0), (0.25, 8.0)), (0.3, 0.7))))
+    assert "price λ 0.05 and 7; 0.25 and 8" in Parsed(making_section(several)).text
 
 
 def test_findings_name_their_place(parsed: Parsed) -> None:
@@ -141,6 +143,10 @@ def test_the_cheapest_plan_for_a_reward_is_told_by_its_reward() -> None:
         "From the dearest plan down, each was tested on them: is the reward at least 1.9, with 95% confidence?" in shown
     )
     assert "before the first bound below the dotted line, 1.9 a user" in shown
+
+
+def test_a_certificate_without_names_of_budgets_is_shown_as_one_with_a_single_budget() -> None:
+    assert search_section(plan(certificate=certificate(budgets=()))) == search_section(plan())
 
 
 def test_prices_that_were_stepped_over_are_told() -> None:

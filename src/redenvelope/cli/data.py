@@ -32,7 +32,6 @@ from redenvelope.cli.options import (
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable
-from redenvelope.plan.store import require_outside, require_room
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,6 +74,7 @@ def demo(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
+    from redenvelope.plan.store import require_room
     from redenvelope.report.plan_view import StageView, show_plan
     from redenvelope.report.saved import save_with_report
     from redenvelope.report.truth_view import plan_truth_rows, truth_sentence, truth_table
@@ -127,6 +127,8 @@ def simulate(
 
     The campaign with rules has two budgets, a cap and an eligibility: its campaign.toml is written beside the log.
     """
+    from redenvelope.plan.store import require_outside
+
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
     require_writable(out)

@@ -240,10 +240,10 @@ def allocate(
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.store import require_outside
 
+    opened = Plan.load(plan)
     if same_file(out.parent, plan):
         raise UsageError(f"{out}: is in the plan's own folder; write the decisions somewhere else")
     require_outside(out)
-    opened = Plan.load(plan)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
     summary = allocate_file(opened, users, out, seed, named, history)

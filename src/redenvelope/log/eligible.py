@@ -114,7 +114,7 @@ def listed_actions(values: pl.Series, catalogue: ActionCatalogue) -> NDArray[np.
             f"the column {ELIGIBLE!r} holds {values.dtype}; it must list the labels of actions that a user may get"
         )
     text = as_text(values) if values.dtype != pl.Null else values.cast(pl.String)
-    distinct = text.drop_nulls().unique()
+    distinct = text.drop_nulls().unique(maintain_order=True)  # what is told as an example is the first
     known = mask_of_texts(distinct.to_list(), catalogue)
     named = [part for value in distinct for part in parts_of(value)]
     if named and not known.any():

@@ -150,17 +150,16 @@ def search_section(plan: Plan) -> str:
     near = range(max(stop.place.rung - _NEAR, 0), min(stop.place.rung + _NEAR + 1, len(ladder.rungs)))
     lower, upper = ladder.bounds(certificate.confidence)
     several = len(certificate.budgets) > 1
-    names = [each.name for each in certificate.budgets]
+    costs = [each.name for each in certificate.budgets] if several else ["cost a user"]
     rows = [
         [
             *(() if several else (number(ladder.rungs[rung].prices[0]),)),
-            *(number(bound[place, rung]) for place in range(1, 1 + len(names)) for bound in (ladder.means, upper)),
+            *(number(bound[place, rung]) for place in range(1, 1 + len(costs)) for bound in (ladder.means, upper)),
             number(ladder.means[0, rung]),
             number(lower[0, rung]),
         ]
         for rung in near
     ]
-    costs = names if several else ["cost a user"]
     heads = [*(() if several else ("price λ",)), *(head for name in costs for head in (name, f"at most ({level})"))]
     around = table(
         "Plans near this one" if several else "Prices near the plan’s",

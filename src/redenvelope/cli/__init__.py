@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from redenvelope import __version__
-from redenvelope.cli import compare, data, money, plans, reproduce, serving
+from redenvelope.cli import compare, data, making, money, plans, reproduce, serving
 from redenvelope.cli.guard import guarded
 
 __all__ = ["app", "main"]
@@ -25,8 +25,8 @@ for _command in (
     data.demo,
     data.simulate,
     data.audit,
-    plans.fit,
-    plans.reprice,
+    making.fit,
+    making.reprice,
     plans.frontier,
     plans.evaluate,
     compare.compare,

@@ -78,8 +78,8 @@ def plan_with(rules: tuple[Rule, ...], explore: float = 0.3, kind: str = "model"
     specification = PolicySpecification(method, STEPS if kind == "learned" else 3, 0.2, STEPS, explore)
     catalogue = small_log().catalogue
     policy = DeployedPolicy(specification, source, encoder, catalogue, Pricing.at(0.3), rules)
-    unasked = SimpleNamespace(budgets=())
-    return Plan(policy, unasked, None, None, None)  # type: ignore[arg-type]
+    unasked, unrecorded = SimpleNamespace(budgets=()), SimpleNamespace(source=None, budgets=())
+    return Plan(policy, unasked, None, None, unrecorded)  # type: ignore[arg-type]
 
 
 CONDITIONS = {

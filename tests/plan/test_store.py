@@ -52,7 +52,7 @@ def test_a_report_of_the_older_plan_goes_with_it_unless_it_was_changed(plans: li
     assert names(folder) == OWN - {"report.html"}
     save(plans[0], folder)
     (folder / "report.html").write_text("with my remarks")
-    plans[1].save(folder)
+    plans[1].save(folder, {})
     assert (folder / "report.html").read_text() == "with my remarks"
 
 

@@ -38,7 +38,7 @@ def settle_keys(table: Table, columns: ColumnMap | None = None) -> tuple[Table, 
     """The table with its ids, episodes and steps in their types, and what was found about them and their order."""
     found: dict[tuple[str, str], Places] = {}
     columns = columns or ColumnMap()
-    table = Table(with_listed(table.frame), table.files)
+    table = replace(table, frame=with_listed(table.frame))
     table, told, moments = with_moments(table, columns, found)
     schema = table.frame.schema
     user_kind, step_kind = (kind_of(schema[name]) if name in schema else None for name in ("user", "step"))

@@ -1,6 +1,6 @@
 """Is a past that matters told from a state that tells all? The score test on campaigns of every family, without a fit.
 
-Prints in how many campaigns the past is plain (`models/past_score.py`), and the least and the greatest score of a family
+Prints in how many campaigns the past is plain (`models/past_score.py`), and the least and the greatest score of each
 with the share that goes with it. In hidden_habit and delayed_cost it should be plain in all, elsewhere in none.
 """
 

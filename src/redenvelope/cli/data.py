@@ -14,6 +14,7 @@ from redenvelope.cli.options import (
     REFUSED,
     CampaignOption,
     ColumnsOption,
+    DatesOption,
     EpisodeOption,
     EstimateOption,
     IgnoreOption,
@@ -210,6 +211,7 @@ def audit(
     time: TimeOption = None,
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
+    dates: DatesOption = None,
     known_before: KnownOption = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user: does it make sense here?")] = None,
     as_json: JsonOption = False,
@@ -226,7 +228,7 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
 
-    asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
+    asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
     inspection = inspect_log(log, asked.columns, estimate_propensity=estimate_propensity)
     result = None
     if inspection.log is not None:

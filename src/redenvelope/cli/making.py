@@ -20,6 +20,7 @@ from redenvelope.cli.options import (
     CampaignOption,
     ColumnsOption,
     CurrencyOption,
+    DatesOption,
     EpisodeOption,
     EstimateOption,
     IgnoreOption,
@@ -72,6 +73,7 @@ def fit(
     time: TimeOption = None,
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
+    dates: DatesOption = None,
     known_before: KnownOption = None,
     explore: Annotated[
         float | None,
@@ -118,7 +120,7 @@ def fit(
     with _listener(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
+        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
         rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)
         stages.finish("log", repr(rows))
         plan = fit_plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +80,10 @@ def running(
     settings: ServeSettings | None = None,
     clock: Callable[[], int] | None = None,
     user_cap: int | None = None,
+    funds: Sequence[Fund] | None = None,
 ) -> Iterator[Running]:
-    """Serve a plan until the block ends; then it stops in good order."""
-    funds = [Fund("budget", total, 0, user_cap)]
-    service = Service(folder, open_ledger(url), funds, settings or ServeSettings(), None, clock)
+    """Serve a plan until the block ends; then it stops in good order. `funds` of several budgets instead of a total."""
+    given = [Fund("budget", total, 0, user_cap)] if funds is None else funds
+    service = Service(folder, open_ledger(url), given, settings or ServeSettings(), None, clock)
     with serving(service, tokens) as port:
         yield Running(port, service)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -48,6 +48,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 """Of every answer."""
+_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -97,12 +98,12 @@ class _Handlers:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 1_000), _MOST_ROWS)
         rows = await self._service.read(partial(self._service.ledger.decided, after, limit))
         lines = b"".join(msgspec.json.encode(log_row(row)) + b"\n" for row in rows)
-        return Response(lines, media_type="application/x-ndjson")
+        return _Answer(lines, media_type="application/x-ndjson")
 
     async def metrics(self, request: Request) -> Response:
         service = self._service
         found = await service.read(partial(gauges, service.ledger, service.use))
-        return Response(service.metrics.text(found), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return _Answer(service.metrics.text(found), media_type="text/plain; version=0.0.4")
 
     async def health(self, request: Request) -> Response:
         return _json({"status": "alive"})
@@ -114,7 +115,7 @@ class _Handlers:
         return _json({"status": "ready"})
 
     async def openapi(self, request: Request) -> Response:
-        return Response(self._document, media_type="application/json")
+        return _Answer(self._document, media_type="application/json")
 
     async def _body(self, request: Request, most: int) -> bytes:
         return await body_of(request, most, self._limits.body_seconds)
@@ -145,7 +146,7 @@ def new_app(service: Service, tokens: Tokens | None) -> Starlette:
                 _LOG.exception("a request failed inside")
                 response = _error(ApiError(500, "internal", "something went wrong inside", "see the service's log"))
             service.metrics.answered(path, response.status_code, time.perf_counter() - began)
-            return _with_headers(response)
+            return response
 
         return Route(path, endpoint, methods=[method])
 
@@ -169,11 +170,21 @@ def new_app(service: Service, tokens: Tokens | None) -> Starlette:
     return app
 
 
+class _Answer(Response):
+    """With the headers of every answer, which are made once and not again for each."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        kind = f"{self.media_type}; charset=utf-8" if str(self.media_type).startswith("text/") else self.media_type
+        own = [(b"content-length", b"%d" % len(self.body)), (b"content-type", str(kind).encode())]
+        more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        self.raw_headers = [*own, *_HEADERS, *more]
+
+
 def _file(name: str, kind: str) -> Work:
     content = files("redenvelope.serve").joinpath("page", name).read_bytes()
 
     async def serve(request: Request) -> Response:
-        return Response(content, media_type=kind)
+        return _Answer(content, media_type=kind)
 
     return serve
 
@@ -184,7 +195,7 @@ async def _unrouted(request: Request, error: Exception) -> Response:
         refused = ApiError(405, "wrong_method", "this address is asked in another way", "see /openapi.json")
     else:
         refused = ApiError(404, "not_found", "there is nothing at this address", "see /openapi.json")
-    return _with_headers(_error(refused))
+    return _error(refused)
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -205,18 +216,13 @@ def _all_answered(answers: Any) -> Response:
 
 
 def _json(content: Any) -> Response:
-    return Response(msgspec.json.encode(content), media_type="application/json")
+    return _Answer(msgspec.json.encode(content), media_type="application/json")
 
 
 def _error(error: ApiError) -> Response:
-    response = Response(msgspec.json.encode(error.content()), status_code=error.status, media_type="application/json")
+    more = {}
     if error.status == 401:
-        response.headers["www-authenticate"] = "Bearer"
+        more["www-authenticate"] = "Bearer"
     if error.status in (429, 503):
-        response.headers["retry-after"] = "1"
-    return response
-
-
-def _with_headers(response: Response) -> Response:
-    response.headers.update(HEADERS)
-    return response
+        more["retry-after"] = "1"
+    return _Answer(msgspec.json.encode(error.content()), error.status, more, "application/json")

@@ -33,6 +33,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 FRESH_USERS = 2_000
+TURN = 25
 
 __all__ = ["interval", "main", "one", "read"]
 
@@ -99,11 +100,14 @@ def arguments_given() -> argparse.Namespace:
 
 
 def tasks_of(arguments: argparse.Namespace) -> Iterable[tuple[str, str, int, int, float]]:
-    """What is asked for, family by family in turn, so that a run cut short has some of each."""
+    """What is asked for, a few of each family in turn: a run cut short has some of each, and yet programs that were
+    compiled for a family are used again."""
     from trials.families.registry import FAMILIES
 
-    for number in range(3 if arguments.quick else arguments.campaigns):
-        for name in arguments.families:
+    numbers = range(3 if arguments.quick else arguments.campaigns)
+    turns = [numbers[start : start + TURN] for start in range(0, len(numbers), TURN)]
+    for name, turn in ((name, turn) for turn in turns for name in arguments.families):
+        for number in turn:
             family = FAMILIES[name]
             share = family.share if arguments.share is None else arguments.share
             for kind, size in (("coverage", FRESH_USERS), ("plan", arguments.users or family.users)):

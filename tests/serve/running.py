@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,16 +52,14 @@ class Running:
         raw: bytes | None = None,
     ) -> tuple[int, bytes, dict[str, str]]:
         """Status, body and headers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         body = raw if raw is not None else None if content is None else json.dumps(content).encode()
         sent = {} if body is None else {"content-type": "application/json"}
         if self.token is not None:
             sent["authorization"] = f"Bearer {self.token}"
-        connection.request(method, path, body, {**sent, **(headers or {})})
-        response = connection.getresponse()
-        found = response.status, response.read(), {name.lower(): value for name, value in response.getheaders()}
-        connection.close()
-        return found
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request(method, path, body, {**sent, **(headers or {})})
+            response = connection.getresponse()
+            return response.status, response.read(), {name.lower(): value for name, value in response.getheaders()}
 
     def decide(
         self, request: str, user: Any, features: Mapping[str, Any] | None = None, **more: Any

@@ -79,7 +79,7 @@ def fit(
             min=0,
             max=1,
             help="Share of decisions drawn evenly among what is eligible, so that they are a log to learn from; "
-            "without, the campaign's, or 0.05.",
+            "without, the campaign's, or 0.02.",
             show_default=False,
         ),
     ] = None,

@@ -11,11 +11,9 @@ from importlib.resources import files
 from typing import Any
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from redenvelope.serve.admission import Admission, body_of
 from redenvelope.serve.answers import (
@@ -129,11 +127,16 @@ class _Handlers:
             raise ApiError(503, "timeout", said, "ask again with the same request_id") from None
 
 
-def new_app(service: Service, tokens: Tokens | None) -> Starlette:
-    """The application around a service that somebody else starts and stops."""
-    handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
+def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
+    """The application around a service that somebody else starts and stops.
 
-    def route(path: str, method: str, role: str | None, work: Work) -> Route:
+    Every address is a fixed one, so that it is looked up in a table: a router's patterns and layers would take longer
+    than anything else that is done for a request.
+    """
+    handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
+    routes: dict[str, dict[str, Work]] = {}
+
+    def route(path: str, method: str, role: str | None, work: Work) -> None:
         async def endpoint(request: Request) -> Response:
             began = time.perf_counter()
             try:
@@ -148,25 +151,30 @@ def new_app(service: Service, tokens: Tokens | None) -> Starlette:
             service.metrics.answered(path, response.status_code, time.perf_counter() - began)
             return response
 
-        return Route(path, endpoint, methods=[method])
+        routes.setdefault(path, {})[method] = endpoint
 
-    routes = [
-        route("/v1/decisions", "POST", "decide", handlers.decide),
-        route("/v1/decisions/batch", "POST", "decide", handlers.decide_batch),
-        route("/v1/outcomes", "POST", "settle", handlers.settle),
-        route("/v1/outcomes/batch", "POST", "settle", handlers.settle_batch),
-        route("/v1/plan", "POST", "admin", handlers.plan),
-        route("/v1/campaign", "GET", "read", handlers.campaign),
-        route("/v1/log", "GET", "read", handlers.log),
-        route("/metrics", "GET", "read", handlers.metrics),
-        route("/healthz", "GET", None, handlers.health),
-        route("/readyz", "GET", None, handlers.ready),
-        route("/openapi.json", "GET", None, handlers.openapi),
-        *(route(path, "GET", None, _file(*content)) for path, content in _PAGE.items()),
-    ]
+    route("/v1/decisions", "POST", "decide", handlers.decide)
+    route("/v1/decisions/batch", "POST", "decide", handlers.decide_batch)
+    route("/v1/outcomes", "POST", "settle", handlers.settle)
+    route("/v1/outcomes/batch", "POST", "settle", handlers.settle_batch)
+    route("/v1/plan", "POST", "admin", handlers.plan)
+    route("/v1/campaign", "GET", "read", handlers.campaign)
+    route("/v1/log", "GET", "read", handlers.log)
+    route("/metrics", "GET", "read", handlers.metrics)
+    route("/healthz", "GET", None, handlers.health)
+    route("/readyz", "GET", None, handlers.ready)
+    route("/openapi.json", "GET", None, handlers.openapi)
+    for path, content in _PAGE.items():
+        route(path, "GET", None, _file(*content))
 
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
-    app.router.redirect_slashes = False
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # nothing else is spoken
+            return
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        found = routes.get(scope["path"], {}).get(method)
+        response = _unrouted(scope["path"] in routes) if found is None else await found(Request(scope, receive))
+        await response(scope, receive, send)
+
     return app
 
 
@@ -189,9 +197,9 @@ def _file(name: str, kind: str) -> Work:
     return serve
 
 
-async def _unrouted(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:
+def _unrouted(known: bool) -> Response:
+    """Of an address that is not there, or is asked in another way."""
+    if known:
         refused = ApiError(405, "wrong_method", "this address is asked in another way", "see /openapi.json")
     else:
         refused = ApiError(404, "not_found", "there is nothing at this address", "see /openapi.json")

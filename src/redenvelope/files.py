@@ -101,10 +101,11 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, durable: bool = True) -> Iterator[IO[bytes]]:
     """A file that takes a path's place when the block ends well; before, and if it does not, nothing is seen of it.
 
-    A link is followed: what it points to is replaced.
+    A link is followed: what it points to is replaced. What need not be `durable`, a loss of power may damage: then it
+    must be known by its hash.
     """
     with writing(path):
         target = resolved(path)
@@ -114,7 +115,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             raise UsageError(f"{path}: is not a file; choose another name")
         with nameless(target) as handle:
             yield handle
-            put_in_place(handle, target)
+            put_in_place(handle, target, durable)
 
 
 @contextmanager
@@ -174,14 +175,16 @@ def _taken(opened: int, how: int) -> bool:
     return True
 
 
-def put_in_place(handle: IO[bytes], target: Path) -> None:
-    """Give a file from `nameless` its name, in one step, when all of it is on the disk."""
+def put_in_place(handle: IO[bytes], target: Path, durable: bool = True) -> None:
+    """Give a file from `nameless` its name, in one step, when all of it is on the disk, or at least written."""
     handle.flush()
-    os.fsync(handle.fileno())
+    if durable:
+        os.fsync(handle.fileno())
     aside = named(handle, _aside(target))
     aside.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else usual_mode())
     aside.replace(target)
-    settle(target.parent)
+    if durable:
+        settle(target.parent)
 
 
 def named(handle: IO[bytes], path: Path) -> Path:

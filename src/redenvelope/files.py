@@ -17,6 +17,8 @@ from typing import IO
 from redenvelope.errors import UsageError
 
 __all__ = [
+    "CACHE_VARIABLE",
+    "cache_folder",
     "forget",
     "locked",
     "named",
@@ -32,12 +34,27 @@ __all__ = [
     "writing",
 ]
 
+CACHE_VARIABLE = "REDENVELOPE_CACHE"
+"""Names the folder of what is kept between runs; `off` for none."""
+
 _UNFINISHED = ".unfinished"
 """How the names of files end that a killed process may leave behind; the next that writes there removes them."""
 
 _ROOM_BYTES = 2**20
 _LONGEST_SHOWN = 200
 _PATIENCE = 60.0
+
+
+def cache_folder() -> Path | None:
+    """The folder of what this user's runs keep: where the environment says, or where caches are; None where it says
+    off."""
+    said = os.environ.get(CACHE_VARIABLE, "")
+    if said.strip().lower() in ("off", "0", "no", "none"):
+        return None
+    if said:
+        return Path(said)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - never raises
+    return Path(home) / "redenvelope"
 
 
 def read_regular(path: Path, largest: int) -> bytes:
@@ -84,10 +101,11 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, durable: bool = True) -> Iterator[IO[bytes]]:
     """A file that takes a path's place when the block ends well; before, and if it does not, nothing is seen of it.
 
-    A link is followed: what it points to is replaced.
+    A link is followed: what it points to is replaced. What need not be `durable`, a loss of power may damage: then it
+    must be known by its hash.
     """
     with writing(path):
         target = resolved(path)
@@ -97,7 +115,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             raise UsageError(f"{path}: is not a file; choose another name")
         with nameless(target) as handle:
             yield handle
-            put_in_place(handle, target)
+            put_in_place(handle, target, durable)
 
 
 @contextmanager
@@ -157,14 +175,16 @@ def _taken(opened: int, how: int) -> bool:
     return True
 
 
-def put_in_place(handle: IO[bytes], target: Path) -> None:
-    """Give a file from `nameless` its name, in one step, when all of it is on the disk."""
+def put_in_place(handle: IO[bytes], target: Path, durable: bool = True) -> None:
+    """Give a file from `nameless` its name, in one step, when all of it is on the disk, or at least written."""
     handle.flush()
-    os.fsync(handle.fileno())
+    if durable:
+        os.fsync(handle.fileno())
     aside = named(handle, _aside(target))
     aside.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else usual_mode())
     aside.replace(target)
-    settle(target.parent)
+    if durable:
+        settle(target.parent)
 
 
 def named(handle: IO[bytes], path: Path) -> Path:

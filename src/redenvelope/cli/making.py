@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redenvelope.cli.budgets import NamedBudgetOption, NamedTotalOption, budget_a_user, named_budgets
-from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
+from redenvelope.cli.interrupts import stop_if_interrupted
+from redenvelope.cli.listening import listening
 from redenvelope.cli.options import (
     NOT_CERTIFIED,
     AudienceOption,
@@ -38,7 +37,6 @@ from redenvelope.cli.options import (
     read_campaign,
 )
 from redenvelope.errors import UsageError
-from redenvelope.progress import Event
 
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
@@ -81,7 +79,7 @@ def fit(
             min=0,
             max=1,
             help="Share of decisions drawn evenly among what is eligible, so that they are a log to learn from; "
-            "without, the campaign's, or 0.05.",
+            "without, the campaign's, or 0.02.",
             show_default=False,
         ),
     ] = None,
@@ -117,7 +115,7 @@ def fit(
     _heed_solver(solver)
     require_room(out)
     kept = usual_cache() if cache else None
-    with _listener(as_json) as listen:
+    with listening(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
         asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
@@ -218,17 +216,3 @@ def _heed_solver(solver: str | None) -> None:
     if solver not in SOLVERS:
         raise UsageError(f"there is no solver {solver!r}; choose among {', '.join(SOLVERS)}, or leave the option out")
     typer.echo("--solver changes nothing: fit reads the price off a table, exactly", err=True)
-
-
-@contextmanager
-def _listener(quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """A live view of the stages, to be told events; Ctrl-C is heeded whenever it is told something."""
-    from redenvelope.report.plan_view import StageView
-
-    with heeding_interrupts(), StageView(enabled=not quiet) as view:
-
-        def listen(event: Event) -> None:
-            stop_if_interrupted()
-            view.tell(event)
-
-        yield listen

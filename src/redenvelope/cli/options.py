@@ -23,6 +23,7 @@ __all__ = [
     "ColumnsOption",
     "CurrencyOption",
     "DatesOption",
+    "EngineOption",
     "EpisodeOption",
     "EstimateOption",
     "IgnoreOption",
@@ -30,10 +31,12 @@ __all__ = [
     "KnownOption",
     "LogArgument",
     "MissingCostOption",
+    "PartsOption",
     "PlanArgument",
     "SeedOption",
     "TimeOption",
     "ValueOption",
+    "WorkOption",
     "given_path",
     "given_text",
     "names",
@@ -128,6 +131,32 @@ CacheOption = Annotated[
         "--cache/--no-cache",
         help="Keep finished stages (in $REDENVELOPE_CACHE, or where caches are), so that another budget or an "
         "interrupted fit does not train again.",
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Where passes over parts run: local, ray (a cluster on this machine), ray://HOST:PORT, ray:HOST:PORT or "
+        "ray:auto.",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
+WorkOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--work",
+        parser=given_path,
+        metavar="PATH",
+        help="Folder in which a table of any size is divided by user, so that no memory has to hold it; used again "
+        "when it is there.",
+    ),
+]
+PartsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--parts", help="Into how many, a power of two; without, as many as keep each at about a million rows.", min=1
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]

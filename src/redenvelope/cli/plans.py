@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,17 +16,21 @@ from redenvelope.cli.options import (
     CampaignOption,
     ColumnsOption,
     CurrencyOption,
+    EngineOption,
     EpisodeOption,
     EstimateOption,
     IgnoreOption,
     JsonOption,
     LogArgument,
     MissingCostOption,
+    PartsOption,
     PlanArgument,
     SeedOption,
     TimeOption,
     ValueOption,
+    WorkOption,
     given_path,
+    given_text,
     print_json,
     read_campaign,
 )
@@ -41,11 +46,21 @@ __all__ = ["allocate", "evaluate", "frontier", "report"]
 def allocate(
     plan: PlanArgument,
     users: Annotated[
-        Path,
-        typer.Argument(parser=given_path, metavar="USERS", help="Parquet or CSV with user, step and the features."),
+        str,
+        typer.Argument(
+            parser=given_text,
+            metavar="USERS",
+            help="Parquet or CSV with user, step and the features: a file, or, of any size, a folder, a glob or the "
+            "address of an object store.",
+        ),
     ],
     out: Annotated[
-        Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the decisions (.parquet or .csv).")
+        Path,
+        typer.Option(
+            parser=given_path,
+            metavar="PATH",
+            help="Where to write the decisions: .parquet or .csv for a file, a folder for several.",
+        ),
     ],
     seed: SeedOption = 0,
     columns: Annotated[
@@ -61,9 +76,16 @@ def allocate(
             "first step by plans that decide by them.",
         ),
     ] = None,
+    engine: EngineOption = None,
+    work: WorkOption = None,
+    parts: PartsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide what each user gets at this step, with the probability it was drawn with."""
+    """Decide what each user gets at this step, with the probability it was drawn with.
+
+    Several files, of any size, become a folder of decisions, a part at a time; a run that was stopped goes on where it
+    was, and nobody is decided for twice.
+    """
     from redenvelope.log.columns import ColumnMap
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
@@ -75,7 +97,12 @@ def allocate(
     require_outside(out)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
-    summary = allocate_file(opened, users, out, seed, named, history)
+    if _is_one_file(users) and (engine, work, parts) == (None, None, None):
+        summary = allocate_file(opened, Path(users), out, seed, named, history)
+    else:
+        from redenvelope.cli.lakes import allocated
+
+        summary = allocated(opened, users, out, seed, named, history, engine, work, parts, quiet=as_json)
     if not certificate.is_certified:
         typer.echo(f"warning: this plan's certificate was refused: {certificate.reasons[0].message}", err=True)
     if as_json:
@@ -86,6 +113,15 @@ def allocate(
     spent = ", ".join(f"{name} {cost:.4g}" for name, cost in summary.expected_costs.items())
     told = f"expected costs {spent}" if spent else f"expected cost {summary.expected_cost:.4g}"
     typer.echo(f"{out}: {summary.users:,} decisions, {told} a decision")
+
+
+def _is_one_file(users: str) -> bool:
+    """Whether it is one table, or nothing at all, which is said where one is read."""
+    try:
+        several = Path(users).is_dir() or "://" in users or glob.has_magic(users)
+        return Path(users).is_file() or not several
+    except (OSError, ValueError):
+        return True
 
 
 def evaluate(

@@ -28,10 +28,12 @@ _WIDTHS |= dict.fromkeys((pl.Int64, pl.UInt64, pl.Float64, pl.Datetime, pl.Durat
 _FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, OverflowError)
 
 
-def read_parquet(path: Path, name: str, ignored: frozenset[str], findings: Findings) -> pl.DataFrame | None:
+def read_parquet(
+    path: Path, name: str, ignored: frozenset[str], findings: Findings, first: int = 0, most: int | None = None
+) -> pl.DataFrame | None:
     """The table as stored, less the ignored columns; None when the file cannot be used at all.
 
-    `name` is what findings call the file.
+    `name` is what findings call the file. Of a table that no memory holds, so many rows from the `first` on are read.
     """
     if not is_parquet(path, name, findings):
         return None
@@ -41,7 +43,9 @@ def read_parquet(path: Path, name: str, ignored: frozenset[str], findings: Findi
         rows = int(scan.select(pl.len()).collect().item())
         usable = [column for column in schema if not is_unnamed(column)]
         kept = {column: schema[column] for column in usable if column not in ignored}
-        if not _fits(path, rows, kept, name, findings):
+        if most is not None:
+            scan, rows = scan.slice(first, most), max(min(most, rows - first), 0)
+        elif not _fits(path, rows, kept, name, findings):
             return None
         # What lies nested in a column is never needed, and may be any number of values: its name and type are enough.
         flat = [column for column, dtype in kept.items() if _is_read(column, dtype)]
@@ -56,7 +60,7 @@ def read_parquet(path: Path, name: str, ignored: frozenset[str], findings: Findi
     if frame.is_empty():
         findings.add("file_no_rows", file=name)
         return None
-    return frame.with_row_index(ROW, offset=1)
+    return frame.with_row_index(ROW, offset=first + 1)
 
 
 def is_parquet(path: Path, name: str, findings: Findings) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from redenvelope.log.coerce import coerce_step, coerce_user, ids_are_whole
@@ -10,10 +11,10 @@ from redenvelope.log.eligible import with_listed
 from redenvelope.log.episodes import Episodes, with_episodes, with_moments, with_steps
 from redenvelope.log.findings import Findings
 from redenvelope.log.order import note_disorder
-from redenvelope.log.places import Found, Places, report_places
+from redenvelope.log.places import Found, Places, merge_found, report_places
 from redenvelope.log.tables import Table, kind_of
 
-__all__ = ["KeySums", "report_keys", "settle_keys", "with_keys"]
+__all__ = ["KeySums", "merge_keys", "report_keys", "settle_keys", "with_keys"]
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,19 @@ class KeySums:
     """What the column is called that times, or what may be times, were read from."""
 
 
-def settle_keys(table: Table, columns: ColumnMap | None = None) -> tuple[Table, KeySums]:
-    """The table with its ids, episodes and steps in their types, and what was found about them and their order."""
+def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool | None = None) -> tuple[Table, KeySums]:
+    """The table with its ids, episodes and steps in their types, and what was found about them and their order.
+
+    Of a part of a table, `whole_ids` says whether all ids of the table are whole.
+    """
     found: dict[tuple[str, str], Places] = {}
     columns = columns or ColumnMap()
     table = replace(table, frame=with_listed(table.frame))
     table, told, moments = with_moments(table, columns, found)
     schema = table.frame.schema
     user_kind, step_kind = (kind_of(schema[name]) if name in schema else None for name in ("user", "step"))
-    whole_ids = user_kind is not None and ids_are_whole(table.frame["user"])
+    if whole_ids is None:
+        whole_ids = user_kind is not None and ids_are_whole(table.frame["user"])
     typed = with_keys(table, whole_ids, found)
     episodes = None
     if "user" in typed.frame.columns:
@@ -54,6 +59,19 @@ def settle_keys(table: Table, columns: ColumnMap | None = None) -> tuple[Table, 
         note_disorder(typed, found)
     time = columns.time or columns.name_of("step")
     return typed, KeySums(len(table.frame), user_kind, step_kind, whole_ids, found, episodes, numbered, time)
+
+
+def merge_keys(parts: Sequence[KeySums]) -> KeySums:
+    """What the parts of a table, of whole users each, say about its ids and steps; of their order nothing is said."""
+    found = merge_found(part.found for part in parts)
+    found.pop(("rows_unordered", "step"), None)  # parts are in an order of their own
+    numbered = [part.numbered for part in parts if part.numbered is not None]
+    return replace(
+        parts[0],
+        rows=sum(part.rows for part in parts),
+        found=found,
+        numbered=max(numbered) if numbered else None,
+    )
 
 
 def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -211,6 +211,17 @@ class Log:
         starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])]).astype(np.int64)
         rows = np.flatnonzero(np.repeat(chosen, self.lengths))
         return self._part(self.users.filter(pl.Series(chosen)), starts, rows)
+
+    def grouped(self, group: NDArray[np.integer[Any]]) -> Iterator[Log]:
+        """The log of each group of users, group [users], in the order of the groups; the users of one in theirs."""
+        order = np.argsort(group, kind="stable")
+        lengths = self.lengths[order]
+        starts = np.append(0, np.cumsum(lengths)).astype(np.int64)
+        rows = np.repeat(self.starts[:-1][order] - starts[:-1], lengths) + np.arange(starts[-1])
+        together = self._part(self.users.gather(order), starts, rows)
+        edges = np.flatnonzero(np.diff(group[order])) + 1
+        for first, last in zip([0, *edges.tolist()], [*edges.tolist(), len(order)], strict=True):
+            yield together._slice(slice(first, last))
 
     def _slice(self, users: slice) -> Log:
         starts = self.starts[users.start : users.stop + 1]

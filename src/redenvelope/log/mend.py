@@ -16,7 +16,7 @@ from redenvelope.log.relative import with_relative_dates
 from redenvelope.log.tables import FILE, ROW, Table
 from redenvelope.log.times import is_calendar, read_times
 
-__all__ = ["mended"]
+__all__ = ["mended", "with_costs"]
 
 _OUTCOMES = ("propensity", "reward", "cost")
 _NOT_NUMBERS = frozenset(ROLES) - frozenset(_OUTCOMES) | {ROW, FILE}
@@ -47,7 +47,7 @@ def mended(table: Table, columns: ColumnMap, findings: Findings) -> Table:
     if "reward" in text:
         frame = _with_truth(frame, findings)
     if columns.missing_cost is not None and "cost" in frame.columns:
-        frame = _with_costs(frame, columns.missing_cost, findings)
+        frame = with_costs(frame, columns.missing_cost, findings)
     return Table(frame, table.files, table.folders)
 
 
@@ -103,7 +103,8 @@ def _with_truth(frame: pl.DataFrame, findings: Findings) -> pl.DataFrame:
     return frame
 
 
-def _with_costs(frame: pl.DataFrame, cost: float, findings: Findings) -> pl.DataFrame:
+def with_costs(frame: pl.DataFrame, cost: float, findings: Findings) -> pl.DataFrame:
+    """The frame with a cost wherever it has none."""
     values = column(frame, "cost")
     empty = values.is_null()
     if values.dtype == pl.String:

@@ -25,7 +25,9 @@ __all__ = [
     "joined",
     "kind_of",
     "plain",
+    "prepared",
     "report_not_there",
+    "report_roles",
     "wide_integers",
 ]
 
@@ -84,12 +86,12 @@ def joined(
 ) -> Table:
     """One table of all files; columns that clash or lack are reported, and left out so that reading goes on."""
     names = tuple(name for name, _ in frames)
-    _report_roles(*frames[0], columns, required, findings)
-    prepared = [_named(file, frame, columns, findings) for file, frame in frames]
-    first = prepared[0]
-    schemas = [frame.schema for frame in prepared]  # made anew whenever a frame is asked for it
+    report_roles(*frames[0], columns, required, findings)
+    ready = [prepared(file, frame, columns, findings) for file, frame in frames]
+    first = ready[0]
+    schemas = [frame.schema for frame in ready]  # made anew whenever a frame is asked for it
     usable = [name for name in first.columns if _agrees(name, schemas, names, findings)]
-    for file, frame in zip(names[1:], prepared[1:], strict=True):
+    for file, frame in zip(names[1:], ready[1:], strict=True):
         for name in (name for name in frame.columns if name not in first.columns):
             findings.add("columns_differ", file=names[0], column=name, other_file=file)
         shared = [name for name in frame.columns if name in usable]
@@ -100,7 +102,7 @@ def joined(
         put_back(taken(frame, usable), {name: _unsigned(column(frame, name)) for name in unsigned}).with_columns(
             pl.lit(number, dtype=pl.UInt32).alias(FILE)
         )
-        for number, frame in enumerate(prepared)
+        for number, frame in enumerate(ready)
     ]
     if len(parts) == 1:
         return Table(parts[0], names)
@@ -122,7 +124,7 @@ def _shown(names: list[str]) -> str:
     return ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
 
 
-def _report_roles(
+def report_roles(
     file: str, frame: pl.DataFrame, columns: ColumnMap, required: frozenset[str], findings: Findings
 ) -> None:
     """Report the roles a table lacks, and columns that would be taken for a role mapped elsewhere."""
@@ -173,7 +175,7 @@ def _report_roles(
             findings.add("column_shadowed", file=file, column=role, mapped=source)
 
 
-def _named(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Findings) -> pl.DataFrame:
+def prepared(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Findings) -> pl.DataFrame:
     """The frame with roles under their own names, less the ignored and the nested columns."""
     roles = {columns.name_of(role): role for role in ROLES}
     dropped = columns.ignored | (set(ROLES) - set(roles))  # what would be taken for a role mapped elsewhere

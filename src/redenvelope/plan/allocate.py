@@ -17,7 +17,7 @@ from redenvelope.plan.plan import Plan
 from redenvelope.plan.spool import Spool
 from redenvelope.plan.users_table import UsersTable, check_users, past_table
 
-__all__ = ["AllocationSummary", "allocate_file"]
+__all__ = ["AllocationSummary", "allocate_file", "needed_columns"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def allocate_file(
     table = UsersTable(users, plan.columns, columns)
     check_users(table, plan.policy.encoder)
     with Spool(out) as spool:
-        for part in table.parts(_needed(plan)):
+        for part in table.parts(needed_columns(plan)):
             decisions, findings = plan.allocate(part, seed, past)
             for finding in findings:
                 inside = tuple(row + rows for row in finding.rows)
@@ -95,7 +95,7 @@ def allocate_file(
     return AllocationSummary(rows, cost / rows, reward / rows, shown, tuple(found.values()), means)
 
 
-def _needed(plan: Plan) -> frozenset[str]:
+def needed_columns(plan: Plan) -> frozenset[str]:
     """The columns that decisions are made from."""
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]

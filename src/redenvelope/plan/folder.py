@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from redenvelope.plan.specification import PolicySpecification
 from redenvelope.plan.store import MANIFEST, read_files, replace_files, sealed
 from redenvelope.policies.pricing import Pricing
 
-__all__ = ["FORMAT", "load_plan", "save_plan"]
+__all__ = ["FORMAT", "PackedPlan", "load_plan", "save_plan"]
 
 FORMAT = 5
 """Version of the folder's format; any other is refused."""
@@ -72,6 +73,33 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
     `extra` files (a report) are stored and hashed with it. Of what is in the folder, only an older plan's own files are
     replaced; a folder that holds anything else, and no plan, is refused.
     """
+    manifest, files = _content(plan)
+    files |= extra or {}
+    replace_files(folder, sealed(manifest, files), files)
+    return folder
+
+
+@dataclass(frozen=True)
+class PackedPlan:
+    """A plan as it would be written, for somebody who works elsewhere; opened once, and then kept."""
+
+    manifest: bytes
+    files: dict[str, bytes]
+
+    @classmethod
+    def of(cls, plan: Plan) -> PackedPlan:
+        """Pack a plan."""
+        manifest, files = _content(plan)
+        return cls(_json(manifest), files)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, opened."""
+        return _plan(decoded(self.manifest, MANIFEST), self.files)
+
+
+def _content(plan: Plan) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest of a plan, and the content of its other files by name."""
     policy = plan.policy
     config, weights = policy.source.state()
     files = {
@@ -80,7 +108,6 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
         "certificate.json": _json(plan.certificate.as_dict()),
         "ladder.json": _json(to_plain(plan.ladder)),
         **({} if plan.frontiers is None else {FRONTIERS: _parquet(plan.frontiers)}),
-        **(extra or {}),
     }
     manifest = {"format": FORMAT} | to_plain(
         _Manifest(
@@ -95,8 +122,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
             plan.record,
         )
     )
-    replace_files(folder, sealed(manifest, files), files)
-    return folder
+    return manifest, files
 
 
 def load_plan(folder: Path) -> Plan:

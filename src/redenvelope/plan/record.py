@@ -22,6 +22,7 @@ __all__ = [
     "FitRecord",
     "FoldSize",
     "PlannerRecord",
+    "PricedPlan",
     "Shares",
     "Source",
     "StepShares",
@@ -155,6 +156,16 @@ class ActionShares:
 
 
 @dataclass(frozen=True)
+class PricedPlan:
+    """The plan at a row of prices, and what it earns and costs."""
+
+    prices: tuple[float, ...]
+    """[budgets]"""
+    mean: tuple[float, ...]
+    """What a check user earns and costs, [outcomes]."""
+
+
+@dataclass(frozen=True)
 class FitRecord:
     """All that is remembered of a fit."""
 
@@ -185,5 +196,7 @@ class FitRecord:
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""
+    priced: tuple[PricedPlan, ...] = ()
+    """With several budgets, the plans that ladder and frontiers mix: whoever follows the money mixes them anew."""
     money: Money = field(default_factory=Money)
     """What sums are counted in, and how many users the plan is for."""

@@ -27,9 +27,11 @@ from redenvelope.log.sources import require_file
 from redenvelope.log.tables import ROW
 from redenvelope.log.workbook import is_workbook, read_workbook
 
-__all__ = ["ROWS_AT_ONCE", "UsersTable", "check_users", "past_table"]
+__all__ = ["PAST_ROLES", "ROWS_AT_ONCE", "UsersTable", "check_users", "past_renames", "past_table", "serving_renames"]
 
 ROWS_AT_ONCE = 200_000
+PAST_ROLES = tuple(role for role in ROLES if role != "propensity")
+"""What histories are made of."""
 _CHECKED_BYTES = 48  # a row, while users are compared: a key, a step, and their order
 _PAST_BYTES = 200  # a row of the past, in memory with its copies
 
@@ -98,18 +100,28 @@ class UsersTable:
 
     @cached_property
     def _renames(self) -> dict[str, str]:
-        """The table's own names that are to be changed -> user or step."""
-        renames = {}
-        for role in ("user", "step"):
-            name = (self.asked or self.remembered).name_of(role)
-            if self.asked is not None and name not in self._names:
-                raise UsageError(
-                    f"there is no column {name!r} in the table of users, which was named for {role!r}; "
-                    f"the columns are {', '.join(self._names[:30])}"
-                )
-            if name != role and name in self._names and (self.asked is not None or role not in self._names):
-                renames[name] = role
-        return renames
+        return serving_renames(self._names, self.remembered, self.asked)
+
+
+def serving_renames(names: list[str], remembered: ColumnMap, asked: ColumnMap | None) -> dict[str, str]:
+    """A table's own names that are to be changed -> user or step."""
+    renames = {}
+    for role in ("user", "step"):
+        name = (asked or remembered).name_of(role)
+        if asked is not None and name not in names:
+            raise UsageError(
+                f"there is no column {name!r} in the table of users, which was named for {role!r}; "
+                f"the columns are {', '.join(names[:30])}"
+            )
+        if name != role and name in names and (asked is not None or role not in names):
+            renames[name] = role
+    return renames
+
+
+def past_renames(names: list[str], remembered: ColumnMap) -> dict[str, str]:
+    """The same of a table of earlier steps, for all that histories are made of."""
+    roles = {remembered.name_of(role): role for role in PAST_ROLES}
+    return {name: role for name, role in roles.items() if name != role and name in names and role not in names}
 
 
 def _with_whole_ids(frame: pl.DataFrame, columns: ColumnMap) -> pl.DataFrame:

@@ -1,0 +1,216 @@
+"""A lake into parts of whole users: resumed where it was stopped, skipped where it is done; inputs are only read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import polars as pl
+
+from redenvelope import __version__
+from redenvelope.engine.engine import Engine
+from redenvelope.errors import LogError, UsageError
+from redenvelope.files import locked, writing
+from redenvelope.lake.inputs import ROWS_AT_ONCE, Input, inputs_of, slices_of
+from redenvelope.lake.lake import Lake, LakePart, Notes
+from redenvelope.lake.pace import paced
+from redenvelope.lake.readers import Reader
+from redenvelope.lake.records import PartRecord, SliceRecord, agrees, read_record, write_record
+from redenvelope.lake.shuffle import Divide, Gather, header_of, part_path
+from redenvelope.log.columns import ColumnMap
+from redenvelope.log.findings import Finding, Findings, Severity, merge
+from redenvelope.log.tables import FILE, joined
+from redenvelope.plain import from_plain
+from redenvelope.progress import Stages
+
+__all__ = ["alone", "partition"]
+
+_FORMAT = 1
+_BUCKET_BYTES = 4 * 2**20  # of packed tables: some ten thousand rows
+_PART_BYTES = 48 * 2**20  # about a million rows
+_FEWEST_BUCKETS, _MOST_BUCKETS = 64, 2**16
+
+
+def partition(
+    source: str | Path,
+    reader: Reader,
+    work: Path,
+    engine: Engine,
+    *,
+    parts: int | None = None,
+    buckets: int | None = None,
+    stages: Stages | None = None,
+    stage: str = "partition",
+    rows_at_once: int = ROWS_AT_ONCE,
+) -> Lake:
+    """The rows of a source by user, in a work folder: made now, gone on with, or found whole.
+
+    `parts` is a power of two; None takes as many as keep each at about a million rows. `buckets` are as many as those
+    of another lake whose parts are to hold the same users.
+    """
+    inputs, stages = inputs_of(source), stages or Stages()
+    buckets = buckets or _power(sum(each.size for each in inputs), _BUCKET_BYTES, _FEWEST_BUCKETS, _MOST_BUCKETS)
+    parts = parts or _power(sum(each.size for each in inputs), _PART_BYTES, 1, buckets)
+    if parts < 1 or parts & (parts - 1) or parts > buckets:
+        raise UsageError(f"parts are a power of two from 1 to {buckets:,}, such as 64, not {parts}")
+    asked = {
+        "format": _FORMAT,
+        "version": __version__,
+        "inputs": [each.record for each in inputs],
+        "reading": reader.record,
+        "parts": parts,
+        "buckets": buckets,
+        "slices of rows": rows_at_once,
+    }
+    _refuse_inside(work, inputs)
+    with alone(work):
+        agrees(work / "asked.json", asked, "the parts of a lake")
+        known = read_record(work / "manifest.json", Notes)
+        if known is not None and _whole(work, known.parts):
+            return Lake(work, known, _named(work, known.parts))
+        return _made(inputs, reader, work, engine, parts, buckets, stages, stage, rows_at_once)
+
+
+def _made(
+    inputs: tuple[Input, ...],
+    reader: Reader,
+    work: Path,
+    engine: Engine,
+    parts: int,
+    buckets: int,
+    stages: Stages,
+    stage: str,
+    rows_at_once: int,
+) -> Lake:
+    stages.begin(stage)
+    slices = slices_of(inputs, rows_at_once)
+    divide = Divide(work, reader, parts, buckets)
+    divided = paced(stages, stage, engine.map(divide, slices), len(slices), lambda record: record.rows)
+    records = tuple(divided)
+    findings = _findings(records)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        _forget(work)
+        raise LogError([finding for finding in findings if finding.severity is Severity.ERROR])
+    files = tuple(slices[number].input.name for number in range(len(slices)))
+    header, findings = _header(work, records, files, findings)
+    _refuse_guesses(records)
+    gather = Gather(work, records, header)
+    gathered = paced(stages, stage, engine.map(gather, range(parts)), parts, lambda record: record.rows)
+    whole = tuple(gathered)
+    notes = Notes(
+        files=tuple(each.name for each in inputs),
+        rows=sum(record.rows for record in records),
+        buckets=buckets,
+        columns={name: str(dtype) for name, dtype in header.schema.items()},
+        whole_ids=all(record.whole_ids for record in records if record.rows),
+        filled=sum(record.filled for record in records),
+        episodes=tuple(sorted({value for record in records for value in record.episodes})),
+        findings=findings,
+        parts=whole,
+    )
+    for number in range(parts):
+        _settled(part_path(work, number))
+    write_record(work / "manifest.json", notes)
+    with suppress(OSError):
+        shutil.rmtree(work / "slices")
+    stages.finish(stage, f"{notes.rows:,} rows in {parts} part(s)")
+    return Lake(work, notes, _named(work, whole))
+
+
+def _findings(records: Sequence[SliceRecord]) -> tuple[Finding, ...]:
+    """What the slices found, each once; of a file that is read in slices, the first that breaks a rule is named."""
+    found: dict[tuple[str, str | None, str | None], Finding] = {}
+    for record in records:
+        for plain in record.findings:
+            finding = from_plain(Finding, plain, "a finding")
+            found.setdefault((finding.rule, finding.file, finding.column), finding)
+    return merge(tuple(found.values()))
+
+
+def _header(
+    work: Path, records: Sequence[SliceRecord], files: Sequence[str], findings: tuple[Finding, ...]
+) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+    """No rows of the columns that all slices share, in types that hold them all; slices that clash are reported."""
+    frames = []
+    for number, (record, file) in enumerate(zip(records, files, strict=True)):
+        header = header_of(work, number, record)
+        if header is not None:
+            frames.append((file, header.drop(FILE)))
+    if not frames:
+        raise UsageError("there are no rows in any of the files")
+    found = Findings()
+    table = joined(frames, ColumnMap(), frozenset(), found)
+    different: dict[tuple[str, str | None, str | None], Finding] = {}
+    for finding in found.sorted():
+        different.setdefault((finding.rule, finding.file, finding.column), finding)
+    faults = [finding for finding in different.values() if finding.severity is Severity.ERROR]
+    if faults:
+        raise LogError(faults)
+    return table.frame, merge(findings, tuple(different.values()))
+
+
+def _refuse_guesses(records: Sequence[SliceRecord]) -> None:
+    """A column that is dressed wherever it has values would be undressed in memory, where all rows are looked at."""
+    for name in sorted({name for record in records for name in record.guessed}):
+        if all(name in record.guessed for record in records if name in record.present):
+            raise UsageError(
+                f"column {name!r} holds dressed numbers, dates, or words for yes and no as text; a lake is read as it "
+                f"stands: write the column as numbers (of dates, days since something), or leave it out with --ignore "
+                f"{name}"
+            )
+
+
+def _whole(work: Path, parts: Sequence[PartRecord]) -> bool:
+    """Whether all parts are where they belong, as long as they were."""
+    with suppress(OSError):
+        return all(part_path(work, number).stat().st_size == part.bytes for number, part in enumerate(parts))
+    return False
+
+
+def _named(work: Path, parts: Sequence[PartRecord]) -> tuple[LakePart, ...]:
+    return tuple(
+        LakePart(number, str(part_path(work, number).absolute()), part.rows) for number, part in enumerate(parts)
+    )
+
+
+def _settled(path: Path) -> None:
+    """A file that outlives a loss of power: all at once, after they were written, takes little time."""
+    with path.open("rb") as file, suppress(OSError):
+        os.fsync(file.fileno())
+
+
+def _forget(work: Path) -> None:
+    """Slices of files that are wrong: corrected, they are other files."""
+    for name in ("slices", "parts"):
+        shutil.rmtree(work / name, ignore_errors=True)
+    (work / "asked.json").unlink(missing_ok=True)
+
+
+def _power(size: int, unit: int, least: int, most: int) -> int:
+    """The power of two that gives each so many bytes at most, within bounds."""
+    return min(max(1 << max(-(-size // unit) - 1, 0).bit_length(), least), most)
+
+
+def _refuse_inside(work: Path, inputs: tuple[Input, ...]) -> None:
+    """Inputs below the work folder would be mixed up with its parts, or removed with them."""
+    here = work.absolute()
+    for each in inputs:
+        if here in Path(each.place).parents:
+            raise UsageError(f"{work}: holds {each.name}, which is read; choose another work folder")
+
+
+@contextmanager
+def alone(work: Path) -> Iterator[None]:
+    """Within, no other process works in the folder."""
+    with writing(work):
+        work.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(work, patience=2.0):
+            yield
+    except OSError as error:
+        if "another process" not in str(error):
+            raise
+        raise UsageError(f"{work}: another process is working in this folder; let it end, or choose another") from None

@@ -1,0 +1,103 @@
+"""What a work folder remembers: what was asked, and what is done; each record is written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from redenvelope.errors import PlanError, UsageError
+from redenvelope.files import read_regular, replacing
+from redenvelope.plain import decoded, from_plain, to_plain
+
+__all__ = ["PartRecord", "SliceRecord", "agrees", "read_record", "write_json", "write_record"]
+
+Record = TypeVar("Record")
+
+_LARGEST_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class SliceRecord:
+    """A slice that was divided."""
+
+    rows: int
+    offsets: tuple[int, ...]
+    """Where each part's rows begin in the slice's file, and where the last end, [parts + 1]; its header comes first."""
+    check: int
+    """Of the slice's file, by CRC-32: it is made anew if it is not what was written."""
+    whole_ids: bool
+    """Whether ids of text are all integers."""
+    findings: tuple[dict[str, Any], ...]
+    """What was wrong with the rows, as `Finding.as_dict` says it."""
+    filled: int
+    """Costs that were filled in."""
+    guessed: tuple[str, ...]
+    """Columns of text that hold dressed numbers, dates, or words for yes and no."""
+    present: tuple[str, ...]
+    """Columns that hold anything."""
+    episodes: tuple[str, ...]
+    """Different values of the column that tells episodes apart."""
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """A part that is whole."""
+
+    rows: int
+    bytes: int
+    sha256: str
+
+
+def read_record(path: Path, kind: type[Record]) -> Record | None:
+    """The record in a file; None where there is none, or none that is whole: then what it is about is done again."""
+    try:
+        return from_plain(kind, decoded(read_regular(path, _LARGEST_BYTES), str(path)), str(path))
+    except (OSError, PlanError):
+        return None
+
+
+def write_record(path: Path, record: Any) -> None:
+    """Write a record in one step."""
+    write_json(path, to_plain(record))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write plain data in one step."""
+    with replacing(path, durable=False) as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
+
+
+def agrees(path: Path, asked: Mapping[str, Any], what: str) -> bool:
+    """Whether a folder was begun with what is asked now; not yet begun, it is begun here.
+
+    A folder that was begun with something else is refused: `what` it holds would be mixed up.
+    """
+    plain = json.loads(json.dumps(asked))
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, plain)
+        return False
+    try:
+        before = decoded(read_regular(path, _LARGEST_BYTES), str(path))
+    except (OSError, PlanError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); remove the folder, or choose another one") from None
+    if before == plain:
+        return True
+    differs = sorted(name for name in {*before, *plain} if before.get(name) != plain.get(name))
+    raise UsageError(
+        f"{path.parent}: holds {what} with other {', '.join(differs)}{_changed(before, plain)}; choose another folder, "
+        "or remove this one to begin anew"
+    )
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first of the inputs that is not as it was."""
+    known = {each["place"]: each for each in before.get("inputs") or ()}
+    for each in now.get("inputs") or ():
+        was = known.get(each["place"])
+        if was != each:
+            return f" ({each['place']} {'is new' if was is None else 'has changed since'})"
+    return ""

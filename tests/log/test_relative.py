@@ -110,7 +110,7 @@ def test_what_is_lacking_or_no_date_is_missing_and_said() -> None:
     }
     for odd in ("soon", None, 5, ["2024-01-01"]):
         row = {"step": 0, "sent_at": odd, "registered_on": date(2023, 1, 1)}
-        assert with_relative_row(row, encoder._of_dates)["sent_at_weekday"] is None
+        assert with_relative_row(row, encoder.of_dates)["sent_at_weekday"] is None
         np.testing.assert_array_equal(encoder.encode_row(row), encoder.encode_row({"step": 0}))
     assert len(states) == 3
 

@@ -20,6 +20,7 @@ from redenvelope.cli.options import (
     CheckUsersOption,
     ColumnsOption,
     CurrencyOption,
+    DatesOption,
     EngineOption,
     EpisodeOption,
     EstimateOption,
@@ -75,6 +76,7 @@ def fit(
     time: TimeOption = None,
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
+    dates: DatesOption = None,
     known_before: KnownOption = None,
     explore: Annotated[
         float | None,
@@ -130,7 +132,7 @@ def fit(
     with listening(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
+        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
         question = Question(wanted, target_reward, asked, audience, settings, listen, kept)
         if lake is None:
             rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)

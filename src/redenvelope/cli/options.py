@@ -20,6 +20,7 @@ __all__ = [
     "AudienceOption",
     "CacheOption",
     "CampaignOption",
+    "CheckUsersOption",
     "ColumnsOption",
     "CurrencyOption",
     "DatesOption",
@@ -35,6 +36,7 @@ __all__ = [
     "PlanArgument",
     "SeedOption",
     "TimeOption",
+    "TrainUsersOption",
     "ValueOption",
     "WorkOption",
     "given_path",
@@ -65,7 +67,12 @@ PlanArgument = Annotated[
     Path, typer.Argument(parser=given_path, metavar="PLAN", help="A plan folder, as written by fit.")
 ]
 LogArgument = Annotated[
-    str, typer.Argument(parser=given_text, metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")
+    str,
+    typer.Argument(
+        parser=given_text,
+        metavar="LOG",
+        help="Parquet, CSV or TSV: a file, a folder or a glob; with --work, the address of an object store too.",
+    ),
 ]
 ColumnsOption = Annotated[
     str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
@@ -157,6 +164,24 @@ PartsOption = Annotated[
     int | None,
     typer.Option(
         "--parts", help="Into how many, a power of two; without, as many as keep each at about a million rows.", min=1
+    ),
+]
+TrainUsersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--train-users",
+        min=1,
+        help="With --work: users who train the models at most, chosen by their ids (200,000).",
+        show_default=False,
+    ),
+]
+CheckUsersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--check-users",
+        min=1,
+        help="With --work: users who check the plan at most, chosen by their ids (200,000).",
+        show_default=False,
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]

@@ -189,6 +189,8 @@ class FitRecord:
     """Everything that was asked for, for the reader; nothing looks into it."""
     history: str = ""
     """Whether states tell what happened before, and why, in words."""
+    sample: str = ""
+    """Who of a lake's users the plan was made from and checked on, in words; empty where the log was no lake."""
     doubts: tuple[Reason, ...] = ()
     """What audit and fidelity say against any plan of this log."""
     exploration: ExplorationRecord | None = None

@@ -21,7 +21,7 @@ def test_it_is_stored_without_what_a_run_leaves_behind() -> None:
 
 @pytest.mark.slow  # a whole fit in a kernel of its own: half a minute of an idle machine
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_it_leads_from_a_frame_to_a_decision(tmp_path: Path) -> None:
+def test_it_leads_from_a_frame_to_a_served_decision(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
@@ -36,3 +36,6 @@ def test_it_leads_from_a_frame_to_a_decision(tmp_path: Path) -> None:
     gained = re.search(r"The plan earns (\d+)% of what could be gained", told)
     assert gained and int(gained[1]) >= 90  # of 4,000 users, half of whom train
     assert (tmp_path / "plan" / "report.html").exists()
+    assert re.search(r"'decision_id': '\w+'", told) and "'propensity': " in told
+    assert "the service ended with exit code 0" in told
+    assert (tmp_path / "campaign.db").exists()

@@ -59,18 +59,19 @@ def _several(plan: Plan) -> Iterator[str]:
         if not points:
             yield f"<p>{text(f'Nothing can be said of other limits of {budget.name}.')}</p>"
             continue
-        yield _pays(own, points, words)
+        yield _pays(own, points, words, budget.name)
         yield _slider(own, points, words, budget.name, place)
         yield figure(chart, f"budget-chart-{place}") if chart is not None else ""
         yield _others(own, points, words)
 
 
-def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
-    """How much the last unit of money brings, and the budget up to which it brings back more than itself."""
+def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str = "") -> str:
+    """How much the last unit of money brings, and the budget up to which it brings back more than itself; `name` is
+    that of one of several."""
     own = _own(plan, points)
     if own is None:
         return ""
-    one = "one more " + (words.currency or "unit of cost")
+    one = "one more " + (words.currency or (f"of {name}" if name else "unit of cost"))
     sentences = [
         f"At this budget, {one} a user would earn about {number(own.price, 2)} more reward."
         if own.price > 0

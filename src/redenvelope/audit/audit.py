@@ -105,13 +105,16 @@ def audit_log(log: Log, budget: float | None = None, *, known_before: Collection
 
 
 def audit_partitions(
-    parts: Iterable[Log],
+    parts: Iterable[Any],
     budget: float | None = None,
     engine: Engine | None = None,
     *,
     known_before: Collection[str] = (),
 ) -> Audit:
-    """The same for a log in parts of whole users, which are gone through twice; any parts give the same figures."""
+    """The same for a log in parts of whole users, which are gone through twice; any parts give the same figures.
+
+    Parts are logs, or what the engine opens as logs.
+    """
     runs = engine or LocalEngine()
     first = reduce(add, runs.map(first_sums, parts))
     second = reduce(add, runs.map(partial(second_sums, first=first), parts))

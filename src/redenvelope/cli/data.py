@@ -14,6 +14,8 @@ from redenvelope.cli.options import (
     REFUSED,
     CampaignOption,
     ColumnsOption,
+    DatesOption,
+    EngineOption,
     EpisodeOption,
     EstimateOption,
     IgnoreOption,
@@ -21,8 +23,10 @@ from redenvelope.cli.options import (
     KnownOption,
     LogArgument,
     MissingCostOption,
+    PartsOption,
     SeedOption,
     TimeOption,
+    WorkOption,
     given_path,
     names,
     print_json,
@@ -210,11 +214,17 @@ def audit(
     time: TimeOption = None,
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
+    dates: DatesOption = None,
     known_before: KnownOption = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user: does it make sense here?")] = None,
+    work: WorkOption = None,
+    engine: EngineOption = None,
+    parts: PartsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say whether a log can carry a plan, what is wrong with it, where, and what to do.
+
+    A log that no memory holds is divided by user in a folder of its own, --work, and looked at part by part.
 
     Exit code 0: fit for use; 2: refused.
     """
@@ -222,17 +232,22 @@ def audit(
 
     from redenvelope.audit.audit import audit_log
     from redenvelope.campaign.costs import without_costs
+    from redenvelope.cli.lakes import audited, lake_asked
     from redenvelope.log.findings import Severity
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
 
-    asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
-    inspection = inspect_log(log, asked.columns, estimate_propensity=estimate_propensity)
-    result = None
-    if inspection.log is not None:
-        asked.check(inspection.log)
-        result = audit_log(without_costs(inspection.log, asked.budgets), budget, known_before=names(known_before))
-    findings = inspection.findings if result is None else result.findings
+    asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+    result, lake = None, lake_asked(work, engine, parts)
+    if lake is not None:
+        result, found = audited(log, lake, asked, budget, names(known_before), estimate_propensity, quiet=as_json)
+    else:
+        inspection = inspect_log(log, asked.columns, estimate_propensity=estimate_propensity)
+        found = inspection.findings
+        if inspection.log is not None:
+            asked.check(inspection.log)
+            result = audit_log(without_costs(inspection.log, asked.budgets), budget, known_before=names(known_before))
+    findings = found if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if as_json:
         content = {"status": "refused" if errors else "fit", "findings": [item.as_dict() for item in findings]}

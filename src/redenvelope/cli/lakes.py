@@ -3,18 +3,105 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redenvelope.cli.listening import listening
+from redenvelope.engine.engine import Engine
 from redenvelope.engine.named import engine_named
-from redenvelope.progress import Stages
+from redenvelope.errors import LogError, UsageError
+from redenvelope.progress import Progress, Stages
 
 if TYPE_CHECKING:
+    from redenvelope.audit.audit import Audit
+    from redenvelope.campaign.campaign import Campaign
+    from redenvelope.fitting.cache import Cache
+    from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.columns import ColumnMap
+    from redenvelope.log.findings import Finding
     from redenvelope.plan.allocate import AllocationSummary
     from redenvelope.plan.plan import Plan
 
-__all__ = ["allocated"]
+__all__ = ["LakeAsked", "Question", "allocated", "audited", "fitted", "lake_asked"]
+
+
+class LakeAsked(NamedTuple):
+    """How a lake is gone through."""
+
+    work: Path
+    engine: Engine
+    parts: int | None
+    train_users: int | None
+    check_users: int | None
+
+
+class Question(NamedTuple):
+    """What is asked of a fit, by the names of its arguments."""
+
+    budget: float | None
+    target_reward: float | None
+    campaign: Campaign
+    audience: int | None
+    settings: FitSettings
+    progress: Progress
+    cache: Cache | None
+
+
+def lake_asked(
+    work: Path | None,
+    engine: str | None,
+    parts: int | None,
+    train_users: int | None = None,
+    check_users: int | None = None,
+) -> LakeAsked | None:
+    """What the options ask for; None where the log is to be read into memory."""
+    if work is not None:
+        return LakeAsked(work, engine_named(engine or "local"), parts, train_users, check_users)
+    said = {"--engine": engine, "--parts": parts, "--train-users": train_users, "--check-users": check_users}
+    given = [name for name, value in said.items() if value is not None]
+    if given:
+        raise UsageError(f"{given[0]} is for logs that are divided by user; say in what folder, with --work FOLDER")
+    return None
+
+
+def fitted(log: str, lake: LakeAsked, question: Question, estimate_propensity: bool) -> Plan:
+    """A plan from a log of any size."""
+    from redenvelope.fitting.fit_lake import CHECK_USERS, TRAIN_USERS, SampleSettings, fit_lake
+    from redenvelope.lake.reading import open_lake
+
+    opened = open_lake(
+        log,
+        question.campaign.columns,
+        lake.work,
+        lake.engine,
+        parts=lake.parts,
+        stages=Stages(question.progress),
+        estimate_propensity=estimate_propensity,
+    )
+    sample = SampleSettings(lake.train_users or TRAIN_USERS, lake.check_users or CHECK_USERS)
+    return fit_lake(opened, engine=lake.engine, sample=sample, **question._asdict())
+
+
+def audited(
+    log: str,
+    lake: LakeAsked,
+    campaign: Campaign,
+    budget: float | None,
+    known_before: tuple[str, ...],
+    estimate_propensity: bool,
+    quiet: bool,
+) -> tuple[Audit | None, tuple[Finding, ...]]:
+    """The audit of a log of any size, or why it was refused."""
+    from redenvelope.fitting.fit_lake import audit_lake
+    from redenvelope.lake.reading import open_lake
+
+    with listening(quiet) as listen:
+        stages = Stages(listen)
+        said = {"parts": lake.parts, "stages": stages, "estimate_propensity": estimate_propensity}
+        try:
+            opened = open_lake(log, campaign.columns, lake.work, lake.engine, **said)  # type: ignore[arg-type]
+        except LogError as refusal:
+            return None, refusal.findings
+        return audit_lake(opened, lake.engine, campaign, budget, known_before, stages), ()
 
 
 def allocated(

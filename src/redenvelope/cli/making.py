@@ -17,8 +17,11 @@ from redenvelope.cli.options import (
     AudienceOption,
     CacheOption,
     CampaignOption,
+    CheckUsersOption,
     ColumnsOption,
     CurrencyOption,
+    DatesOption,
+    EngineOption,
     EpisodeOption,
     EstimateOption,
     IgnoreOption,
@@ -26,10 +29,13 @@ from redenvelope.cli.options import (
     KnownOption,
     LogArgument,
     MissingCostOption,
+    PartsOption,
     PlanArgument,
     SeedOption,
     TimeOption,
+    TrainUsersOption,
     ValueOption,
+    WorkOption,
     given_path,
     names,
     print_json,
@@ -70,6 +76,7 @@ def fit(
     time: TimeOption = None,
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
+    dates: DatesOption = None,
     known_before: KnownOption = None,
     explore: Annotated[
         float | None,
@@ -82,12 +89,20 @@ def fit(
         ),
     ] = None,
     cache: CacheOption = True,
+    work: WorkOption = None,
+    engine: EngineOption = None,
+    parts: PartsOption = None,
+    train_users: TrainUsersOption = None,
+    check_users: CheckUsersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
 
+    A log that no memory holds is divided by user in a folder of its own, --work, and passed over part by part.
+
     Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
     """
+    from redenvelope.cli.lakes import Question, fitted, lake_asked
     from redenvelope.fitting.cache import usual_cache
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.settings import FitSettings
@@ -111,24 +126,20 @@ def fit(
     wanted = budget_a_user(budget, budget_total, audience)
     money = Money().told(currency, audience, value_per_reward)
     _heed_solver(solver)
+    lake = lake_asked(work, engine, parts, train_users, check_users)
     require_room(out)
     kept = usual_cache() if cache else None
     with listening(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
-        rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)
-        stages.finish("log", repr(rows))
-        plan = fit_plan(
-            rows,
-            budget=wanted,
-            target_reward=target_reward,
-            campaign=asked,
-            audience=audience,
-            settings=settings,
-            progress=listen,
-            cache=kept,
-        )
+        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+        question = Question(wanted, target_reward, asked, audience, settings, listen, kept)
+        if lake is None:
+            rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)
+            stages.finish("log", repr(rows))
+            plan = fit_plan(rows, **question._asdict())
+        else:
+            plan = fitted(log, lake, question, estimate_propensity)
         plan = plan.with_source(readable(Path(log).name), asked.columns, datetime.now(UTC).date().isoformat())
         plan = plan.with_money(money)
         stop_if_interrupted()

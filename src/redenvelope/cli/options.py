@@ -20,8 +20,10 @@ __all__ = [
     "AudienceOption",
     "CacheOption",
     "CampaignOption",
+    "CheckUsersOption",
     "ColumnsOption",
     "CurrencyOption",
+    "DatesOption",
     "EngineOption",
     "EpisodeOption",
     "EstimateOption",
@@ -34,6 +36,7 @@ __all__ = [
     "PlanArgument",
     "SeedOption",
     "TimeOption",
+    "TrainUsersOption",
     "ValueOption",
     "WorkOption",
     "given_path",
@@ -64,7 +67,12 @@ PlanArgument = Annotated[
     Path, typer.Argument(parser=given_path, metavar="PLAN", help="A plan folder, as written by fit.")
 ]
 LogArgument = Annotated[
-    str, typer.Argument(parser=given_text, metavar="LOG", help="Parquet, CSV or TSV: a file, a folder or a glob.")
+    str,
+    typer.Argument(
+        parser=given_text,
+        metavar="LOG",
+        help="Parquet, CSV or TSV: a file, a folder or a glob; with --work, the address of an object store too.",
+    ),
 ]
 ColumnsOption = Annotated[
     str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
@@ -93,6 +101,14 @@ EpisodeOption = Annotated[
 MissingCostOption = Annotated[
     float | None,
     typer.Option("--missing-cost", min=0, help="What it cost where the cost is empty: 0 if nothing was redeemed."),
+]
+DatesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dates",
+        help="leave-out (as without), or relative: the weekday of a decision, and the days from other dates to it.",
+        metavar="WHAT",
+    ),
 ]
 CampaignOption = Annotated[
     Path | None,
@@ -150,6 +166,24 @@ PartsOption = Annotated[
         "--parts", help="Into how many, a power of two; without, as many as keep each at about a million rows.", min=1
     ),
 ]
+TrainUsersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--train-users",
+        min=1,
+        help="With --work: users who train the models at most, chosen by their ids (200,000).",
+        show_default=False,
+    ),
+]
+CheckUsersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--check-users",
+        min=1,
+        help="With --work: users who check the plan at most, chosen by their ids (200,000).",
+        show_default=False,
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
@@ -162,13 +196,14 @@ def read_campaign(
     time: str | None = None,
     episode: str | None = None,
     missing_cost: float | None = None,
+    dates: str | None = None,
 ) -> Campaign:
     """The campaign as given by flags or by a campaign file; one beside the log is found by itself."""
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.costs import cost_columns
     from redenvelope.log.columns import ColumnMap
 
-    given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost)
+    given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost, dates)
     path = campaign or _beside(Path(log))
     if path is None:
         return Campaign(given)
@@ -184,7 +219,7 @@ def read_campaign(
     budgets = tuple(replace(each, column="cost") if each.column == own else each for each in found.budgets)
     mapping = replace(
         found.columns, names=names, ignored=found.columns.ignored | given.ignored, costs=cost_columns(budgets)
-    ).reading(time, episode, missing_cost)
+    ).reading(time, episode, missing_cost, dates)
     return replace(found, columns=mapping, budgets=budgets)
 
 

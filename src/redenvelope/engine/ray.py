@@ -7,9 +7,12 @@ serves all of its parts. A part whose worker dies is worked on again by another 
 
 from __future__ import annotations
 
+import io
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -111,16 +114,32 @@ def _joined(address: str | None, workers: int | None) -> Any:
             ) from None
         if ray.is_initialized():
             return ray
-        quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "configure_logging": False}
+        try:
+            _started(ray, address, workers)
+        except Exception as error:  # of any kind: Ray names none for a cluster that does not come up
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            ray.shutdown()
+            raise UsageError(
+                f"no Ray cluster could be started on this machine ({reason}); it may be too busy: try again, or use "
+                "--engine local"
+                if address is None
+                else f"no Ray cluster answers at {address} ({reason}); is it running?"
+            ) from None
+    return ray
+
+
+def _started(ray: Any, address: str | None, workers: int | None) -> None:
+    quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "configure_logging": False}
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        # jax warns of forks; those of Ray become other programs at once.
+        warnings.simplefilter("ignore", RuntimeWarning)
         if address is not None:
-            try:
-                ray.init(address, runtime_env={"env_vars": _ONE_THREAD}, **quiet)
-            except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-                reason = (str(error).strip().splitlines() or ["no answer"])[0]
-                raise UsageError(f"no Ray cluster answers at {address} ({reason[:200]}); is it running?") from None
+            ray.init(address, runtime_env={"env_vars": _ONE_THREAD}, **quiet)
         else:
             ray.init(num_cpus=workers or cores(), include_dashboard=False, object_store_memory=_STORE_BYTES, **quiet)
-    return ray
+    # Else a worker that dies, and is replaced, is told on standard output, in the middle of what was asked for.
+    if hasattr(ray._private.worker, "_worker_logs_enabled"):
+        ray._private.worker._worker_logs_enabled = False
 
 
 class _environment:  # noqa: N801 - used like a function

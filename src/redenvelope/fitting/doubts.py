@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from redenvelope.audit.audit import Audit
 from redenvelope.evaluation.concentration import Concentration
 from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.fitting.whole import concentrations
 from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
 
 __all__ = ["doubts"]
 
 
-def doubts(log: Log, audited: Audit, fidelity: Fidelity) -> tuple[Reason, ...]:
-    """Refusals where an assumption of the certificate fails, warnings where only the plan's quality is in doubt."""
+def doubts(
+    log: Log, audited: Audit, fidelity: Fidelity, costs: Sequence[Concentration] | None = None
+) -> tuple[Reason, ...]:
+    """Refusals where an assumption of the certificate fails, warnings where only the plan's quality is in doubt.
+
+    `costs` are how the costs of each budget are spread over all users, where the log holds only some of them.
+    """
     # Of all users: a fold that happens to hold none of the few who carry the cost looks tame.
-    costs = zip(log.outcome_names[1:], log.outcomes[1:], strict=True)
-    concentrated = (Concentration.of(log.sums_by_user(cost)).reason(name) for name, cost in costs)
+    spread = concentrations(log) if costs is None else costs
+    concentrated = (cost.reason(name) for name, cost in zip(log.outcome_names[1:], spread, strict=True))
     found = [reason for reason in concentrated if reason is not None]
     return (*_about_propensities(audited), *_about_columns(audited), *found, *_about_the_model(fidelity))
 

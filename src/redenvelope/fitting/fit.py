@@ -43,6 +43,7 @@ from redenvelope.fitting.scouting import believed_paths, grid_of_prices, model_f
 from redenvelope.fitting.settings import FitSettings, usual_share
 from redenvelope.fitting.shares import who_gets_what
 from redenvelope.fitting.trusted import trusted_check
+from redenvelope.fitting.whole import Whole, concentrations
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.log import Log
@@ -77,13 +78,15 @@ def fit(
     settings: FitSettings | None = None,
     progress: Progress | None = None,
     cache: Cache | None = None,
+    whole: Whole | None = None,
 ) -> Plan:
     """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
 
     Exactly one of `budget` and `target_reward` must be given, unless the `campaign` has budgets of its own, one or
     several. What its rules forbid is never planned, checked or decided. With an `audience`, the number of users that
     the campaign is for, totals are told as well. `progress` is told an `Event` whenever a stage begins, goes on or is
-    done. With a `cache`, stages that were finished before with the same inputs are not made again.
+    done. With a `cache`, stages that were finished before with the same inputs are not made again. `whole` is what all
+    users say, where the log holds only some of them.
     """
     settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
     forget_programs()
@@ -93,7 +96,9 @@ def fit(
     asked = asked_of(budget, target_reward, campaign, settings.confidence, audience)
     question = asked.question
     log = asked.charged(log)
-    audited = _audited(log, asked.audited, settings, stages)
+    stages.begin("audit")
+    whole = whole or _looked_at(log, asked.audited, settings)
+    audited = _audited(whole, stages)
     train, tune, hold = _folds(log, settings, stages)
     sizes = {name: FoldSize(fold.people, len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
     kept = Kept(cache, log, settings, (asked.budgets, campaign.rules, explore))
@@ -111,12 +116,13 @@ def fit(
     check, ladder = _ladder(check, question, settings)
     stop = walk(ladder, question)
     policy = replace(policy, pricing=ladder.pricing(stop.place))
-    against = doubts(log, audited, fidelity)
+    against = doubts(log, audited, fidelity, whole.costs)
     certificate = certify(ladder, stop, question, policy, _about(check, against))
     stages.finish("certificate", f"{certificate.status}: {_bounds(certificate)}")
     stages.begin("comparison")
     compared = _compared(check, stop.place, certificate)
     record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against, asked)
+    record = replace(record, sample=whole.sample)
     decided, rows = check.shown.decided(policy, stop.place), check.shown.encoded
     eligible = np.ones(decided.probabilities.shape, dtype=bool)
     if rows.standing is not None:
@@ -176,11 +182,16 @@ def _made(train: Log, tune: Log, settings: FitSettings, stages: Stages, kept: Ke
     return _Made(lessons, fidelity, scouts, policy)
 
 
-def _audited(log: Log, budget: float | None, settings: FitSettings, stages: Stages) -> Audit:
-    """The audit; what it refuses is refused here, with every reason."""
-    stages.begin("audit")
-    # Of what was logged: the costs of budgets are made of it.
+def _looked_at(log: Log, budget: float | None, settings: FitSettings) -> Whole:
+    """What all users say, where the log holds all of them."""
+    # Audited is what was logged: the costs of budgets are made of it.
     audited = audit_log(without_costs(log, ()), budget, known_before=settings.known_before)
+    return Whole(audited, concentrations(log), "")
+
+
+def _audited(whole: Whole, stages: Stages) -> Audit:
+    """The audit; what it refuses is refused here, with every reason."""
+    audited = whole.audit
     faults = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
     if faults:
         raise LogError(faults)

@@ -19,7 +19,7 @@ from redenvelope.log.eligible import ELIGIBLE, as_text, is_listed
 from redenvelope.log.findings import Findings
 from redenvelope.log.mend import mended, with_costs
 from redenvelope.log.named import column, is_unnamed, put_back, taken_lazily, without
-from redenvelope.log.tables import FILE, ROW, Table, prepared
+from redenvelope.log.tables import FILE, ROW, Table, prepared, report_not_there
 from redenvelope.log.workbook import is_workbook, read_workbook
 from redenvelope.plain import to_plain
 
@@ -73,6 +73,8 @@ class LogReader:
         frame = raw_rows(part, columns.ignored - part.input.folders.keys(), findings)
         if frame is None:
             return None
+        if part.input.rows is None:
+            report_not_there(frame.columns, columns.ignored - part.input.folders.keys(), name, findings)
         added = {key: value for key, value in part.input.folders.items() if key not in frame.columns}
         frame = frame.with_columns(pl.lit(value).alias(key) for key, value in added.items())
         frame = prepared(name, frame, columns, findings)

@@ -31,7 +31,7 @@ from redenvelope.log.named import column, put_back
 from redenvelope.log.numbers import PLAIN_INTEGER
 from redenvelope.log.rows import Rows, typed_rows
 from redenvelope.log.schema import Schema, SchemaSums, merge_schemas, schema_sums
-from redenvelope.log.sources import report_passed_over
+from redenvelope.log.sources import files_of, partition_columns, report_passed_over
 from redenvelope.log.tables import Table, report_roles
 from redenvelope.progress import Stages
 
@@ -137,6 +137,9 @@ def open_lake(
     reader = LogReader(columns, estimate_propensity)
     if not is_address(source):
         report_passed_over(source, findings)
+        for name, count in partition_columns(files_of(source)).items():
+            if name not in columns.ignored:
+                findings.add("column_from_folders", column=name, count=count)
     _report_first(source, columns, findings, estimate_propensity)
     if findings.refused:
         raise _refusal(findings.sorted())

@@ -49,17 +49,19 @@ class Source:
     time: str | None = None
     episode: str | None = None
     missing_cost: float | None = None
+    dates: str = "leave-out"
 
     @classmethod
     def of(cls, log: str, date: str, columns: ColumnMap) -> Source:
         """A log of this name, read so, on this day."""
         ignored = tuple(sorted(columns.ignored))
-        return cls(log, date, dict(columns.names), ignored, columns.time, columns.episode, columns.missing_cost)
+        said = (columns.time, columns.episode, columns.missing_cost, columns.dates)
+        return cls(log, date, dict(columns.names), ignored, *said)
 
     def column_map(self) -> ColumnMap:
         """The names that the log's columns had, and how it was read."""
         mapping = ColumnMap(self.columns, frozenset(self.ignored))
-        return mapping.reading(self.time, self.episode, self.missing_cost)
+        return mapping.reading(self.time, self.episode, self.missing_cost, self.dates)
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,8 @@ class FitRecord:
     """Everything that was asked for, for the reader; nothing looks into it."""
     history: str = ""
     """Whether states tell what happened before, and why, in words."""
+    sample: str = ""
+    """Who of a lake's users the plan was made from and checked on, in words; empty where the log was no lake."""
     doubts: tuple[Reason, ...] = ()
     """What audit and fidelity say against any plan of this log."""
     exploration: ExplorationRecord | None = None

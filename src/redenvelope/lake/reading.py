@@ -12,7 +12,7 @@ import polars as pl
 
 from redenvelope.engine.engine import Engine
 from redenvelope.engine.opened import Opened
-from redenvelope.errors import LogError
+from redenvelope.errors import LogError, UsageError
 from redenvelope.lake.inputs import ROWS_AT_ONCE, inputs_of, is_address, slices_of
 from redenvelope.lake.lake import Lake, LakePart
 from redenvelope.lake.pace import paced
@@ -140,6 +140,10 @@ def open_lake(
         for name, count in partition_columns(files_of(source)).items():
             if name not in columns.ignored:
                 findings.add("column_from_folders", column=name, count=count)
+    if columns.dates == "relative" and columns.time is None:
+        raise UsageError(
+            "--dates relative needs --time where a log is read in parts: no part tells when decisions were made"
+        )
     _report_first(source, columns, findings, estimate_propensity)
     if findings.refused:
         raise _refusal(findings.sorted())

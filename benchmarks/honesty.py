@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.tables import interval, report_coverage, report_plans, summary
+from trials.task import Task
 
 # One thread a worker: threads that fight for a core cost several times what they save.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
@@ -33,16 +34,17 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 FRESH_USERS = 2_000
+TURN = 25
 
-__all__ = ["interval", "main", "one", "read"]
+__all__ = ["Task", "interval", "main", "one", "read"]
 
 
-def one(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
+def one(task: Task) -> dict[str, Any]:
     """Everything about one campaign, as plain data."""
     from trials.closed_loop import closed_loop
     from trials.coverage import coverage
 
-    return coverage(task) if task[0] == "coverage" else closed_loop(task)
+    return coverage(task) if task.kind == "coverage" else closed_loop(task)
 
 
 def read(out: Path) -> list[dict[str, Any]]:
@@ -71,7 +73,7 @@ def told(row: dict[str, Any]) -> str:
     return f"{start}: {figures}, {row['method']} {status} ≤ {row['bound']:.3f}"
 
 
-def run(tasks: Iterable[tuple[str, str, int, int, float]], workers: int, out: Path) -> None:
+def run(tasks: Iterable[Task], workers: int, out: Path) -> None:
     """Run the campaigns that are missing, and write each down as soon as it is done."""
     waiting = list(tasks)
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=50) as pool, out.open("a") as file:
@@ -88,6 +90,7 @@ def arguments_given() -> argparse.Namespace:
     parser.add_argument("--campaigns", type=int, default=100, help="of each family")
     parser.add_argument("--users", type=int, help="in every log that a plan is fitted on; else what suits the family")
     parser.add_argument("--share", type=float, help="budget between the cheapest and the uniform policy; else as suits")
+    parser.add_argument("--explore", type=float, help="share of decisions by chance; else what fit takes")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--kinds", nargs="+", default=["coverage", "plan"], choices=["coverage", "plan"])
     parser.add_argument("--first", type=int, default=1_000, help="seed of the first campaign")
@@ -98,17 +101,20 @@ def arguments_given() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def tasks_of(arguments: argparse.Namespace) -> Iterable[tuple[str, str, int, int, float]]:
-    """What is asked for, family by family in turn, so that a run cut short has some of each."""
+def tasks_of(arguments: argparse.Namespace) -> Iterable[Task]:
+    """What is asked for, a few of each family in turn: a run cut short has some of each, and yet programs that were
+    compiled for a family are used again."""
     from trials.families.registry import FAMILIES
 
-    for number in range(3 if arguments.quick else arguments.campaigns):
-        for name in arguments.families:
+    numbers = range(3 if arguments.quick else arguments.campaigns)
+    turns = [numbers[start : start + TURN] for start in range(0, len(numbers), TURN)]
+    for name, turn in ((name, turn) for turn in turns for name in arguments.families):
+        for number in turn:
             family = FAMILIES[name]
             share = family.share if arguments.share is None else arguments.share
             for kind, size in (("coverage", FRESH_USERS), ("plan", arguments.users or family.users)):
                 if kind in arguments.kinds:
-                    yield kind, name, arguments.first + number, size, share
+                    yield Task(kind, name, arguments.first + number, size, share, arguments.explore)
 
 
 def main() -> None:
@@ -116,7 +122,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = arguments.out or Path(folder) / "honesty.jsonl"
         if not arguments.report:
-            done = {tuple(row[name] for name in ("kind", "family", "seed", "users", "share")) for row in read(out)}
+            done = {Task.of(row) for row in read(out)}
             run([task for task in tasks_of(arguments) if task not in done], arguments.workers, out)
         rows = read(out)
     if not rows:

@@ -36,6 +36,20 @@ _ONE_THREAD = {
 async def client(port: int, bodies: list[dict[str, Any]], name: str, until: float, taken: list[float]) -> int:
     """One connection that asks again as soon as it is answered; returns the answers that were not decisions."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return await _asking(reader, writer, bodies, name, until, taken)
+    finally:
+        writer.close()
+
+
+async def _asking(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    bodies: list[dict[str, Any]],
+    name: str,
+    until: float,
+    taken: list[float],
+) -> int:
     refused, count = 0, 0
     while time.perf_counter() < until:
         row = bodies[count % len(bodies)]
@@ -51,7 +65,6 @@ async def client(port: int, bodies: list[dict[str, Any]], name: str, until: floa
         taken.append(time.perf_counter() - before)
         refused += not answer.startswith(b"HTTP/1.1 200")
         count += 1
-    writer.close()
     return refused
 
 
@@ -95,8 +108,8 @@ def started(command: list[str]) -> tuple[subprocess.Popen[str], int]:
     port = int(line.split("127.0.0.1:")[1].split()[0].split("/")[0])
     while True:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz")
-            return process, port
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz"):
+                return process, port
         except OSError:
             time.sleep(0.2)
 

@@ -1,11 +1,17 @@
 """One thread a worker, set before any library reads it; hypothesis repeatable; what was skipped said aloud."""
 
 import os
+from pathlib import Path
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("REDENVELOPE_CACHE", "off")  # a test must not find what another one made
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+
+# Programs are found by all that is in them, so workers and the commands they start may share what they compile.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "programs"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import pytest  # noqa: E402 - the variables above must be set first
 from hypothesis import settings  # noqa: E402

@@ -1,10 +1,30 @@
-"""The real command, in a process of its own."""
+"""The real command: in a process of its own, or here, where many are asked and none has to train anything."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from unittest.mock import patch
+
+from redenvelope.cli import app, guard
 
 PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
 
 
-def run(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+def run(
+    *arguments: object, folder: Path | None = None, timeout: float = 900, **settings: object
+) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own."""
+    command = [*PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=timeout, **settings)  # type: ignore[call-overload, no-any-return]
+
+
+def run_here(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The same command line in this process: most of a short command's time goes into starting Python."""
+    out, err, given = StringIO(), StringIO(), ["redenvelope", *map(str, arguments)]
+    with chdir(folder or "."), patch.object(sys, "argv", given), redirect_stdout(out), redirect_stderr(err):
+        code = guard._run(app, debug=False)
+    return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())

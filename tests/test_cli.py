@@ -2,18 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
-
-
-def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [*PROGRAM, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=900)
+from tests.program import run, run_here
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +41,13 @@ def test_simulate_writes_a_log_with_the_contract_columns(envelopes: Path) -> Non
 def test_simulate_is_the_same_for_the_same_seed(envelopes: Path, tmp_path: Path) -> None:
     again, other = tmp_path / "again.parquet", tmp_path / "other.parquet"
     run("simulate", "envelopes", "--users", 2000, "--seed", 1, "--out", again)
-    run("simulate", "envelopes", "--users", 2000, "--seed", 2, "--out", other)
+    run_here("simulate", "envelopes", "--users", 2000, "--seed", 2, "--out", other)
     assert pl.read_parquet(again).equals(pl.read_parquet(envelopes))
     assert not pl.read_parquet(other).equals(pl.read_parquet(envelopes))
 
 
 def test_simulate_tells_the_truth_of_the_two_step_problem(tmp_path: Path) -> None:
-    result = run("simulate", "two-step", "--users", 10, "--out", tmp_path / "log.csv", "--truth", "--json")
+    result = run_here("simulate", "two-step", "--users", 10, "--out", tmp_path / "log.csv", "--truth", "--json")
     rows = json.loads(result.stdout)["truth"]
     at_uniform_cost = {row["policy"]: row for row in rows if row["budget"] == pytest.approx(2.9295, abs=5e-5)}
     assert at_uniform_cost["bandit"]["reward"] == pytest.approx(4.4006, abs=5e-5)
@@ -81,7 +75,7 @@ def test_mistakes_are_answered_in_a_few_lines(arguments: list[str], words: list[
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     if "." not in arguments:
         (tmp_path / "log.csv").write_text("user,step\n1,0\n", encoding="utf-8")
-    assert_refused(run(*arguments, folder=tmp_path), *words)
+    assert_refused(run_here(*arguments, folder=tmp_path), *words)
 
 
 def test_audit_speaks_in_sentences_and_exits_with_0(envelopes: Path) -> None:
@@ -92,7 +86,7 @@ def test_audit_speaks_in_sentences_and_exits_with_0(envelopes: Path) -> None:
 
 
 def test_audit_as_json_is_one_document(envelopes: Path) -> None:
-    result = run("audit", envelopes, "--json", "--budget", 4)
+    result = run_here("audit", envelopes, "--json", "--budget", 4)
     content = json.loads(result.stdout)
     assert content["status"] == "fit"
     assert content["users"] == 2000
@@ -102,7 +96,7 @@ def test_audit_as_json_is_one_document(envelopes: Path) -> None:
 def test_a_refused_log_exits_with_2_and_lists_every_error(envelopes: Path, tmp_path: Path) -> None:
     frame = pl.read_parquet(envelopes).with_columns(pl.col("propensity") * 100, pl.col("cost") - 1)
     frame.write_csv(tmp_path / "bad.csv")
-    result = run("audit", tmp_path / "bad.csv", "--json")
+    result = run_here("audit", tmp_path / "bad.csv", "--json")
     assert result.returncode == 2
     content = json.loads(result.stdout)
     assert content["status"] == "refused"
@@ -110,8 +104,8 @@ def test_a_refused_log_exits_with_2_and_lists_every_error(envelopes: Path, tmp_p
 
 
 def test_a_budget_below_the_cheapest_action_is_a_warning_of_the_audit(tmp_path: Path) -> None:
-    run("simulate", "two-step", "--users", 800, "--out", tmp_path / "log.parquet")
-    result = run("audit", tmp_path / "log.parquet", "--budget", 0.5)
+    run_here("simulate", "two-step", "--users", 800, "--out", tmp_path / "log.parquet")
+    result = run_here("audit", tmp_path / "log.parquet", "--budget", 0.5)
     assert result.returncode == 0, "what a sequence of actions can reach is not known before it is planned"
     assert "budget_infeasible" in result.stdout
 
@@ -120,12 +114,12 @@ def test_columns_by_flag_by_file_and_by_a_file_beside_the_log(envelopes: Path, t
     renamed = pl.read_parquet(envelopes).rename({"user": "customer", "reward": "active"})
     path = tmp_path / "log.parquet"
     renamed.write_parquet(path)
-    assert run("audit", path, "--json").returncode == 2
-    by_flag = run("audit", path, "--json", "--columns", "user=customer,reward=active")
+    assert run_here("audit", path, "--json").returncode == 2
+    by_flag = run_here("audit", path, "--json", "--columns", "user=customer,reward=active")
     (tmp_path / "mapping.toml").write_text('[columns]\nuser = "customer"\nreward = "active"\n', encoding="utf-8")
-    by_file = run("audit", path, "--json", "--campaign", tmp_path / "mapping.toml")
+    by_file = run_here("audit", path, "--json", "--campaign", tmp_path / "mapping.toml")
     (tmp_path / "mapping.toml").rename(tmp_path / "campaign.toml")
-    beside = run("audit", path, "--json")
+    beside = run_here("audit", path, "--json")
     assert by_flag.returncode == by_file.returncode == beside.returncode == 0
     assert by_flag.stdout == by_file.stdout == beside.stdout
 
@@ -133,10 +127,10 @@ def test_columns_by_flag_by_file_and_by_a_file_beside_the_log(envelopes: Path, t
 def test_missing_propensities_can_be_estimated_and_are_labelled(envelopes: Path, tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     pl.read_parquet(envelopes).drop("propensity").write_parquet(path)
-    refused = run("audit", path, "--json")
+    refused = run_here("audit", path, "--json")
     assert refused.returncode == 2
     assert "--estimate-propensity" in json.loads(refused.stdout)["findings"][0]["remedy"]
-    estimated = json.loads(run("audit", path, "--json", "--estimate-propensity").stdout)
+    estimated = json.loads(run_here("audit", path, "--json", "--estimate-propensity").stdout)
     assert estimated["propensity_source"] == "estimated"
     assert any(finding["rule"] == "propensity_estimated" for finding in estimated["findings"])
 
@@ -144,7 +138,7 @@ def test_missing_propensities_can_be_estimated_and_are_labelled(envelopes: Path,
 @pytest.fixture(scope="module")
 def two_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("campaign") / "two-step.parquet"
-    assert run("simulate", "two-step", "--users", 2000, "--seed", 1, "--out", path).returncode == 0
+    assert run_here("simulate", "two-step", "--users", 2000, "--seed", 1, "--out", path).returncode == 0
     return path
 
 
@@ -174,7 +168,7 @@ def test_allocate_decides_for_a_table(
     assert decisions.columns == ["user", "step", "action", "propensity", "expected_reward", "expected_cost"]
     assert json.loads(result.stdout)["decisions"] == len(users) == len(decisions)
     users.with_columns(state=pl.lit("unheard of")).write_parquet(tmp_path / "users.parquet")
-    result = run("allocate", fitted[0], tmp_path / "users.parquet", "--out", tmp_path / "again.csv")
+    result = run_here("allocate", fitted[0], tmp_path / "users.parquet", "--out", tmp_path / "again.csv")
     assert result.returncode == 0
     assert "serving_unseen_label" in result.stderr
 
@@ -182,43 +176,44 @@ def test_allocate_decides_for_a_table(
 def test_evaluate_shows_every_estimator_and_verifies_the_certificate(
     fitted: tuple[Path, subprocess.CompletedProcess[str]], two_step: Path
 ) -> None:
-    result = run("evaluate", fitted[0], two_step, "--json")
+    result = run_here("evaluate", fitted[0], two_step, "--json")
     content = json.loads(result.stdout)
     assert content["certificate"]["verified"] is True
     assert len({row["estimator"] for row in content["estimates"]}) >= 9
 
 
 def test_frontier_answers_questions(fitted: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    content = json.loads(run("frontier", fitted[0], "--budget", 3, "--reward", 4.0, "--json").stdout)
+    content = json.loads(run_here("frontier", fitted[0], "--budget", 3, "--reward", 4.0, "--json").stdout)
     assert content["at"][0]["budget"] == 3
     assert content["least_cost"]["reward"] == 4.0
-    assert "one more unit buys" in run("frontier", fitted[0]).stdout
+    assert "one more unit buys" in run_here("frontier", fitted[0]).stdout
 
 
 def test_the_report_is_in_the_plan_and_can_be_written_again(
     fitted: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    result = run("report", fitted[0], "--out", tmp_path / "again.html")
+    result = run_here("report", fitted[0], "--out", tmp_path / "again.html")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "again.html").read_text() == (fitted[0] / "report.html").read_text()
-    assert_refused(run("report", fitted[0], "--out", tmp_path / "again.html" / "page.html"), "cannot be written")
+    assert_refused(run_here("report", fitted[0], "--out", tmp_path / "again.html" / "page.html"), "cannot be written")
 
 
 def test_mistakes_around_plans_are_answered_in_a_few_lines(
     fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path, tmp_path: Path
 ) -> None:
     out = ["--out", tmp_path / "plan"]
-    assert_refused(run("fit", envelopes, *out), "either a budget")
-    assert_refused(run("fit", envelopes, "--out", envelopes, "--budget", 4), "is not a folder")
-    assert_refused(run("fit", envelopes, *out, "--budget-total", 1000), "--audience")
-    assert_refused(run("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "planned, learned or bandit")
-    assert_refused(run("fit", tmp_path / "none.parquet", *out, "--budget", 4), "no such file")
-    assert_refused(run("allocate", tmp_path, envelopes, "--out", tmp_path / "d.csv"), "not a (whole) plan")
-    assert_refused(run("allocate", fitted[0], tmp_path / "no.csv", "--out", tmp_path / "d.csv"), "no such file")
-    assert_refused(run("frontier", fitted[0], "--reward", 99), "no plan earns 99")
+    assert_refused(run_here("fit", envelopes, *out), "either a budget")
+    assert_refused(run_here("fit", envelopes, "--out", envelopes, "--budget", 4), "is not a folder")
+    assert_refused(run_here("fit", envelopes, *out, "--budget-total", 1000), "--audience")
+    assert_refused(run_here("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "planned, learned or bandit")
+    assert_refused(run_here("fit", tmp_path / "none.parquet", *out, "--budget", 4), "no such file")
+    assert_refused(run_here("allocate", tmp_path, envelopes, "--out", tmp_path / "d.csv"), "not a (whole) plan")
+    assert_refused(run_here("allocate", fitted[0], tmp_path / "no.csv", "--out", tmp_path / "d.csv"), "no such file")
+    assert_refused(run_here("frontier", fitted[0], "--reward", 99), "no plan earns 99")
     assert not (tmp_path / "plan").exists()
 
 
+@pytest.mark.slow  # what it calls is tested one by one, and `make demo` is typed by everybody
 def test_demo_runs_end_to_end(tmp_path: Path) -> None:
     result = run("demo", "--users", 600, "--population", 20, "--budget", 8, "--out", tmp_path / "demo")
     assert result.returncode == 0, result.stderr

@@ -1,5 +1,6 @@
 """One small plan on the two-step problem, made once: its truth is exact."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -43,6 +44,14 @@ def log(campaign: FiniteCampaign) -> Log:
 def plan(log: Log) -> Plan:
     with quick_programs():
         return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK))
+
+
+@pytest.fixture
+def small_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For commands of which nothing is asked that depends on how well a model is trained."""
+    monkeypatch.setattr("redenvelope.fitting.settings.FitSettings", partial(FitSettings, neural=QUICK))
+    with quick_programs():
+        yield
 
 
 def exploring(campaign: FiniteCampaign, share: float) -> FiniteCampaign:

@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 
 from trials.campaigns import budget_of, campaign_of, deployed, exact_truth, quick_settings, truth_of
+from trials.task import Task
 
 
-def closed_loop(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
+def closed_loop(task: Task) -> dict[str, Any]:
     """A plan fitted on a campaign's log, and what it really costs; or why there is none."""
     from redenvelope.errors import LogError, UsageError
     from redenvelope.fitting.fit import fit
     from redenvelope.log.read import log_from_frame
 
-    kind, family, seed, users, share = task
+    _, family, seed, users, share, explore = task
     start, processor = time.perf_counter(), time.process_time()
     campaign = campaign_of(family, seed)
     budget = budget_of(campaign, share)
-    row: dict[str, Any] = {"kind": kind, "family": family, "seed": seed, "users": users, "share": share}
-    row |= {"budget": budget}
+    row: dict[str, Any] = {**task._asdict(), "budget": budget}
     try:
         log = log_from_frame(campaign.log(users, seed))
-        plan = fit(log, budget=budget, settings=quick_settings(seed))
+        plan = fit(log, budget=budget, settings=replace(quick_settings(seed), explore=explore))
     except LogError as refused:
         row |= {"certified": False, "rules": [f"audit: {finding.rule}" for finding in refused.findings]}
     except UsageError as refused:

@@ -11,17 +11,18 @@ import numpy as np
 from scipy.stats import skew
 
 from trials.campaigns import campaign_of, deployed, quick_settings, recoded, truth_of
+from trials.task import Task
 
 CONFIDENCE = 0.95
 
 
-def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
+def coverage(task: Task) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
     from redenvelope.fitting.contenders import contender, evidence_of
     from redenvelope.fitting.encoded import encode
     from redenvelope.log.read import log_from_frame
 
-    kind, family, seed, users, share = task
+    family, seed, users = task.family, task.seed, task.users
     processor = time.process_time()
     campaign = campaign_of(family, seed)
     policy, catalogue, decide = blended_policy(campaign, seed)
@@ -34,11 +35,7 @@ def coverage(task: tuple[str, str, int, int, float]) -> dict[str, Any]:
     evidence = evidence_of(encoded, [blended], log)
     truth = truth_of(campaign, catalogue.labels, decide)
     return {
-        "kind": kind,
-        "family": family,
-        "seed": seed,
-        "users": users,
-        "share": share,
+        **task._asdict(),
         "true_cost": truth.cost,
         "truth_error": truth.cost_error,
         "fresh": bounds_of(evidence, seed),

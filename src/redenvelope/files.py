@@ -17,6 +17,8 @@ from typing import IO
 from redenvelope.errors import UsageError
 
 __all__ = [
+    "CACHE_VARIABLE",
+    "cache_folder",
     "forget",
     "locked",
     "named",
@@ -32,12 +34,27 @@ __all__ = [
     "writing",
 ]
 
+CACHE_VARIABLE = "REDENVELOPE_CACHE"
+"""Names the folder of what is kept between runs; `off` for none."""
+
 _UNFINISHED = ".unfinished"
 """How the names of files end that a killed process may leave behind; the next that writes there removes them."""
 
 _ROOM_BYTES = 2**20
 _LONGEST_SHOWN = 200
 _PATIENCE = 60.0
+
+
+def cache_folder() -> Path | None:
+    """The folder of what this user's runs keep: where the environment says, or where caches are; None where it says
+    off."""
+    said = os.environ.get(CACHE_VARIABLE, "")
+    if said.strip().lower() in ("off", "0", "no", "none"):
+        return None
+    if said:
+        return Path(said)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - never raises
+    return Path(home) / "redenvelope"
 
 
 def read_regular(path: Path, largest: int) -> bytes:

@@ -12,8 +12,8 @@ from redenvelope.audit.audit import audit_log
 from redenvelope.errors import LogError
 from redenvelope.fitting.fit import fit
 from redenvelope.log.read import inspect_log, read_log
-from tests.cli.test_data import run
 from tests.log.files import good_log, many_users, put
+from tests.program import run_here as run
 
 REFUSED = {
     "few users": good_log().head(90),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli import assert_refused, run
+from tests.program import run_here as run
+from tests.test_cli import assert_refused
 
 
 @pytest.fixture(scope="module")

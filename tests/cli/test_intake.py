@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.cli.test_data import run
 from tests.log.files import many_users
+from tests.program import run_here as run
 
 
 def audited(*arguments: object) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from redenvelope.cli import app
-from redenvelope.fitting.settings import FitSettings
 from redenvelope.simulate.two_step import two_step
-from tests.quick_programs import quick_programs
-from tests.two_step_plan import BUDGET, QUICK
+from tests.two_step_plan import BUDGET, small_models
+
+__all__ = ["small_models"]
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +27,6 @@ def tiers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiers") / "log.parquet"
     frame.with_columns(tier=pl.Series(labels)).write_parquet(path)
     return path
-
-
-@pytest.fixture
-def small_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is asked here does not depend on how well a model is trained."""
-    monkeypatch.setattr("redenvelope.fitting.settings.FitSettings", partial(FitSettings, neural=QUICK))
-    with quick_programs():
-        yield
 
 
 def run(*arguments: object) -> tuple[int, dict[str, Any]]:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
+from tests.program import run, run_here
+
 EXPERIMENTS = ("table_one", "accuracy", "budgets", "prices", "searches", "second_table")
-
-
-def run(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [*PROGRAM, "reproduce", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=900)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +34,7 @@ def test_mistakes_are_answered_in_a_few_lines_before_any_work(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
     (tmp_path / "bad.csv").write_text("user,step,action,reward,cost\n1,0,a,1,1\n")
-    result = run(*arguments, folder=tmp_path)
+    result = run_here("reproduce", *arguments, folder=tmp_path)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) <= 12
@@ -52,9 +46,9 @@ def test_mistakes_are_answered_in_a_few_lines_before_any_work(
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object]]:
     folder = tmp_path_factory.mktemp("reproduce")
-    simulate = [*PROGRAM, "simulate", "two-step", "--users", "2500", "--out", "log.parquet"]
-    subprocess.run(simulate, check=True, cwd=folder, capture_output=True)
-    result = run("--out", "out", "--quick", "--log", "log.parquet", "--budget", 2.9, "--json", folder=folder)
+    run("simulate", "two-step", "--users", 2_500, "--out", "log.parquet", folder=folder, check=True)
+    asked = ("--out", "out", "--quick", "--log", "log.parquet", "--budget", 2.9, "--json")
+    result = run("reproduce", *asked, folder=folder)
     assert result.returncode == 0, result.stderr
     return folder / "out", json.loads(result.stdout)
 

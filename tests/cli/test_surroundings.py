@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,16 +12,10 @@ import pytest
 
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
+from tests.program import run, run_here
 from tests.two_step_plan import campaign, log, plan
 
 __all__ = ["campaign", "log", "plan"]
-
-PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
-
-
-def run(*arguments: object, **settings: object) -> subprocess.CompletedProcess[str]:
-    command = [*PROGRAM, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **settings)  # type: ignore[call-overload, no-any-return]
 
 
 def assert_said(result: subprocess.CompletedProcess[str], word: str) -> None:
@@ -63,7 +56,8 @@ def test_a_full_disk_is_said_and_the_old_files_stand(plan: Plan, campaign: Finit
         ("demo", "--out", small_disk / "demo"),
     )
     for command in commands:
-        assert_said(run(*command), "No space left on device")
+        program = run if "simulate" in command else run_here
+        assert_said(program(*command), "No space left on device")
     assert sorted(path.name for path in small_disk.iterdir()) == before
     assert (small_disk / "page.html").read_text() == "old"
     assert pl.read_parquet(small_disk / "log.parquet").columns == ["old"]
@@ -80,9 +74,9 @@ def test_a_disk_that_fills_up_while_writing_leaves_the_old_file(small_disk: Path
 def test_a_read_only_disk_is_said(plan: Plan, small_disk: Path) -> None:
     plan.save(small_disk / "plan")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    assert_said(run("report", small_disk / "plan", "--out", small_disk / "page.html"), "Read-only file system")
+    assert_said(run_here("report", small_disk / "plan", "--out", small_disk / "page.html"), "Read-only file system")
     assert_said(
-        run("reprice", small_disk / "plan", "--budget", 2, "--out", small_disk / "plan"), "Read-only file system"
+        run_here("reprice", small_disk / "plan", "--budget", 2, "--out", small_disk / "plan"), "Read-only file system"
     )
 
 
@@ -100,7 +94,7 @@ def test_a_read_only_disk_is_said(plan: Plan, small_disk: Path) -> None:
 def test_an_odd_campaign_file_is_refused(campaign: FiniteCampaign, tmp_path: Path, content: bytes) -> None:
     campaign.log(50, seed=1).write_parquet(tmp_path / "log.parquet")
     (tmp_path / "campaign.toml").write_bytes(content)
-    assert_said(run("audit", tmp_path / "log.parquet"), "campaign.toml")
+    assert_said(run_here("audit", tmp_path / "log.parquet"), "campaign.toml")
 
 
 @pytest.mark.slow
@@ -124,14 +118,14 @@ def test_the_same_plan_whatever_the_number_of_processors(campaign: FiniteCampaig
 
 
 def test_a_seed_beyond_all_bounds_is_refused(tmp_path: Path) -> None:
-    result = run("simulate", "two-step", "--seed", 2**63, "--out", tmp_path / "log.csv")
+    result = run_here("simulate", "two-step", "--seed", 2**63, "--out", tmp_path / "log.csv")
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
 
 
 def test_json_holds_no_number_that_json_has_not(plan: Plan, tmp_path: Path) -> None:
     plan.save(tmp_path / "plan")
-    result = run("reprice", tmp_path / "plan", "--budget", 0.0001, "--out", tmp_path / "cheap", "--json")
+    result = run_here("reprice", tmp_path / "plan", "--budget", 0.0001, "--out", tmp_path / "cheap", "--json")
     assert result.returncode == 3
     json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert run("report", tmp_path / "cheap", "--out", tmp_path / "page.html").returncode == 0
+    assert run_here("report", tmp_path / "cheap", "--out", tmp_path / "page.html").returncode == 0

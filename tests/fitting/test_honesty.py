@@ -21,16 +21,16 @@ def benchmark() -> Any:
 
 @pytest.fixture(scope="module")
 def plans() -> list[dict[str, Any]]:
-    one = benchmark().one
-    finite = [one(("plan", "finite", FIRST_SEED + number, 4_000, 0.6)) for number in range(FINITE)]
-    return finite + [one(("plan", "envelopes", FIRST_SEED + number, 16_000, 0.6)) for number in range(ENVELOPES)]
+    one, task = benchmark().one, benchmark().Task
+    finite = [one(task("plan", "finite", FIRST_SEED + number, 4_000, 0.6)) for number in range(FINITE)]
+    return finite + [one(task("plan", "envelopes", FIRST_SEED + number, 16_000, 0.6)) for number in range(ENVELOPES)]
 
 
 @pytest.fixture(scope="module")
 def coverage() -> list[dict[str, Any]]:
-    one = benchmark().one
-    families = ("finite", "envelopes")
-    return [one(("coverage", family, FIRST_SEED + number, 2_000, 0.6)) for family in families for number in range(20)]
+    one, task = benchmark().one, benchmark().Task
+    cases = [(family, FIRST_SEED + number) for family in ("finite", "envelopes") for number in range(20)]
+    return [one(task("coverage", family, seed, 2_000, 0.6)) for family, seed in cases]
 
 
 def least(share: float, count: int) -> int:

@@ -163,6 +163,32 @@ CASES = [
         count=ROWS,
         remedy="--time joined",
     ),
+    Case(
+        "dates_relative",
+        "repaired",
+        lambda log: {
+            "log.parquet": log.with_columns(
+                sent=date(2024, 1, 1) + timedelta(days=1) * (pl.col("user") + 2 * pl.col("step")),
+                joined=date(2023, 1, 1) + timedelta(days=1) * (pl.col("user") % 9),
+            )
+        },
+        file=None,
+        column="sent",
+        count=2,
+        says="joined_days_before_sent, sent_weekday",
+        columns=ColumnMap(dates="relative"),
+    ),
+    Case(
+        "dates_not_relative",
+        "warning",
+        lambda log: {
+            "log.parquet": log.with_columns(joined=date(2023, 1, 1) + timedelta(days=1) * (pl.col("user") % 9))
+        },
+        file=None,
+        besides=("feature_calendar",),
+        remedy="--time",
+        columns=ColumnMap(dates="relative"),
+    ),
     *(
         Case(
             "feature_calendar",

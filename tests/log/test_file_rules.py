@@ -217,6 +217,14 @@ CASES = [
         name="nearly",
     ),
     Case(
+        "columns_missing",
+        "error",
+        lambda log: {"log.csv": csv(log.rename({"reward": "was active"}).drop("cost"))},
+        count=2,
+        remedy="--columns 'reward=was active,cost=YOUR_COLUMN'",
+        says="reward (what came of it), cost (what it cost); the columns are",
+    ),
+    Case(
         "column_named_missing",
         "error",
         lambda log: {"log.csv": csv(log.rename({"user": "kunde"}))},

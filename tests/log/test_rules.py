@@ -204,7 +204,7 @@ def test_a_frame_is_held_to_the_same_rules() -> None:
         log_from_frame(put(good_log(), "cost", {2: -1.0}))
     with pytest.raises(LogError, match="file_no_rows"):
         log_from_frame(good_log().head(0))
-    with pytest.raises(LogError, match="column_missing"):
+    with pytest.raises(LogError, match="columns_missing"):
         log_from_frame(pl.DataFrame({"x": [1]}), ColumnMap({"user": "x"}))
 
 

@@ -9,11 +9,14 @@ import pytest
 
 from redenvelope import Budget, ColumnMap, Log, UsageError, log_from_frame
 from redenvelope.campaign.costs import charged_log
+from redenvelope.campaign.expressions import parse_condition
 from redenvelope.errors import ModelError
+from redenvelope.log.encode_table import state_places
 from redenvelope.log.encoding import Encoder
 from redenvelope.models.apply import apply_steps
 from redenvelope.models.charged import ChargedModel
 from redenvelope.models.charges import Charge, Charges, new_charges
+from redenvelope.models.decoded import decoding_for
 from redenvelope.models.neural import NeuralModel
 from redenvelope.plain import from_plain, to_plain
 from redenvelope.planning.single import SinglePlanner
@@ -159,3 +162,15 @@ def test_charges_of_what_there_is_not_are_refused(log: Log) -> None:
     for odd in (Charge("x", measured=2), Charge("x", measured=None, counted=(3,))):
         with pytest.raises(ModelError, match="that there is not"):
             Charges((odd,), 2, 3, decoding)
+
+
+def test_a_flag_that_is_unlikely_is_not_one(table: pl.DataFrame) -> None:
+    """States of nodes are expected ones: 0.4 of a flag is nobody's."""
+    log = log_from_frame(table.drop("shipping").with_columns(trusted=pl.col("visits") % 2 == 0))
+    encoder = Encoder.fit(log)
+    place = [number.name for number in encoder.numbers].index("trusted")
+    column = state_places(encoder.numbers, encoder.categories, encoder.layout).numbers[place]
+    number, states = encoder.numbers[place], np.repeat(encoder.encode(log)[:1], 4, axis=0)
+    states[:, column] = (np.array([0.0, 0.4, 0.6, 1.0]) - number.mean) / number.scale
+    condition = parse_condition("trusted")
+    assert decoding_for(encoder, (condition,)).holds(condition, states).tolist() == [False, False, True, True]

@@ -8,7 +8,7 @@ import pytest
 from redenvelope.errors import UsageError
 from redenvelope.plan.amounts import Money, money
 from redenvelope.plan.plan import Plan
-from tests.cli.test_data import run
+from tests.program import run_here as run
 
 
 @pytest.mark.parametrize(

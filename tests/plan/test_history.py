@@ -18,7 +18,7 @@ from redenvelope.plan.decider import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
 from redenvelope.simulate.finite import FiniteCampaign
-from tests.program import run
+from tests.program import run_here as run
 from tests.two_step_plan import BUDGET, QUICK
 
 

@@ -17,7 +17,7 @@ from redenvelope.plan.kept import compare_with_promise
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.rolled_out import compare_arms
 from redenvelope.simulate.finite import FiniteCampaign
-from tests.cli.test_data import run
+from tests.program import run_here as run
 from tests.two_step_plan import true_value
 
 USERS = 4_000

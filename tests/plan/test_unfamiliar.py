@@ -12,7 +12,7 @@ from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.decider import Decider
 from redenvelope.plan.plan import Plan
-from tests.cli.test_data import run
+from tests.program import run_here as run
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import QUICK
 

@@ -9,6 +9,7 @@ import pytest
 
 from redenvelope.errors import ModelError
 from redenvelope.planning import one_program
+from redenvelope.planning.one_program import decide_in_one_program
 from redenvelope.planning.tree import TreePlanner
 from tests.planning.exact import induction
 
@@ -37,6 +38,25 @@ def test_several_calls_and_thinned_trees_equal_level_by_level(network_world, mon
     decided, values = planner.decided(states, 3, [0.5, 2.0]), planner.values(states, 3, [0.5, 2.0])
     np.testing.assert_allclose(decided.probabilities, values.probabilities, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(decided.outcomes, planner.outcomes(states), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.1])
+def test_users_at_other_steps_share_a_program(table_world, every_state, temperature):
+    model, problem = table_world(0, steps=4)
+    planner = TreePlanner(model, horizon=3, temperature=temperature, steps=4)
+    states = np.tile(every_state(problem), (4, 1))
+    left = np.repeat([3, 1, 4, 2], problem.states)
+    terms = (temperature, planner.discount, 0.1, 64)
+    duals, shape = [0.5, 0.0], planner.branching.at_depth(3)
+    reach = np.minimum(left, 3).astype(np.int32)
+    assert len(states) <= 64
+    shared = decide_in_one_program(planner.model, states, shape, duals, *terms, reach)
+    assert shared.finite.all()
+    for steps in (1, 2, 3):
+        own = reach == steps
+        alone = decide_in_one_program(planner.model, states[own], planner.branching.at_depth(steps), duals, *terms)
+        np.testing.assert_allclose(shared.probabilities[own], alone.probabilities, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(shared.outcomes[:, own], alone.outcomes, rtol=1e-6)
 
 
 def test_who_stands_beside_a_user_does_not_matter(network_world):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import redenvelope
+from redenvelope import Budget, Campaign
 from redenvelope.plan.plan import Plan
 from redenvelope.serve.deciding import PlanInUse
 from tests.ledger.conftest import postgres, url
@@ -23,17 +25,35 @@ BUDGET = 0.5
 """Mean cost a user."""
 
 
+LIMITS = {"coupons": 0.5, "messages": 0.8}
+"""Mean cost a user of a plan with two budgets: the second counts the coupons that are sent, whatever they are worth."""
+
+
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
     """The folder of the plan; made anew when the code that makes plans has changed."""
-    kept = request.config.cache.mkdir("coupons")
+    return _kept(request, "coupons", make_plan)
+
+
+@pytest.fixture(scope="session")
+def two_budgets(request: pytest.FixtureRequest) -> Path:
+    """The folder of a plan that keeps two budgets."""
+    budgets = (
+        Budget("coupons", per_user=LIMITS["coupons"]),
+        Budget("messages", count=("1 €", "3 €"), per_user=LIMITS["messages"]),
+    )
+    return _kept(request, "coupons-and-counts", partial(make_plan, campaign=Campaign(budgets=budgets)))
+
+
+def _kept(request: pytest.FixtureRequest, name: str, make: Callable[[Path], object]) -> Path:
+    kept = request.config.cache.mkdir(name)
     folder = kept / _made_by()
     with (kept / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several workers may want it at once
         if not folder.exists():
             for old in kept.glob("*-plan"):
                 shutil.rmtree(old)
-            make_plan(kept / "unfinished")
+            make(kept / "unfinished")
             (kept / "unfinished").rename(folder)
     return folder
 
@@ -48,7 +68,7 @@ def _made_by() -> str:
     return f"{digest.hexdigest()[:16]}-plan"
 
 
-def make_plan(folder: Path, explore: float | None = None) -> Plan:
+def make_plan(folder: Path, explore: float | None = None, campaign: Campaign | None = None) -> Plan:
     """Fit it, in seconds; `explore` is the share of decisions that are drawn evenly."""
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings
@@ -61,7 +81,9 @@ def make_plan(folder: Path, explore: float | None = None) -> Plan:
     )
     settings = FitSettings(method="planned", history="none", neural=neural, explore=explore)
     with quick_programs():
-        plan = fit(log_from_frame(Coupons().log(6_000, seed=1)), budget=BUDGET, settings=settings)
+        log = log_from_frame(Coupons().log(6_000, seed=1))
+        asked = {"budget": BUDGET} if campaign is None else {"campaign": campaign}
+        plan = fit(log, settings=settings, **asked)  # type: ignore[arg-type]
     plan.save(folder)
     return plan
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,16 +52,14 @@ class Running:
         raw: bytes | None = None,
     ) -> tuple[int, bytes, dict[str, str]]:
         """Status, body and headers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         body = raw if raw is not None else None if content is None else json.dumps(content).encode()
         sent = {} if body is None else {"content-type": "application/json"}
         if self.token is not None:
             sent["authorization"] = f"Bearer {self.token}"
-        connection.request(method, path, body, {**sent, **(headers or {})})
-        response = connection.getresponse()
-        found = response.status, response.read(), {name.lower(): value for name, value in response.getheaders()}
-        connection.close()
-        return found
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request(method, path, body, {**sent, **(headers or {})})
+            response = connection.getresponse()
+            return response.status, response.read(), {name.lower(): value for name, value in response.getheaders()}
 
     def decide(
         self, request: str, user: Any, features: Mapping[str, Any] | None = None, **more: Any
@@ -82,9 +80,10 @@ def running(
     settings: ServeSettings | None = None,
     clock: Callable[[], int] | None = None,
     user_cap: int | None = None,
+    funds: Sequence[Fund] | None = None,
 ) -> Iterator[Running]:
-    """Serve a plan until the block ends; then it stops in good order."""
-    funds = [Fund("budget", total, 0, user_cap)]
-    service = Service(folder, open_ledger(url), funds, settings or ServeSettings(), None, clock)
+    """Serve a plan until the block ends; then it stops in good order. `funds` of several budgets instead of a total."""
+    given = [Fund("budget", total, 0, user_cap)] if funds is None else funds
+    service = Service(folder, open_ledger(url), given, settings or ServeSettings(), None, clock)
     with serving(service, tokens) as port:
         yield Running(port, service)

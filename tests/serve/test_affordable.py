@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from redenvelope.chance import draw
 from redenvelope.errors import UsageError
 from redenvelope.ledger.records import Choice
 from redenvelope.plan.plan import Plan
-from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.affordable import Tariff, choose, face_values, tariff_of
+from redenvelope.serve.affordable import Tariff, choose
+from redenvelope.serve.funds import Kept
 from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.tariffs import face_values, tariff_of
 from tests.serve.coupons import LABELS
 
-SHARES = np.array([0.2, 0.5, 0.3])
-EXPECTED = np.array([[0.0, 0.25, 0.6]])
+SHARES = (0.2, 0.5, 0.3)
+EXPECTED = ((0.0, 0.25, 0.6),)
 
 
 def tariff(mode: str = "strict", ceilings: tuple[int, ...] = (0, 100, 300)) -> Tariff:
-    return Tariff(LABELS, ("money",), np.array([ceilings]), 100, mode, 0.25)
+    return Tariff(LABELS, (Kept("money", "cost", 100),), np.array([ceilings]), mode, 0.25)
 
 
 def drawn(left: int, uniform: float, **changes: object) -> Choice:
@@ -54,7 +55,7 @@ def test_what_is_held_is_face_value_or_what_is_expected() -> None:
 
 
 def test_a_plan_that_wants_nothing_of_what_can_be_paid_gives_the_cheapest() -> None:
-    hard = np.array([0.0, 0.0, 1.0])
+    hard = (0.0, 0.0, 1.0)
     choice = drawn(299, 0.5, probabilities=hard)
     assert (choice.action, choice.propensity) == ("nothing", 1.0)
 
@@ -63,17 +64,18 @@ def test_with_nothing_to_give_there_is_no_decision() -> None:
     dear = tariff(ceilings=(50, 100, 300))
     known = {"tariff": dear, "probabilities": SHARES, "expected": EXPECTED, "uniform": 0.5}
     assert choose(**known, eligible=None, left={"money": 49}) is None  # type: ignore[arg-type]
-    only = np.array([False, False, True])
+    only = (False, False, True)
     assert choose(**known, eligible=only, left={"money": 299}) is None  # type: ignore[arg-type]
     assert drawn(300, 0.01, eligible=only).action == "3 €"
 
 
 def test_several_budgets_must_all_pay() -> None:
-    both = Tariff(LABELS, ("money", "pushes"), np.array([[0, 100, 300], [0, 1, 1]]), 100, "strict", 0.0)
-    expected = np.array([[0.0, 0.25, 0.6], [0.0, 0.01, 0.01]])
+    kept = (Kept("money", "cost", 100), Kept("pushes", "", 1))
+    both = Tariff(LABELS, kept, np.array([[0, 100, 300], [0, 1, 1]]), "overbook", 0.0)
+    expected = ((0.0, 0.25, 0.6), (0.0, 1.0, 1.0))
     given = choose(both, SHARES, expected, None, 0.99, {"money": 1_000, "pushes": 1})
     assert given is not None
-    assert {one.budget: one.held for one in given.charges} == {"money": 300, "pushes": 1}
+    assert {one.budget: one.held for one in given.charges} == {"money": 60, "pushes": 1}
     without = choose(both, SHARES, expected, None, 0.99, {"money": 1_000, "pushes": 0})
     assert without is not None
     assert without.action == "nothing"
@@ -89,10 +91,11 @@ def test_the_plan_knows_what_its_coupons_cost(plan: Plan) -> None:
 )
 def test_amounts_are_given_for_every_action_or_refused(plan: Plan, amounts: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="--amounts"):
-        tariff_of(plan, ["money"], amounts, ServeSettings())
+        tariff_of(plan, ["money"], {"": amounts}, ServeSettings())
 
 
-def test_a_plan_of_several_budgets_is_not_served_in_part(plan: Plan) -> None:
-    two = replace(plan, policy=replace(plan.policy, pricing=Pricing.at(0.1, 0.2)))
-    with pytest.raises(UsageError, match="2 budgets"):
-        tariff_of(two, ["money"], None, ServeSettings())
+@pytest.mark.parametrize("uniform", [0.0, 0.1, 0.2, 0.5, 0.7, 0.999999, 1 - 2**-53])
+def test_one_row_is_drawn_as_rows_are(uniform: float) -> None:
+    chance = np.random.default_rng(1)
+    for shares in chance.dirichlet(np.ones(3), 50):
+        assert drawn(300, uniform, probabilities=shares.tolist()).action == LABELS[int(draw(shares, uniform))]

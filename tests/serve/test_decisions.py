@@ -124,6 +124,8 @@ def test_holds_expire_by_the_clock(served: Running, clock: Moved) -> None:
         "held": 0,
         "left": 100_000,
         "user_cap": None,
+        "counts_actions": False,
+        "minor_units": 100,
     }
     late = next(one for one in decided if one["hold"]["amount"])
     assert served.settle(late["decision_id"], late["hold"]["amount"])[0] == 200

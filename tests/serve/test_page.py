@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from redenvelope.ledger.records import Fund
 from redenvelope.serve.settings import PacingSettings, ServeSettings
 from redenvelope.serve.tokens import Tokens, new_token
 from tests.report.test_browser import DESK, PHONE, browser
@@ -123,4 +124,28 @@ def test_it_asks_for_a_token(browser: Browser, folder: Path, tmp_path: Path) -> 
         page.locator("#token").press("Enter")
         page.locator("main").wait_for()
         assert not page.locator("#access").is_visible()
+        page.context.close()
+
+
+def test_it_shows_each_of_several_budgets(browser: Browser, two_budgets: Path, tmp_path: Path) -> None:
+    settings = ServeSettings(audience=200, pacing=PacingSettings(every=10))
+    funds = [Fund("coupons", 9_000, 0), Fund("messages", 160, 0)]
+    with running(two_budgets, f"sqlite:///{tmp_path}/l.db", settings=settings, funds=funds) as served:
+        crowd(served, 0, 20)
+        page, heard = opened(browser, served, **DESK)
+        campaign = served.ask("GET", "/v1/campaign")[1]
+        money, messages = campaign["budgets"]
+        assert messages["spent"] > 0
+        said = page.locator("#budgets").inner_text()
+        assert f"{money['spent'] / 100:,.2f} (" in said
+        assert f"{messages['spent']} (" in said
+        assert "The price of messages is" in page.locator("#why").inner_text()
+        assert page.locator("#price-chart path").count() == 2
+        page.locator("#along").select_option("messages")
+        page.locator("#budget").focus()
+        page.locator("#budget").press("End")
+        most = campaign["frontiers"]["messages"][-1]
+        assert float(page.locator("#buys-cost").inner_text()) == pytest.approx(most["cost"], rel=5e-3)
+        assert "--budget messages=" in page.locator("#command").inner_text()
+        assert heard == []
         page.context.close()

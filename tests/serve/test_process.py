@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,29 +49,41 @@ def client(
 ) -> None:
     """Decides and settles until the server is gone; remembers what it was told, and nothing else."""
     rows = Coupons().users(200, seed=2).to_dicts()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    for count in range(100_000):
-        if stop.is_set():
-            return
-        row, request = rows[count % 200], f"{turn}-{number}-{count}"
-        try:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        for count in range(100_000):
+            if stop.is_set():
+                return
+            row, request = rows[count % 200], f"{turn}-{number}-{count}"
             features = {"taste": row["taste"], "city": row["city"]}
-            status, one = _post(
-                connection, "/v1/decisions", {"request_id": request, "user": request, "features": features}
-            )
-            if status != 200:
-                continue
+            try:
+                _decide_and_settle(connection, request, features, bool(count % 2), told, lock)
+            except (OSError, http.client.HTTPException):
+                return
+
+
+def _decide_and_settle(
+    connection: http.client.HTTPConnection,
+    request: str,
+    features: dict[str, Any],
+    settles: bool,
+    told: dict[str, Any],
+    lock: threading.Lock,
+) -> None:
+    status, one = _post(connection, "/v1/decisions", {"request_id": request, "user": request, "features": features})
+    if status != 200:
+        return
+    with lock:
+        told["decided"][request] = one
+    amount = one["hold"]["amount"]
+    if amount and settles:
+        with lock:
+            told["settling"][one["decision_id"]] = amount
+        if (
+            _post(connection, "/v1/outcomes", {"decision_id": one["decision_id"], "reward": 1.0, "amount": amount})[0]
+            == 200
+        ):
             with lock:
-                told["decided"][request] = one
-            if one["hold"]["amount"] and count % 2:
-                with lock:
-                    told["settling"][one["decision_id"]] = one["hold"]["amount"]
-                outcome = {"decision_id": one["decision_id"], "reward": 1.0, "amount": one["hold"]["amount"]}
-                if _post(connection, "/v1/outcomes", outcome)[0] == 200:
-                    with lock:
-                        told["settled"][one["decision_id"]] = one["hold"]["amount"]
-        except (OSError, http.client.HTTPException):
-            return
+                told["settled"][one["decision_id"]] = amount
 
 
 def _post(connection: http.client.HTTPConnection, path: str, content: dict[str, Any]) -> tuple[int, Any]:

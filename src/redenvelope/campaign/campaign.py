@@ -40,7 +40,7 @@ class Campaign:
                 Rule(("10 € coupon",), only_where="tenure_days >= 30"),
                 Rule(("5 % off", "10 € coupon"), at_most=2),
             ),
-            explore=0.05,
+            explore=0.02,
         )
     """
 
@@ -153,7 +153,7 @@ def _explore(table: Any, mistakes: list[Mistake]) -> float | None:
     if table is None:
         return None
     if not isinstance(table, dict) or set(table) - {"share"} or "share" not in table:
-        mistakes.append(Mistake("[explore]", "has one entry, share; write share = 0.05"))
+        mistakes.append(Mistake("[explore]", "has one entry, share; write share = 0.02"))
         return None
     found = [mistake.inside("[explore]") for mistake in _explore_mistakes(table["share"])]
     mistakes += found
@@ -163,7 +163,7 @@ def _explore(table: Any, mistakes: list[Mistake]) -> float | None:
 def _explore_mistakes(share: Any) -> list[Mistake]:
     if share is None or (isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1):
         return []
-    return [Mistake("share", f"is a share from 0 to 1, such as 0.05, not {share!r}")]
+    return [Mistake("share", f"is a share from 0 to 1, such as 0.02, not {share!r}")]
 
 
 def _audience_mistakes(audience: Any) -> list[Mistake]:

@@ -10,6 +10,7 @@ import typer
 from redenvelope import __version__
 from redenvelope.cli import compare, data, making, money, plans, reproduce, serving
 from redenvelope.cli.guard import guarded
+from redenvelope.engine.programs import keep_programs
 
 __all__ = ["app", "main"]
 
@@ -53,7 +54,7 @@ def _options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug; anywhere on the line.")] = False,
 ) -> None:
-    pass
+    keep_programs()  # before a command imports what compiles
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from redenvelope.cli.options import (
     REFUSED,
     CampaignOption,
     ColumnsOption,
+    DatesOption,
     EngineOption,
     EpisodeOption,
     EstimateOption,
@@ -213,6 +214,7 @@ def audit(
     time: TimeOption = None,
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
+    dates: DatesOption = None,
     known_before: KnownOption = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user: does it make sense here?")] = None,
     work: WorkOption = None,
@@ -235,7 +237,7 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.audit_view import show_audit, show_findings
 
-    asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
+    asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
     result, lake = None, lake_asked(work, engine, parts)
     if lake is not None:
         result, found = audited(log, lake, asked, budget, names(known_before), estimate_propensity, quiet=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,12 +39,12 @@ def go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, cr
     total = round(100 * budget * crowd)
     service = Service(out / "plan", open_ledger(f"sqlite:///{ledger}"), [Fund("budget", total, 0)], settings)
     people = EnvelopeCrowd(campaign, crowd, seed=7, consumption=1.2)
-    with serving(service) as port:
+    with serving(service) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
         typer.echo(
             f"4. live: {crowd:,} users who redeem a fifth more often than the log said; watch http://127.0.0.1:{port}/"
         )
-        earned = _walk_in(people, plan, port, campaign.steps, seconds)
-        found = _asked(http.client.HTTPConnection("127.0.0.1", port), "GET", "/v1/campaign")
+        earned = _walk_in(people, plan, connection, campaign.steps, seconds)
+        found = _asked(connection, "GET", "/v1/campaign")
     money = found["budgets"][0]
     optimum = campaign.optimum(budget)
     typer.echo(
@@ -58,9 +59,8 @@ def go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, cr
     typer.echo(f"redenvelope ledger verify sqlite:///{ledger}")
 
 
-def _walk_in(people: Any, plan: Plan, port: int, steps: int, seconds: float) -> float:
+def _walk_in(people: Any, plan: Plan, connection: http.client.HTTPConnection, steps: int, seconds: float) -> float:
     """Everybody decided for and settled, over HTTP; the reward that was earned."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
     places = {float(label): place for place, label in enumerate(plan.catalogue.labels)}
     earned, began = 0.0, time.monotonic()
     for first in range(0, len(people), _TOGETHER):
@@ -80,7 +80,6 @@ def _walk_in(people: Any, plan: Plan, port: int, steps: int, seconds: float) -> 
             _asked(connection, "POST", "/v1/outcomes/batch", {"outcomes": outcomes})
             earned += float(rewards.sum())
         time.sleep(max(0.0, seconds * rows[-1] / len(people) - (time.monotonic() - began)))
-    connection.close()
     return earned
 
 

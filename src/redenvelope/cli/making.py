@@ -20,6 +20,7 @@ from redenvelope.cli.options import (
     CheckUsersOption,
     ColumnsOption,
     CurrencyOption,
+    DatesOption,
     EngineOption,
     EpisodeOption,
     EstimateOption,
@@ -75,6 +76,7 @@ def fit(
     time: TimeOption = None,
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
+    dates: DatesOption = None,
     known_before: KnownOption = None,
     explore: Annotated[
         float | None,
@@ -82,7 +84,7 @@ def fit(
             min=0,
             max=1,
             help="Share of decisions drawn evenly among what is eligible, so that they are a log to learn from; "
-            "without, the campaign's, or 0.05.",
+            "without, the campaign's, or 0.02.",
             show_default=False,
         ),
     ] = None,
@@ -130,7 +132,7 @@ def fit(
     with listening(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost)
+        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
         question = Question(wanted, target_reward, asked, audience, settings, listen, kept)
         if lake is None:
             rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)

@@ -55,7 +55,9 @@ def verify(url: LedgerArgument, as_json: JsonOption = False) -> None:
 def export(
     url: LedgerArgument,
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet).")],
-    minor_units: Annotated[int, typer.Option(min=1, help="Minor units in a unit of currency.")] = 100,
+    minor_units: Annotated[
+        int | None, typer.Option(min=1, help="Minor units in a unit of currency; without, as they were served.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the decisions and what came of them as a log, for audit and fit.

@@ -23,6 +23,7 @@ __all__ = [
     "CheckUsersOption",
     "ColumnsOption",
     "CurrencyOption",
+    "DatesOption",
     "EngineOption",
     "EpisodeOption",
     "EstimateOption",
@@ -100,6 +101,14 @@ EpisodeOption = Annotated[
 MissingCostOption = Annotated[
     float | None,
     typer.Option("--missing-cost", min=0, help="What it cost where the cost is empty: 0 if nothing was redeemed."),
+]
+DatesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dates",
+        help="leave-out (as without), or relative: the weekday of a decision, and the days from other dates to it.",
+        metavar="WHAT",
+    ),
 ]
 CampaignOption = Annotated[
     Path | None,
@@ -187,13 +196,14 @@ def read_campaign(
     time: str | None = None,
     episode: str | None = None,
     missing_cost: float | None = None,
+    dates: str | None = None,
 ) -> Campaign:
     """The campaign as given by flags or by a campaign file; one beside the log is found by itself."""
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.costs import cost_columns
     from redenvelope.log.columns import ColumnMap
 
-    given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost)
+    given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost, dates)
     path = campaign or _beside(Path(log))
     if path is None:
         return Campaign(given)
@@ -209,7 +219,7 @@ def read_campaign(
     budgets = tuple(replace(each, column="cost") if each.column == own else each for each in found.budgets)
     mapping = replace(
         found.columns, names=names, ignored=found.columns.ignored | given.ignored, costs=cost_columns(budgets)
-    ).reading(time, episode, missing_cost)
+    ).reading(time, episode, missing_cost, dates)
     return replace(found, columns=mapping, budgets=budgets)
 
 

@@ -155,7 +155,7 @@ def evaluate(
     known = opened.columns
     if not mapping.names and not mapping.ignored:
         mapping = known.reading(mapping.time, mapping.episode, mapping.missing_cost)
-    mapping = replace(mapping, costs=known.costs)
+    mapping = replace(mapping, costs=known.costs, dates=known.dates)
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,15 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["serve", "token"]
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-BUDGET = "budget"
-"""What the only budget is called in the ledger."""
 
 
 def serve(
     plan: PlanArgument,
     ledger: Annotated[str, typer.Option(metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/DATABASE.")],
     budget_total: Annotated[
-        str, typer.Option(metavar="AMOUNT", help="What may be spent in all, in units of currency; never exceeded.")
+        list[str],
+        typer.Option(
+            metavar="[NAME=]AMOUNT",
+            help="What may be spent in all, in units of currency; never exceeded. Of several budgets by name, each.",
+        ),
     ],
     audience: Annotated[
         int | None, typer.Option(min=1, help="Users that the budget is for; without it the price cannot be paced.")
@@ -39,14 +39,15 @@ def serve(
         Path | None, typer.Option(metavar="PATH", help="A file of tokens, as redenvelope token makes it.")
     ] = None,
     amounts: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            metavar="ACTION=AMOUNT,…",
+            metavar="[NAME:]ACTION=AMOUNT,…",
             help="The most that each action costs, in units of currency; without, as the plan's log had it.",
         ),
     ] = None,
     user_cap: Annotated[
-        str | None, typer.Option(metavar="AMOUNT", help="The most that one user may cost, in units of currency.")
+        list[str] | None,
+        typer.Option(metavar="[NAME=]AMOUNT", help="The most that one user may cost, in units of currency."),
     ] = None,
     mode: Annotated[str, typer.Option(help="strict holds face value; overbook what is expected.")] = "strict",
     hold_hours: Annotated[float, typer.Option(min=0.001, help="How long an offer stands.")] = 168.0,
@@ -61,8 +62,9 @@ def serve(
     require_installed()
     from redenvelope.ledger.clock import steady_clock
     from redenvelope.ledger.ledger import open_ledger
-    from redenvelope.ledger.records import Fund
+    from redenvelope.plan.plan import Plan
     from redenvelope.serve.app import new_app
+    from redenvelope.serve.funds import funds_for, kept_budgets
     from redenvelope.serve.server import bound, run
     from redenvelope.serve.service import Service
     from redenvelope.serve.settings import PacingSettings, ServeSettings
@@ -78,11 +80,11 @@ def serve(
     known = _tokens(tokens, host)
     _log_to_stderr()
     clock = steady_clock()
-    total = minor_amount(budget_total, minor_units, "--budget-total")
-    cap = None if user_cap is None else minor_amount(user_cap, minor_units, "--user-cap")
+    totals, caps = _by_name(budget_total, "--budget-total"), _by_name(user_cap or [], "--user-cap")
+    most = _by_label(amounts or [])
+    funds = funds_for(kept_budgets(Plan.load(plan), minor_units), totals, caps, clock())
     opened = bound(host, port)
-    fund = Fund(BUDGET, total, clock(), cap)
-    service = Service(plan, open_ledger(ledger), [fund], settings, _by_label(amounts), clock)
+    service = Service(plan, open_ledger(ledger), funds, settings, most, clock)
     where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
     if audience is None:
         typer.echo("without --audience the price stays as it is: who is still to come is not known", err=True)
@@ -108,17 +110,6 @@ def token(
     typer.echo(secret)
 
 
-def minor_amount(text: str, minor_units: int, option: str) -> int:
-    """An amount of currency as minor units, exactly: no binary fraction on the way."""
-    try:
-        amount = Decimal(text) * minor_units
-    except InvalidOperation:
-        raise UsageError(f"{option}: {text!r} is no amount; write a number such as 2500 or 2500.50") from None
-    if not amount.is_finite() or amount != amount.to_integral_value() or not 0 <= amount < 2**53:
-        raise UsageError(f"{option}: {text!r} is no amount of at least 0 with {math.log10(minor_units):g} decimals")
-    return int(amount)
-
-
 def _log_to_stderr() -> None:
     """What the service says of itself; other libraries keep quiet."""
     handler = logging.StreamHandler(sys.stderr)
@@ -130,19 +121,33 @@ def _log_to_stderr() -> None:
         logger.propagate = False
 
 
-def _by_label(amounts: str | None) -> dict[str, float] | None:
-    if amounts is None:
-        return None
-    found: dict[str, float] = {}
-    for pair in filter(None, amounts.split(",")):
-        label, separator, value = pair.rpartition("=")
-        try:
-            found[label.strip()] = float(value)
-        except ValueError:
-            separator = ""
-        if not separator:
-            raise UsageError(f"--amounts: cannot read {pair!r}; write ACTION=AMOUNT, e.g. coupon=5")
+def _by_name(given: list[str], option: str) -> dict[str, str]:
+    """Amounts by the budget's name, as they were written; "" where none was given."""
+    found: dict[str, str] = {}
+    for entry in given:
+        name, _, amount = entry.rpartition("=")
+        if name.strip() in found:
+            raise UsageError(f"{option} {entry}: the budget is given twice; keep one")
+        found[name.strip()] = amount.strip()
     return found
+
+
+def _by_label(given: list[str]) -> dict[str, dict[str, float]] | None:
+    """Amounts by budget ("" where none was named) and action."""
+    found: dict[str, dict[str, float]] = {}
+    for entry in given:
+        before, colon, after = entry.partition(":")  # one at the very beginning lets labels have others
+        name, pairs = (before, after) if colon else ("", entry)
+        own = found.setdefault(name.strip(), {})
+        for pair in filter(None, pairs.split(",")):
+            label, separator, value = pair.rpartition("=")
+            try:
+                own[label.strip()] = float(value)
+            except ValueError:
+                separator = ""
+            if not separator:
+                raise UsageError(f"--amounts: cannot read {pair!r}; write ACTION=AMOUNT, e.g. coupon=5")
+    return found or None
 
 
 def _tokens(path: Path | None, host: str) -> Tokens | None:

@@ -21,12 +21,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from redenvelope.errors import UsageError
-from redenvelope.files import read_regular, replacing
+from redenvelope.files import cache_folder, read_regular, replacing
 
-__all__ = ["CACHE_VARIABLE", "Arrays", "Cache", "usual_cache"]
-
-CACHE_VARIABLE = "REDENVELOPE_CACHE"
-"""Names the folder of finished stages; `off` for none."""
+__all__ = ["Arrays", "Cache", "usual_cache"]
 
 _SUFFIX = ".stage"
 _LIMIT_BYTES = 2 * 2**30
@@ -97,14 +94,9 @@ class Cache:
 
 
 def usual_cache() -> Cache | None:
-    """The cache of this user: where the environment says, or where caches are; None where it says off."""
-    said = os.environ.get(CACHE_VARIABLE, "")
-    if said.strip().lower() in ("off", "0", "no", "none"):
-        return None
-    if said:
-        return Cache(Path(said))
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - never raises
-    return Cache(Path(home) / "redenvelope" / "stages")
+    """The cache of this user; None where the environment says that nothing is kept."""
+    folder = cache_folder()
+    return None if folder is None else Cache(folder / "stages")
 
 
 def _packed(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:

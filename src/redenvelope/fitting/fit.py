@@ -27,7 +27,7 @@ from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.exploration import exploration_record, lost_along, lost_at_prices
 from redenvelope.fitting.frontier import frontier_table
-from redenvelope.fitting.frontiers import first_frontier, frontiers_table
+from redenvelope.fitting.frontiers import first_frontier, frontiers_table, priced_plans
 from redenvelope.fitting.kept import Kept
 from redenvelope.fitting.method import (
     Lessons,
@@ -128,6 +128,7 @@ def fit(
     if rows.standing is not None:
         eligible = allowed(rows.standing, policy.constraint, rows.states, rows.steps_left)
     frontiers = None if paths is None else frontiers_table(check, paths, asked.names, settings.confidence)
+    record = record if paths is None else replace(record, priced=priced_plans(check, paths))
     del check  # the evidence of all prices, and not needed any more
     give_back()
     if frontiers is None:

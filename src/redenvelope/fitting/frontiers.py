@@ -9,8 +9,9 @@ from redenvelope.dual.paths import Paths
 from redenvelope.evaluation.skewness import Spread
 from redenvelope.fitting.check import Check
 from redenvelope.plan.consistent import FRONTIER_COLUMNS
+from redenvelope.plan.record import PricedPlan
 
-__all__ = ["first_frontier", "frontiers_table"]
+__all__ = ["first_frontier", "frontiers_table", "priced_plans"]
 
 
 def frontiers_table(check: Check, paths: Paths, names: tuple[str, ...], confidence: float) -> pl.DataFrame:
@@ -44,6 +45,14 @@ def frontiers_table(check: Check, paths: Paths, names: tuple[str, ...], confiden
         }
         tables.append(pl.DataFrame(figures).select(pl.lit(name).alias("budget"), pl.all()))
     return pl.concat(tables) if tables else _empty()
+
+
+def priced_plans(check: Check, paths: Paths) -> tuple[PricedPlan, ...]:
+    """The plans that are mixed, each with what the check users say of it."""
+    places = check.places("plan")
+    means = check.influence[:, :, places.start : places.stop].mean(axis=1)
+    rows = zip(paths.plans.prices.tolist(), means.T.tolist(), strict=True)
+    return tuple(PricedPlan(tuple(prices), tuple(mean)) for prices, mean in rows)
 
 
 def first_frontier(frontiers: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from redenvelope.planning.temperature import is_temperature
 
 __all__ = ["EXPLORE", "FitSettings", "History", "Method", "SearchSettings", "usual_share"]
 
-EXPLORE = 0.05
+EXPLORE = 0.02
 """Share of decisions left to chance unless said otherwise (see docs/guides/rules-and-budgets.md)."""
 
 _LEAST_CHANCE = 1.02 * TINY_PROPENSITY
@@ -102,7 +102,7 @@ class FitSettings:
         if self.temperature is not None and not is_temperature(self.temperature):
             raise UsageError(f"the temperature must be zero or a number from 1e-30 to 1e30, not {self.temperature}")
         if self.explore is not None and not 0 <= self.explore <= 1:
-            raise UsageError(f"explore is a share of the decisions from 0 to 1, such as 0.05, not {self.explore}")
+            raise UsageError(f"explore is a share of the decisions from 0 to 1, such as 0.02, not {self.explore}")
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"the seed is a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
         if not 0.5 < self.confidence < 1:

@@ -33,6 +33,9 @@ class Account:
     """What was expected of decisions that are closed."""
     user_cap: int | None = None
     """Of each user, where this is a budget."""
+    measure: str = ""
+    """What of an outcome a budget is charged."""
+    minor_units: int = 100
 
     @property
     def left(self) -> int | None:
@@ -119,8 +122,8 @@ class Book:
         """Take the lock of the writers, and read the balances."""
         last = {str(name): int(value) for name, value in session.rows(f"SELECT name, value FROM counters {lock}")}
         rows = session.rows(
-            "SELECT budget, total, held, spent, expected_thousandths, closed_thousandths, user_cap FROM budgets "
-            "ORDER BY place"
+            "SELECT budget, total, held, spent, expected_thousandths, closed_thousandths, user_cap, measure, "
+            "minor_units FROM budgets ORDER BY place"
         )
         budgets = {row[0]: Account(*row[1:]) for row in rows}
         return cls(session, last, budgets)
@@ -205,7 +208,17 @@ class Book:
     def balances(self) -> tuple[Balance, ...]:
         """Of the budgets, now."""
         return tuple(
-            Balance(name, one.limit or 0, one.held, one.spent, one.expected, one.closed, one.user_cap)
+            Balance(
+                name,
+                one.limit or 0,
+                one.held,
+                one.spent,
+                one.expected,
+                one.closed,
+                one.user_cap,
+                one.measure,
+                one.minor_units,
+            )
             for name, one in self.budgets.items()
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from redenvelope.errors import UsageError
 from redenvelope.ledger.book import Account, Book, Case, Entry
 from redenvelope.ledger.records import (
+    COUNTED,
     Choice,
     Command,
     Decided,
@@ -66,7 +67,8 @@ def _hold(book: Book, wanted: Hold) -> Result:
     if choice is None:
         return Refused(Refusal.NOTHING_LEFT, "nothing that may be given can be paid from what is left")
     _require_payable(book, wanted, choice)
-    held = {charge.budget: charge.held for charge in choice.charges}
+    counted = {charge.budget: charge.held for charge in choice.charges if _counts(book, charge.budget)}
+    held = {charge.budget: 0 if charge.budget in counted else charge.held for charge in choice.charges}
     record = Decided(
         decision=book.number("decision"),
         request=wanted.request,
@@ -84,16 +86,22 @@ def _hold(book: Book, wanted: Hold) -> Result:
         reward=None,
         closed_at=None,
         charges=choice.charges,
-        spent=dict.fromkeys(held, 0),
+        spent=dict.fromkeys(held, 0) | counted,
     )
     case = Case(record, wanted.fingerprint, held, dict(record.spent), Status.OPEN, None, None)
     book.add(case)
     book.tally(case, _DECIDED)
     for charge in choice.charges:
-        expected = charge.expected_thousandths
-        entry = Entry(wanted.at, "hold", record.decision, charge.budget, 0, charge.held, 0, expected)
+        at_once = counted.get(charge.budget, 0)
+        expected = 0 if charge.budget in counted else charge.expected_thousandths
+        entry = Entry(wanted.at, "hold", record.decision, charge.budget, 0, held[charge.budget], at_once, expected)
         book.write(wanted.user, entry)
     return case.now()
+
+
+def _counts(book: Book, budget: str) -> bool:
+    """Whether a budget counts actions: what it counts is spent when it is decided, and no outcome is waited for."""
+    return book.budgets[budget].measure == COUNTED
 
 
 def _require_payable(book: Book, wanted: Hold, choice: Choice) -> None:
@@ -110,10 +118,10 @@ def _settle(book: Book, outcome: Settle) -> Result:
     case = book.cases.get(outcome.decision)
     if case is None:
         return Refused(Refusal.UNKNOWN_DECISION, f"there is no decision {outcome.decision}")
-    amounts = {budget: amount for budget, amount in outcome.amounts.items() if amount}
+    amounts = _resolved(book, case, outcome)
     if case.status in (Status.SETTLED, Status.RELEASED):
-        same = case.reward == outcome.reward and {key: value for key, value in case.spent.items() if value} == amounts
-        if not same:
+        spent = {key: value for key, value in case.spent.items() if value}
+        if case.reward != outcome.reward or spent != {key: value for key, value in amounts.items() if value}:
             return Refused(Refusal.OUTCOME_DIFFERS, f"decision {outcome.decision} was settled before, otherwise")
         return Settled(outcome.decision, case.status, outcome.reward, dict(case.spent), repeated=True)
     ceilings = {charge.budget: charge.ceiling for charge in case.record.charges}
@@ -121,7 +129,7 @@ def _settle(book: Book, outcome: Settle) -> Result:
         if amount > ceilings.get(budget, 0):
             said = f"decision {outcome.decision} may cost {budget!r} at most {ceilings.get(budget, 0)}, not {amount}"
             return Refused(Refusal.ABOVE_CEILING, said)
-        more = amount - case.open.get(budget, 0)
+        more = amount - case.open.get(budget, 0) - case.spent.get(budget, 0)
         # What is held for it is its own; what is above has to be left, now.
         if more > 0 and more > book.left(case.record.user, budget):
             said = f"{budget!r} has no {more} left beyond what was held for decision {outcome.decision}"
@@ -129,17 +137,45 @@ def _settle(book: Book, outcome: Settle) -> Result:
     return _close(book, case, outcome, amounts)
 
 
+def _resolved(book: Book, case: Case, outcome: Settle) -> dict[str, int]:
+    """What an outcome costs every budget that its decision is charged to, and those that it names besides."""
+    given = outcome.amounts
+    measured: dict[str, int] = {}
+    for budget, amount in given.items():
+        if budget in book.budgets and not _counts(book, budget):
+            measure = book.budgets[budget].measure
+            measured[measure] = max(amount, measured.get(measure, 0))
+    amounts: dict[str, int] = {}
+    for charge in case.record.charges:
+        if _counts(book, charge.budget):
+            amounts[charge.budget] = given.get(charge.budget, case.spent[charge.budget])
+        else:
+            amounts[charge.budget] = given.get(charge.budget, measured.get(book.budgets[charge.budget].measure, 0))
+    charged = {book.budgets[charge.budget].measure for charge in case.record.charges}
+    for budget, amount in given.items():
+        # Of two budgets with one measure, that of other rows may be named: it is not the one that pays.
+        known = book.budgets.get(budget)
+        elsewhere = known is not None and known.measure != COUNTED and known.measure in charged
+        if amount and budget not in amounts and not elsewhere:
+            amounts[budget] = amount
+    return amounts
+
+
 def _close(book: Book, case: Case, outcome: Settle, amounts: dict[str, int]) -> Settled:
     late = case.status is Status.EXPIRED
-    case.status = Status.SETTLED if amounts else Status.RELEASED
-    kind = "settle" if amounts else "release"
+    paid = any(amount for budget, amount in amounts.items() if not _counts(book, budget))
+    case.status = Status.SETTLED if paid else Status.RELEASED
+    kind = "settle" if paid else "release"
     if late:
         book.tally(case, _EXPIRED, count=-1)
-    book.tally(case, _SETTLED if amounts else _RELEASED, outcome.reward, sum(amounts.values()))
+    first = next(iter(book.budgets), "")
+    book.tally(case, _SETTLED if paid else _RELEASED, outcome.reward, amounts.get(first, 0))
     for charge in case.record.charges:
         held, spent = case.open[charge.budget], amounts.get(charge.budget, 0)
-        expected = 0 if late else -charge.expected_thousandths
-        entry = Entry(outcome.at, kind, outcome.decision, charge.budget, 0, -held, spent, expected)
+        settled = late or _counts(book, charge.budget)
+        expected = 0 if settled else -charge.expected_thousandths
+        change = spent - case.spent[charge.budget]
+        entry = Entry(outcome.at, kind, outcome.decision, charge.budget, 0, -held, change, expected)
         book.write(case.record.user, entry)
         case.open[charge.budget], case.spent[charge.budget] = 0, spent
     case.reward, case.closed_at = outcome.reward, outcome.at
@@ -160,7 +196,8 @@ def _expire(book: Book, command: Expire) -> Done:
         case.status, case.closed_at = Status.EXPIRED, command.at
         book.tally(case, _EXPIRED)
         for charge in case.record.charges:
-            held, expected = case.open[charge.budget], -charge.expected_thousandths
+            held = case.open[charge.budget]
+            expected = 0 if _counts(book, charge.budget) else -charge.expected_thousandths
             entry = Entry(command.at, "expire", case.record.decision, charge.budget, 0, -held, 0, expected)
             book.write(case.record.user, entry)
             case.open[charge.budget] = 0
@@ -170,10 +207,16 @@ def _expire(book: Book, command: Expire) -> Done:
 
 def _fund(book: Book, wanted: Fund) -> Result:
     account = book.budgets.get(wanted.budget)
+    measure = wanted.budget if wanted.measure is None else wanted.measure
     if account is None:
-        account = book.budgets[wanted.budget] = Account(0, 0, 0)
-        place = len(book.budgets)
-        book.session.many("INSERT INTO budgets VALUES (?, ?, 0, 0, 0, 0, 0, NULL)", [(wanted.budget, place)])
+        account = book.budgets[wanted.budget] = Account(0, 0, 0, measure=measure, minor_units=wanted.minor_units)
+        row = (wanted.budget, len(book.budgets), measure, wanted.minor_units)
+        book.session.many("INSERT INTO budgets VALUES (?, ?, 0, 0, 0, 0, 0, NULL, ?, ?)", [row])
+    if (account.measure, account.minor_units) != (measure, wanted.minor_units):
+        raise UsageError(
+            f"{wanted.budget!r} is kept in the ledger as {_measured(account.measure, account.minor_units)}, and cannot "
+            f"become {_measured(measure, wanted.minor_units)}; begin another ledger, or name the budget otherwise"
+        )
     committed = account.held + account.spent
     if wanted.total < committed:
         said = f"{wanted.budget!r} has {committed} spent and held already; its total cannot be {wanted.total}"
@@ -189,6 +232,11 @@ def _fund(book: Book, wanted: Fund) -> Result:
         "UPDATE budgets SET total = ?, user_cap = ? WHERE budget = ?", [(wanted.total, wanted.user_cap, wanted.budget)]
     )
     return Done()
+
+
+def _measured(measure: str, minor_units: int) -> str:
+    what = "a count of actions" if measure == COUNTED else f"an amount of {measure!r}"
+    return f"{what} in {minor_units} minor units"
 
 
 def _cap(book: Book, wanted: Fund) -> None:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from redenvelope.errors import LedgerError
 from redenvelope.files import replacing, writing
 from redenvelope.ledger.ledger import Ledger
-from redenvelope.ledger.records import Decided, Status
+from redenvelope.ledger.records import COUNTED, Balance, Decided, Status
 
-__all__ = ["MINOR_UNITS", "Exported", "export_log", "log_frame"]
+__all__ = ["Exported", "export_log", "log_frame"]
 
 _ROWS = 20_000
+_PRICE_OF = "price of "
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
-MINOR_UNITS = 100
-"""In a unit of currency."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class Exported:
     """Says beside the log which columns are no features; None where another one was there."""
 
 
-def export_log(ledger: Ledger, out: Path, minor_units: int = MINOR_UNITS) -> Exported:
+def export_log(ledger: Ledger, out: Path, minor_units: int | None = None) -> Exported:
     """Write the log to a parquet file, and beside it a campaign.toml where there is none."""
     frame, open_users, expired = log_frame(ledger, minor_units)
+    ignored = ["price", "plan", *(name for name in frame.columns if name.startswith(_PRICE_OF))]
     with replacing(out) as file:
         frame.write_parquet(file)
     beside = out.parent / "campaign.toml"
@@ -48,20 +49,23 @@ def export_log(ledger: Ledger, out: Path, minor_units: int = MINOR_UNITS) -> Exp
         try:
             with beside.open("x", encoding="utf-8") as file:
                 file.write("# price and plan say how a row was decided; they are no features of the user\n")
-                file.write('ignore = ["price", "plan"]\n')
+                file.write(f"ignore = {json.dumps(ignored, ensure_ascii=False)}\n")
         except FileExistsError:
             return Exported(len(frame), frame["user"].n_unique(), open_users, expired, None)
     return Exported(len(frame), frame["user"].n_unique(), open_users, expired, beside)
 
 
-def log_frame(ledger: Ledger, minor_units: int = MINOR_UNITS) -> tuple[pl.DataFrame, int, int]:
+def log_frame(ledger: Ledger, minor_units: int | None = None) -> tuple[pl.DataFrame, int, int]:
     """The log, the number of users that were left out, and that of rows that expired.
+
+    Amounts are in units, of which budgets know what they are unless `minor_units` says otherwise. What budgets sum are
+    columns by its name; what they count follows from the actions.
 
     A user of whom a decision is still open is left out whole: without its last step a trajectory would look as if its
     user had left.
     """
     waiting = {row[0] for row in ledger.query("SELECT DISTINCT user_id FROM decisions WHERE status = 'open'")}
-    budgets = [balance.budget for balance in ledger.balances()]
+    budgets = _measured(ledger.balances(), minor_units)
     columns: dict[str, list[Any]] = defaultdict(list)
     features: dict[str, dict[int, Any]] = defaultdict(dict)
     rows, after = 0, 0
@@ -70,7 +74,7 @@ def log_frame(ledger: Ledger, minor_units: int = MINOR_UNITS) -> tuple[pl.DataFr
         for one in batch:
             if one.user in waiting:
                 continue
-            for name, value in _own(one, budgets, minor_units).items():
+            for name, value in _own(one, budgets).items():
                 columns[name].append(value)
             for name, value in json.loads(one.features).items():
                 features[name][rows] = value
@@ -86,7 +90,27 @@ def log_frame(ledger: Ledger, minor_units: int = MINOR_UNITS) -> tuple[pl.DataFr
     return pl.DataFrame(series).sort("user", "step"), len(waiting), sum(columns["expired"])
 
 
-def _own(one: Decided, budgets: list[str], minor_units: int) -> dict[str, Any]:
+class _Summed(NamedTuple):
+    """A budget, and the column of the log that it sums; None where it counts actions."""
+
+    name: str
+    column: str | None
+    minor_units: int
+
+
+def _measured(balances: Sequence[Balance], minor_units: int | None) -> list[_Summed]:
+    """Budgets with their columns: without one that is called so, the first of them is the cost."""
+    columns = [None if one.measure == COUNTED else one.measure for one in balances]
+    if "cost" not in columns:
+        first = next((column for column in columns if column is not None), None)
+        columns = ["cost" if column is not None and column == first else column for column in columns]
+    return [
+        _Summed(one.budget, column, minor_units or one.minor_units)
+        for one, column in zip(balances, columns, strict=True)
+    ]
+
+
+def _own(one: Decided, budgets: Sequence[_Summed]) -> dict[str, Any]:
     prices = json.loads(one.prices)
     row: dict[str, Any] = {
         "user": one.user,
@@ -94,11 +118,15 @@ def _own(one: Decided, budgets: list[str], minor_units: int) -> dict[str, Any]:
         "action": one.action,
         "propensity": one.propensity,
         "reward": 0.0 if one.reward is None else one.reward,
-        "cost": one.spent.get(budgets[0], 0) / minor_units,
+        "cost": 0.0,
     }
-    for budget in budgets[1:]:
-        row[budget] = one.spent.get(budget, 0) / minor_units
+    for budget in budgets:
+        if budget.column is not None:
+            # Budgets of some rows only may share a column: whichever was charged has its amount.
+            row[budget.column] = max(row.get(budget.column, 0.0), one.spent.get(budget.name, 0) / budget.minor_units)
     row["price"] = prices[0] if prices else None
+    for place, budget in enumerate(budgets[1:], start=1):
+        row[f"{_PRICE_OF}{budget.name}"] = prices[place] if place < len(prices) else None
     row["plan"] = one.plan
     row["expired"] = one.status is Status.EXPIRED
     return row

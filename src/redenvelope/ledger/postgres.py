@@ -94,7 +94,7 @@ class PostgresDatabase:
         row = connection.execute("SELECT value FROM counters WHERE name = 'format'").fetchone()
         if row is None or row[0] != FORMAT:
             known = "no format" if row is None else f"format {row[0]}"
-            raise LedgerError(f"the ledger has {known}, and this version knows {FORMAT}; upgrade redenvelope")
+            raise LedgerError(f"the ledger has {known}, and this version knows {FORMAT}; use the version that made it")
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from redenvelope.errors import UsageError
 
 __all__ = [
+    "COUNTED",
     "LARGEST_AMOUNT",
     "THOUSANDTHS",
     "Balance",
@@ -33,6 +34,9 @@ __all__ = [
 
 THOUSANDTHS = 1_000
 """Expected amounts are counted in thousandths of a minor unit: most are far below one."""
+
+COUNTED = ""
+"""The measure of budgets that count actions: they are spent with the decision, whatever comes of it."""
 
 LARGEST_AMOUNT = 2**53
 """Beyond, JSON's numbers would be rounded."""
@@ -125,7 +129,8 @@ class Settle:
     decision: int
     reward: float
     amounts: Mapping[str, int]
-    """By budget; a budget that is not named was not spent from."""
+    """By budget. One that is not named has the amount of a named one of its measure; else, if it counts actions, what
+    was counted, and nothing if it does not."""
     at: int
 
     def __post_init__(self) -> None:
@@ -151,10 +156,16 @@ class Fund:
     total: int
     at: int
     user_cap: int | None = None
+    measure: str | None = None
+    """What of an outcome it is charged: budgets of one measure share its amount. None: the budget's own name."""
+    minor_units: int = 100
+    """In a unit of what it is counted in."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.total < LARGEST_AMOUNT or (self.user_cap is not None and self.user_cap < 0):
             raise UsageError(f"a total of {self.total} and a cap of {self.user_cap} make no sense")
+        if self.minor_units < 1:
+            raise UsageError(f"there are at least 1 minor units in a unit, not {self.minor_units}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +246,8 @@ class Balance:
     closed_thousandths: int
     """What it believed of those that are closed: beside what was spent, how far it is off."""
     user_cap: int | None
+    measure: str = ""
+    minor_units: int = 100
 
     @property
     def left(self) -> int:
@@ -265,4 +278,4 @@ class Tally:
     expired: int
     reward: float
     spent: int
-    """From all budgets."""
+    """From the first budget."""

@@ -102,7 +102,9 @@ class SqliteDatabase:
         connection.execute("COMMIT")
         (found,) = connection.execute("SELECT value FROM counters WHERE name = 'format'").fetchone()
         if found != FORMAT:
-            raise LedgerError(f"{self._path}: has format {found}, and this version knows {FORMAT}; upgrade redenvelope")
+            raise LedgerError(
+                f"{self._path}: has format {found}, and this version knows {FORMAT}; use the version that made it"
+            )
 
     @contextmanager
     def _told(self) -> Iterator[None]:

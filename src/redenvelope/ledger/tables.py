@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 __all__ = ["FORMAT", "POSTGRES", "SQLITE", "Dialect", "statements"]
 
-FORMAT = 1
+FORMAT = 2
 """Of the tables."""
 
 
@@ -56,6 +56,8 @@ _TABLES = (
         expected_thousandths {integer} NOT NULL,
         closed_thousandths {integer} NOT NULL,
         user_cap {integer} CHECK (user_cap >= 0),
+        measure TEXT NOT NULL,
+        minor_units {integer} NOT NULL CHECK (minor_units >= 1),
         CONSTRAINT never_overspent CHECK (spent + held <= total)
     ) {ending}""",
     # Only of users of budgets with a cap a user.

@@ -86,7 +86,15 @@ def _decisions(book: Book) -> None:
             ],
         )
         charges = [
-            (case.record.decision, one.budget, one.held, one.held, one.ceiling, 0, one.expected_thousandths)
+            (
+                case.record.decision,
+                one.budget,
+                one.held,
+                case.open[one.budget],
+                one.ceiling,
+                case.spent[one.budget],
+                one.expected_thousandths,
+            )
             for case in book.added
             for one in case.record.charges
         ]

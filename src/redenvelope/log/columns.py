@@ -12,7 +12,7 @@ from typing import Any
 from redenvelope.errors import UsageError
 from redenvelope.files import read_regular
 
-__all__ = ["ROLES", "SAID", "ColumnMap", "campaign_content", "nearest_name"]
+__all__ = ["DATES", "ROLES", "SAID", "ColumnMap", "campaign_content", "nearest_name"]
 
 ROLES: dict[str, str] = {
     "user": "who: one id a person, text or integer",
@@ -30,6 +30,8 @@ SAID = {
 }
 """Columns that a log may have instead of steps, or besides."""
 
+DATES = ("leave-out", "relative")
+"""What may become of dates."""
 
 _LARGEST_BYTES = 2**20
 """Of a campaign file."""
@@ -40,6 +42,7 @@ _ENTRIES = {
     "time": "time",
     "episode": "episode",
     "missing_cost": "missing_cost",
+    "dates": "dates",
     "audience": "audience",
     "budget": "[[budget]]",
     "rule": "[[rule]]",
@@ -70,6 +73,8 @@ class ColumnMap:
     """The column that tells the waves of a campaign apart: each is a sequence of its own."""
     missing_cost: float | None = None
     """What a cost is where the table has none; None where that is a mistake."""
+    dates: str = "leave-out"
+    """What becomes of dates: "leave-out", or "relative" for the weekday of a decision and the days until it."""
 
     def __post_init__(self) -> None:
         unknown = [role for role in self.names if role not in ROLES]
@@ -102,17 +107,24 @@ class ColumnMap:
             raise UsageError(f"columns: {self.time!r} is both the time and the episode; each needs its own column")
         if self.missing_cost is not None and not 0 <= self.missing_cost < 1e15:
             raise UsageError(f"a missing cost is 0 or more, not {self.missing_cost}")
+        if self.dates not in DATES:
+            raise UsageError(f"dates are one of {', '.join(DATES)}, not {self.dates!r}")
 
     def name_of(self, role: str) -> str:
         """The table's name for a role."""
         return self.names.get(role, role)
 
     def reading(
-        self, time: str | None = None, episode: str | None = None, missing_cost: float | None = None
+        self,
+        time: str | None = None,
+        episode: str | None = None,
+        missing_cost: float | None = None,
+        dates: str | None = None,
     ) -> ColumnMap:
-        """The same, with what was said besides about the order of rows and about costs."""
+        """The same, with what was said besides about the order of rows, about costs and about dates."""
         return replace(
             self,
+            dates=self.dates if dates is None else dates,
             time=self.time if time is None else time,
             episode=self.episode if episode is None else episode,
             missing_cost=self.missing_cost if missing_cost is None else missing_cost,
@@ -157,8 +169,11 @@ class ColumnMap:
         cost = content.get("missing_cost")
         if cost is not None and (isinstance(cost, bool) or not isinstance(cost, int | float)):
             raise UsageError("missing_cost must be a number, e.g. missing_cost = 0")
+        dates = content.get("dates")
+        if dates is not None and not isinstance(dates, str):
+            raise UsageError('dates must be "leave-out" or "relative"')
         mapping = cls(names, frozenset(ignored))
-        return mapping.reading(said["time"], said["episode"], None if cost is None else float(cost))
+        return mapping.reading(said["time"], said["episode"], None if cost is None else float(cost), dates)
 
 
 def campaign_content(path: str | Path) -> dict[str, Any]:

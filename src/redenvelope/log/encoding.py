@@ -18,6 +18,7 @@ from redenvelope.log.history import HistoryEncoding
 from redenvelope.log.layout import StateLayout
 from redenvelope.log.log import FeatureTable, Log
 from redenvelope.log.past import history_of_frame, history_of_row
+from redenvelope.log.relative import dates_of, with_relative, with_relative_row
 from redenvelope.log.serving_frame import serving_steps, serving_table
 from redenvelope.log.serving_row import RowEncoder
 
@@ -106,6 +107,7 @@ class Encoder:
         """
         findings = Findings()
         steps = serving_steps(frame, self.first_step, self.first_step + self.campaign_steps - 1)
+        frame = with_relative(frame, self._of_dates)
         table = serving_table(frame, self.numbers, self.categories, findings)
         history = None
         if self.history is not None:
@@ -123,11 +125,18 @@ class Encoder:
         The same as `encode_frame` gives for a table of this row, but fast. The names of features with values that
         training never saw are added to `unfamiliar`.
         """
+        row = with_relative_row(row, self._of_dates) if self._of_dates else row
         state = self._row_encoder.encode(row, unfamiliar)
         if self.history is not None:
             step = round(float(state[self.layout.step]) / self.layout.step_change) + self.first_step
             state[self.layout.history] = history_of_row(self.history, step, past, self.first_step)
         return state
+
+    @cached_property
+    def _of_dates(self) -> tuple[str, ...]:
+        """Features that may be made of dates, where whoever is to be decided for comes with those."""
+        names = [*(number.name for number in self.numbers), *(category.name for category in self.categories)]
+        return tuple(name for name in names if dates_of(name))
 
     @cached_property
     def _row_encoder(self) -> RowEncoder:

@@ -66,7 +66,12 @@ FILE_RULES = {
     "column_missing": Rule(
         "error",
         "there is no column for {column!r} ({meaning}); the columns are {present}",
-        "name it: {guess}",
+        "name it, as guessed here from names and contents, or better: {guess}",
+    ),
+    "columns_missing": Rule(
+        "error",
+        "there are no columns for {count} roles: {roles}; the columns are {present}",
+        "name them, as guessed here from names and contents, or better: {guess}",
     ),
     "column_named_missing": Rule(
         "error",
@@ -110,6 +115,16 @@ FILE_RULES = {
         "warning",
         "the workbook has {count} sheets; the first, {sheet!r}, was read",
         "nothing to do, or save the sheet that you mean in a workbook of its own",
+    ),
+    "dates_relative": Rule(
+        "repaired",
+        "dates were made relative to {column}, when decisions were made: {made}",
+        "nothing to do; tables to decide for need {column}, and the other dates, as the log has them",
+    ),
+    "dates_not_relative": Rule(
+        "warning",
+        "dates could not be made relative: {why}",
+        "name the time of each decision with --time, or make the columns yourself: its weekday, days since a date",
     ),
     "date_outside": Rule(
         "error",

@@ -14,6 +14,7 @@ __all__ = ["EXAMPLES", "IN_MEMORY", "Finding", "Findings", "Severity", "merge", 
 EXAMPLES = 5
 """How many examples a finding shows."""
 
+_LONGEST_LINE = 2_000  # of a line to paste, which is of no use if it is cut
 
 IN_MEMORY = "table"
 """What a table is called that never was a file."""
@@ -93,7 +94,10 @@ class Findings:
     ) -> None:
         """Record a broken rule; `details` fill the placeholders of its sentence."""
         known = RULES[rule]
-        said = {name: readable(value) if isinstance(value, str) else value for name, value in details.items()}
+        said = {
+            name: readable(value, _LONGEST_LINE if name == "guess" else 300) if isinstance(value, str) else value
+            for name, value in details.items()
+        }
         said["column"] = None if column is None else readable(column)
         shown = []
         for example in examples:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
 from redenvelope.log.columns import ROLES, ColumnMap, nearest_name
 from redenvelope.log.dress import undress_alone
-from redenvelope.log.named import column
+from redenvelope.log.named import column, taken
 from redenvelope.log.numbers import to_numbers
 
 __all__ = ["guessed_columns", "guessed_episodes"]
@@ -18,12 +19,12 @@ _ROWS = 5_000  # enough to tell what a column holds
 _NAMES = {
     "user": "user customer client member account person uid visitor subscriber player household kunde kunden nutzer",
     "time": "time timestamp datetime date sent at ts when datum zeit zeitpunkt moment created",
-    "step": "step round touch decision wave week period nr number schritt runde woche index",
+    "step": "step round touch decision wave week period nr number mailing schritt runde woche index",
     "action": "action treatment offer coupon arm variant incentive message discount envelope voucher promo gift "
     "gutschein aktion angebot",
     "propensity": "propensity probability prob pscore ps p chance score wahrscheinlichkeit",
-    "reward": "reward revenue outcome active conversion converted sales gmv profit margin orders purchase value "
-    "turnover umsatz erlös ertrag gewinn",
+    "reward": "reward revenue outcome conversion converted bought purchased purchase ordered response responded "
+    "clicked sales gmv profit margin turnover active orders value umsatz erlös ertrag gewinn gekauft bestellt",
     "cost": "cost costs spend spent amount redeemed redemption paid expense kosten einlösung ausgaben eingelöst",
     "episode": "episode wave week month campaign period cycle season run batch welle woche monat kampagne",
 }
@@ -33,11 +34,33 @@ _MOST_ACTIONS, _MOST_STEPS = 200, 10_000
 
 
 def guessed_columns(frame: pl.DataFrame, free: Sequence[str], lacking: Sequence[str], columns: ColumnMap) -> str:
-    """The options that name the roles a table lacks, with YOUR_COLUMN where nothing looks like one.
+    """The options that make a log of a table that lacks roles, with YOUR_COLUMN where nothing looks like one.
 
-    Of the free columns, each is guessed for one role at most: that where its name and its content fit best.
+    Of the free columns, each is guessed for one role at most: that where its name and its content fit best. What the
+    table would be refused for next is foreseen: costs on redemption only, several waves, no propensities.
     """
-    sample = frame.head(_ROWS)
+    found = _best(frame.head(_ROWS), free, lacking)
+    known = {role: columns.name_of(role) for role in ROLES if columns.name_of(role) in frame.columns} | found
+    if "step" in lacking and "step" not in found and "time" not in found:
+        found |= _counted(frame, free, known)
+    pairs = {role: columns.names[role] for role in columns.names if role not in lacking}
+    for role in lacking:
+        if role == "step" and "time" in found and "step" not in found:
+            continue
+        if role != "propensity" or role in found:
+            pairs[role] = found.get(role) or nearest_name(role, free) or "YOUR_COLUMN"
+    options = {"--columns": ",".join(f"{role}={name}" for role, name in pairs.items())} if pairs else {}
+    if "step" in lacking and "step" not in pairs:
+        options["--time"] = found["time"]
+    options |= _foreseen(frame, free, known | pairs, columns)
+    line = " ".join(f"{option} {shlex.quote(value)}" for option, value in options.items())
+    if "propensity" in lacking and "propensity" not in pairs:
+        line += " --estimate-propensity"
+    return line.strip()
+
+
+def _best(sample: pl.DataFrame, free: Sequence[str], lacking: Sequence[str]) -> dict[str, str]:
+    """Role, or "time" -> the column that fits it best."""
     asked = [role for role in (*lacking, "time") if role != "time" or "step" in lacking]
     scored = sorted(
         (
@@ -51,16 +74,46 @@ def guessed_columns(frame: pl.DataFrame, free: Sequence[str], lacking: Sequence[
     for score, _, role, name in scored:
         if score > 0 and role not in found and name not in found.values():
             found[role] = name
-    pairs = {role: columns.names[role] for role in columns.names if role not in lacking}
-    for role in lacking:
-        if role == "step" and "time" in found and "step" not in found:
+    return found
+
+
+def _counted(frame: pl.DataFrame, free: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """A column that numbers the rows of each user, whatever it is called."""
+    users = known.get("user")
+    if users is None:
+        return {}
+    for name in free:
+        values = column(frame, name)
+        if name in known.values() or values.null_count() or not _may_be_step(values.head(_ROWS)):
             continue
-        if role != "propensity" or role in found:
-            pairs[role] = found.get(role) or nearest_name(role, free) or "YOUR_COLUMN"
-    line = "--columns " + ",".join(f"{role}={name}" for role, name in pairs.items()) if pairs else ""
-    if "step" in lacking and "step" not in pairs:
-        line += f" --time {found['time']}"
-    return line.strip() or "--columns propensity=YOUR_COLUMN"
+        if pl.DataFrame({"user": column(frame, users), "step": values}).n_unique() == len(frame):
+            return {"step": name}
+    return {}
+
+
+def _foreseen(frame: pl.DataFrame, free: Sequence[str], known: Mapping[str, str], columns: ColumnMap) -> dict[str, str]:
+    """Options without which the table would be refused once its roles are named."""
+    options, cost = {}, known.get("cost")
+    if cost in frame.columns and columns.missing_cost is None and column(frame, cost).null_count():
+        options["--missing-cost"] = "0"
+    keys = [known.get(role, "") for role in ("user", "step")]
+    if columns.episode is not None or not set(keys) <= set(frame.columns):
+        return options
+    rows = taken(frame, keys).rename(dict(zip(keys, ("user", "step"), strict=True)))
+    if rows.n_unique() == len(rows):
+        return options
+    others = [name for name in free if name not in (*known.values(), *ROLES) and not frame.schema[name].is_nested()]
+    # Only what tells all rows apart: a feature that merely differs between some of them is no wave.
+    told = {
+        name: apart
+        for name, apart in guessed_episodes(
+            rows.with_columns(column(frame, name).alias(name) for name in others)
+        ).items()
+        if rows.with_columns(column(frame, name).alias("\0apart")).n_unique() == len(rows)
+    }
+    if told:
+        options["--episode"] = max(told, key=lambda name: told[name])
+    return options
 
 
 def guessed_episodes(frame: pl.DataFrame) -> dict[str, int]:
@@ -112,7 +165,7 @@ def _may_be_time(values: pl.Series) -> bool:
 
 def _may_be_step(values: pl.Series) -> bool:
     numbers = _numbers(values)
-    if numbers is None or not (numbers == numbers.floor()).all():
+    if numbers is None or not (numbers == numbers.floor()).all() or numbers.n_unique() < 2:
         return False
     return float(numbers.max()) - float(numbers.min()) < min(_MOST_STEPS, len(values) / 2)  # type: ignore[arg-type]
 

@@ -12,6 +12,7 @@ from redenvelope.log.dress import Dress, evidence_in, may_be_dressed, table_deci
 from redenvelope.log.findings import Findings
 from redenvelope.log.named import column, put_back
 from redenvelope.log.numbers import MISSING_WORDS, is_number
+from redenvelope.log.relative import with_relative_dates
 from redenvelope.log.tables import FILE, ROW, Table
 from redenvelope.log.times import is_calendar, read_times
 
@@ -40,7 +41,9 @@ def mended(table: Table, columns: ColumnMap, findings: Findings) -> Table:
     said = {name for name in (columns.time, columns.episode) if name is not None}
     text = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in _NOT_NUMBERS | said]
     frame = _undressed(frame, text, findings)
-    frame = _with_dates(frame, [name for name in text if name not in _OUTCOMES])
+    frame, vague = _with_dates(frame, [name for name in text if name not in _OUTCOMES])
+    if columns.dates == "relative":
+        frame = with_relative_dates(frame, columns.time, vague | said - {columns.time}, findings)
     if "reward" in text:
         frame = _with_truth(frame, findings)
     if columns.missing_cost is not None and "cost" in frame.columns:
@@ -71,19 +74,21 @@ def _report(name: str, dress: Dress, findings: Findings) -> None:
     findings.add(rule, column=name, count=dress.count, examples=dress.examples, dress=dress.words)
 
 
-def _with_dates(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Text that holds dates and nothing else is told apart from labels: as a column of dates would be."""
-    dates = {}
+def _with_dates(frame: pl.DataFrame, names: list[str]) -> tuple[pl.DataFrame, set[str]]:
+    """Text that holds dates and nothing else is told apart from labels, as a column of dates would be; and the names
+    of those of which it cannot be told which days they are."""
+    dates, vague = {}, set()
     for name in names:
         values = column(frame, name)
         if is_calendar(values):
             moments = read_times(values)
             if moments is None or moments.null_count() > values.null_count():
-                # Months, or days that may be months: which one it is matters to nobody, only that it is one.
+                # Months, or days that may be months: only that it is one is known.
+                vague.add(name)
                 dates[name] = values.rank("dense").cast(pl.Int32).cast(pl.Date)
             else:
                 dates[name] = moments.cast(pl.Datetime("us"))
-    return put_back(frame, dates)
+    return put_back(frame, dates), vague
 
 
 def _with_truth(frame: pl.DataFrame, findings: Findings) -> pl.DataFrame:

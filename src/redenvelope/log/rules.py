@@ -155,7 +155,7 @@ _VALUE_RULES = {
     "propensity_missing": Rule(
         "error",
         "there is no column for 'propensity' ({meaning}); the columns are {present}",
-        "name it: {guess}; or have it estimated with --estimate-propensity",
+        "name it, or have it estimated with --estimate-propensity; guessed from names and contents: {guess}",
     ),
     "propensity_not_positive": Rule(
         "error",
@@ -258,8 +258,9 @@ _FEATURE_RULES = {
     "feature_calendar": Rule(
         "warning",
         "it holds dates, and was left out: whoever is decided for later has dates that training never saw",
-        "nothing to do, or add what a date tells: the weekday, days since the first purchase; if steps should be "
-        "numbered by it, --time {column}; if it tells waves of the same users apart, --episode {column}",
+        "nothing to do, or --dates relative for the weekday of a decision and the days from other dates to it; if "
+        "steps should be numbered by it, --time {column}; if it tells waves of the same users apart, --episode "
+        "{column}",
     ),
     "feature_duration": Rule("repaired", "times of day and durations were read as parts of a day", "nothing to do"),
     "feature_none": Rule(

@@ -148,8 +148,17 @@ def report_roles(
             )
     if columns.time not in (None, columns.name_of("step")) and "step" in present:
         findings.add("column_shadowed", file=file, column="step", mapped=columns.time)
+    # Said once, with one line for all of them: six times the same list of columns hides what to do.
+    together = [role for role in lacking if role not in columns.names]
+    if len(together) > 1:
+        asked = ", ".join(f"{role} ({ROLES[role].partition(':')[0]})" for role in together)
+        findings.add(
+            "columns_missing", file=file, count=len(together), roles=asked, present=_shown(present), guess=guess
+        )
     for role, meaning in ROLES.items():
         source = columns.name_of(role)
+        if len(together) > 1 and role in together:
+            continue
         if source not in present and role in required:
             plain_rule = "propensity_missing" if role == "propensity" else "column_missing"
             findings.add(

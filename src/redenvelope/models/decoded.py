@@ -8,7 +8,7 @@ kinds of users is taken for the likelier one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from redenvelope.campaign.conditions import (
     Every,
     Missing,
     Negation,
+    Verdict,
     columns_of,
 )
 from redenvelope.campaign.rows import STEP
@@ -34,13 +35,6 @@ __all__ = ["Decoding", "decoding_for"]
 _EQUAL = 1e-5
 
 
-class _Said(NamedTuple):
-    """True and false, [rows] each; where neither holds, nothing is known."""
-
-    true: Any
-    false: Any
-
-
 @dataclass(frozen=True)
 class _Number:
     """Where a number stands in a state, and how it is read back."""
@@ -51,6 +45,7 @@ class _Number:
     scale: float
     indicator: int | None
     """The column that says whether it is missing."""
+    binary: bool
 
 
 @dataclass(frozen=True)
@@ -76,46 +71,47 @@ class Decoding:
 
     def holds(self, condition: Condition, states: Any, library: Any = np) -> Any:
         """Where a condition is true of states [rows, width], [rows]; arrays of numpy, or of the library given."""
-        return self._said(condition, states, library).true
+        return self.said(condition, states, library).true
 
     def steps(self, states: Any, library: Any = np) -> Any:
         """Steps from 0, [rows], as numbers."""
         return library.rint(states[:, self.step] / self.step_change)
 
-    def _said(self, condition: Condition, states: Any, library: Any) -> _Said:
+    def said(self, condition: Condition, states: Any, library: Any = np) -> Verdict:
+        """Where a condition is true of states [rows, width] and where it is false."""
         if isinstance(condition, Negation):
-            said = self._said(condition.inner, states, library)
-            return _Said(said.false, said.true)
+            said = self.said(condition.inner, states, library)
+            return Verdict(said.false, said.true)
         if isinstance(condition, Every | Either):
-            parts = [self._said(part, states, library) for part in condition.parts]
+            parts = [self.said(part, states, library) for part in condition.parts]
             both = parts[0]
             for part in parts[1:]:
                 if isinstance(condition, Every):
-                    both = _Said(both.true & part.true, both.false | part.false)
+                    both = Verdict(both.true & part.true, both.false | part.false)
                 else:
-                    both = _Said(both.true | part.true, both.false & part.false)
+                    both = Verdict(both.true | part.true, both.false & part.false)
             return both
         if isinstance(condition, Missing):
             missing = self._missing(condition.name, states, library)
-            return _Said(missing, ~missing)
+            return Verdict(missing, ~missing)
         if isinstance(condition, Among):
             return self._among(condition.name, condition.values, states, library)
         if isinstance(condition, Column):
             equal = self._compared(condition.name, "==", 0.0, states, library)
-            return _Said(equal.false, equal.true)
+            return Verdict(equal.false, equal.true)
         assert isinstance(condition, Compare)
         if isinstance(condition.right, str):
             said = self._among(condition.left, (condition.right,), states, library)
-            return said if condition.sign == "==" else _Said(said.false, said.true)
+            return said if condition.sign == "==" else Verdict(said.false, said.true)
         return self._compared(condition.left, condition.sign, condition.right, states, library)
 
-    def _among(self, name: str, values: tuple[float, ...] | tuple[str, ...], states: Any, library: Any) -> _Said:
+    def _among(self, name: str, values: tuple[float, ...] | tuple[str, ...], states: Any, library: Any) -> Verdict:
         if not isinstance(values[0], str):
             parts = [self._compared(name, "==", float(value), states, library) for value in values]
             true, false = parts[0]
             for part in parts[1:]:
                 true, false = true | part.true, false & part.false
-            return _Said(true, false)
+            return Verdict(true, false)
         category = self._category(name)
         code = _code(category, states, library)
         places = [place for place, label in enumerate(category.labels, start=2) if label in values]
@@ -123,9 +119,9 @@ class Decoding:
         for place in places:
             is_one = is_one | (code == place)
         known = code != MISSING
-        return _Said(known & is_one, known & ~is_one)
+        return Verdict(known & is_one, known & ~is_one)
 
-    def _compared(self, name: str, sign: str, right: float | Column, states: Any, library: Any) -> _Said:
+    def _compared(self, name: str, sign: str, right: float | Column, states: Any, library: Any) -> Verdict:
         left, known, size = self._value(name, states, library)
         other: Any = right
         if isinstance(right, Column):
@@ -142,7 +138,7 @@ class Decoding:
             ">": above,
             ">=": above | equal,
         }[sign]
-        return _Said(known & said, known & ~said)
+        return Verdict(known & said, known & ~said)
 
     def _value(self, name: str, states: Any, library: Any) -> tuple[Any, Any, float]:
         """A number [rows], where it is known [rows], and the size of what it was encoded by."""
@@ -151,8 +147,10 @@ class Decoding:
             return value, value == value, 0.0
         number = next((number for number in self.numbers if number.name == name), None)
         if number is None:
-            raise ModelError(f"a budget asks for {name!r}, which is no number of the states")
+            raise ModelError(f"a condition asks for {name!r}, which is no number of the states")
         value = states[:, number.column] * number.scale + number.mean
+        if number.binary:
+            value = library.rint(value)
         known = value == value if number.indicator is None else states[:, number.indicator] < 0.5
         return value, known, abs(number.mean) + number.scale
 
@@ -164,7 +162,7 @@ class Decoding:
     def _category(self, name: str) -> _Category:
         category = next((category for category in self.categories if category.name == name), None)
         if category is None:
-            raise ModelError(f"a budget asks for {name!r}, which is no category of the states")
+            raise ModelError(f"a condition asks for {name!r}, which is no category of the states")
         return category
 
 
@@ -183,7 +181,9 @@ def decoding_for(encoder: Encoder, conditions: tuple[Condition, ...]) -> Decodin
     asked = frozenset().union(*map(columns_of, conditions)) if conditions else frozenset()
     return Decoding(
         numbers=tuple(
-            _Number(number.name, int(places.numbers[place]), number.mean, number.scale, watched.get(place))
+            _Number(
+                number.name, int(places.numbers[place]), number.mean, number.scale, watched.get(place), number.binary
+            )
             for place, number in enumerate(encoder.numbers)
             if number.name in asked
         ),

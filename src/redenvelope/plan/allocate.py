@@ -11,6 +11,7 @@ from redenvelope.files import require_writable, same_file
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.eligible import ELIGIBLE
 from redenvelope.log.findings import Finding
+from redenvelope.log.relative import dates_of
 from redenvelope.plan.decisions import expected_column
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.spool import Spool
@@ -98,4 +99,5 @@ def needed_columns(plan: Plan) -> frozenset[str]:
     """The columns that decisions are made from."""
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
-    return frozenset({"user", "step", ELIGIBLE, *features})
+    dates = [name for feature in features for name in dates_of(feature)]
+    return frozenset({"user", "step", ELIGIBLE, *features, *dates})

@@ -184,6 +184,11 @@ def require_consistent(plan: Plan) -> None:
     last = len(ladder.rungs) - 1
     inside = 0 <= rung <= last and 0 <= share <= 1 and (rung < last or not share)
     _require(bool(inside), "plan.json: record: stop: the place is not on the ladder")
+    width = len(ladder.rungs[0].mean)
+    known = all(
+        len(one.prices) + 1 == len(one.mean) == width and np.isfinite(one.mean).all() for one in plan.record.priced
+    )
+    _require(known, "plan.json: record: priced: the plans are not of the plan's budgets")
     _require(ladder.pricing(stop.place) == plan.policy.pricing, "plan.json: pricing: not that of the ladder's place")
     _require_certificate(certificate)
     _require(certificate.users == ladder.users, "certificate.json: users: not those of the ladder")

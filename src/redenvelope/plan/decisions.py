@@ -13,6 +13,7 @@ from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.eligible import ELIGIBLE
 from redenvelope.log.findings import EXAMPLES, Finding, Findings
 from redenvelope.log.ids import read_steps, serving_ids
+from redenvelope.log.relative import dates_of
 from redenvelope.policies.policy import normalised
 from redenvelope.policies.standing import allowed
 from redenvelope.policies.standing_rows import StandingRows, standing_of_frame
@@ -112,7 +113,8 @@ def _check(plan: Plan, users: pl.DataFrame) -> None:
             raise UsageError(f"the table of users has no column {name!r}; rename yours, or add it")
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
-    if features and not set(features) & set(users.columns):
+    known = {*features, *(name for feature in features for name in dates_of(feature))}
+    if features and not known & set(users.columns):
         raise ModelError(
             f"the table has none of the {len(features)} features the plan was made with ({features[0]}, …); "
             "join them to the users"

@@ -22,6 +22,7 @@ __all__ = [
     "FitRecord",
     "FoldSize",
     "PlannerRecord",
+    "PricedPlan",
     "Shares",
     "Source",
     "StepShares",
@@ -48,17 +49,19 @@ class Source:
     time: str | None = None
     episode: str | None = None
     missing_cost: float | None = None
+    dates: str = "leave-out"
 
     @classmethod
     def of(cls, log: str, date: str, columns: ColumnMap) -> Source:
         """A log of this name, read so, on this day."""
         ignored = tuple(sorted(columns.ignored))
-        return cls(log, date, dict(columns.names), ignored, columns.time, columns.episode, columns.missing_cost)
+        said = (columns.time, columns.episode, columns.missing_cost, columns.dates)
+        return cls(log, date, dict(columns.names), ignored, *said)
 
     def column_map(self) -> ColumnMap:
         """The names that the log's columns had, and how it was read."""
         mapping = ColumnMap(self.columns, frozenset(self.ignored))
-        return mapping.reading(self.time, self.episode, self.missing_cost)
+        return mapping.reading(self.time, self.episode, self.missing_cost, self.dates)
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,16 @@ class ActionShares:
 
 
 @dataclass(frozen=True)
+class PricedPlan:
+    """The plan at a row of prices, and what it earns and costs."""
+
+    prices: tuple[float, ...]
+    """[budgets]"""
+    mean: tuple[float, ...]
+    """What a check user earns and costs, [outcomes]."""
+
+
+@dataclass(frozen=True)
 class FitRecord:
     """All that is remembered of a fit."""
 
@@ -185,5 +198,7 @@ class FitRecord:
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""
+    priced: tuple[PricedPlan, ...] = ()
+    """With several budgets, the plans that ladder and frontiers mix: whoever follows the money mixes them anew."""
     money: Money = field(default_factory=Money)
     """What sums are counted in, and how many users the plan is for."""

@@ -20,7 +20,7 @@ from redenvelope.models.environment import EnvironmentModel, SplitModel
 from redenvelope.planning.backup import hard_backup, soft_backup
 from redenvelope.planning.batches import power_of_two
 from redenvelope.planning.branching import Branching
-from redenvelope.planning.grow import grow_inside
+from redenvelope.planning.grow import Tree, grow_inside
 from redenvelope.planning.price_block import PriceBlock, price_blocks
 
 __all__ = ["USERS_PER_CALL", "DecidedPart", "decide_in_one_program"]
@@ -51,15 +51,17 @@ def decide_in_one_program(
     discount: float,
     explore: float = 0.0,
     users_per_call: int = USERS_PER_CALL,
+    reach: NDArray[np.int32] | None = None,
 ) -> DecidedPart:
     """Decide for the states [users, width] of one call at prices [prices, budgets].
 
-    A call is always made for `users_per_call` users; of few, it takes less time, and is compiled for itself.
+    A call is always made for `users_per_call` users; of few, it takes less time, and is compiled for itself. `reach`
+    says how many steps each user [users] has left, where not all have as many as the trees: nothing follows the last.
     """
     blocks = price_blocks(prices, model.budgets, temperature)
     order = np.argsort(np.concatenate([block.places for block in blocks]))
     by_block = [
-        _run(model, states, branching, block, temperature, discount, explore, users_per_call) for block in blocks
+        _run(model, states, branching, block, temperature, discount, explore, users_per_call, reach) for block in blocks
     ]
     probabilities = np.concatenate([part.probabilities for part in by_block], axis=1)[:, order]
     return by_block[0]._replace(probabilities=probabilities)
@@ -74,6 +76,7 @@ def _run(
     discount: float,
     explore: float,
     users_per_call: int,
+    reach: NDArray[np.int32] | None,
 ) -> DecidedPart:
     """One call, filled up with states of zeros: one shape, one compilation."""
     users = len(states)
@@ -82,10 +85,11 @@ def _run(
     if users < users_per_call:
         filled = np.zeros((users_per_call, states.shape[1]), np.float32)
         filled[:users] = states
+    ends = None if reach is None else np.resize(reach.astype(np.int32), users_per_call)
     share = np.float32(explore) if explore else None
     numbers = (np.float32(temperature), np.float32(discount), share, np.int32(-(-users // size)))
     whole = _compiled(
-        split_model(model), filled, block.weights, *numbers, branching=branching, soft=block.soft, size=size
+        split_model(model), filled, ends, block.weights, *numbers, branching=branching, soft=block.soft, size=size
     )
     found = jax.tree.map(np.asarray, whole)
     return DecidedPart(
@@ -97,6 +101,7 @@ def _run(
 def _compiled(
     model: SplitModel,
     states: jax.Array,
+    reach: jax.Array | None,
     weights: jax.Array,
     temperature: jax.Array,
     discount: jax.Array,
@@ -111,6 +116,8 @@ def _compiled(
 
     def block(position: jax.Array | int) -> DecidedPart:
         tree = grow_inside(model, jax.lax.dynamic_slice_in_dim(states, position * size, size), branching)
+        if reach is not None:
+            tree = _ending(tree, jax.lax.dynamic_slice_in_dim(reach, position * size, size))
         if soft:
             values = soft_backup(tree, weights, temperature, discount, explore)
         else:
@@ -132,3 +139,15 @@ def _compiled(
     start: DecidedPart = jax.tree.map(empty, jax.eval_shape(block, 0), axes)
     decided: DecidedPart = jax.lax.fori_loop(0, count, store, start)
     return decided
+
+
+def _ending(tree: Tree, reach: jax.Array) -> Tree:
+    """Trees of users who have so many steps left [users]: below those nothing happens, and nobody gets there."""
+    levels = tuple(
+        jnp.where((reach > number)[None, None, :, None], level, 0.0) for number, level in enumerate(tree.levels)
+    )
+    staying = tree.survival or tuple(jnp.ones(level.shape[1:], level.dtype) for level in tree.levels[:-1])
+    survival = tuple(
+        jnp.where((reach > number + 1)[None, :, None], chance, 0.0) for number, chance in enumerate(staying)
+    )
+    return Tree(levels, tree.masks, tree.shares, survival)

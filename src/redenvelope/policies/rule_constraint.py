@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from redenvelope.campaign.conditions import Condition, Leaf, RowColumns, Verdict, columns_of, judged, leaves
 from redenvelope.campaign.records import Rule
-from redenvelope.campaign.rows import places_of
-from redenvelope.campaign.state_rows import StateDecoder, StateRows
+from redenvelope.campaign.rows import STEP, places_of
 from redenvelope.errors import UsageError
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.log.past import ActionsOnly
+from redenvelope.models.decoded import Decoding, decoding_for
 from redenvelope.policies.constraints import Constraint, Memory
 
 __all__ = ["Cap", "RuleConstraint"]
@@ -94,11 +94,13 @@ class RuleConstraint(Constraint):
     def lasting(self) -> tuple[Leaf, ...]:
         """The questions of which the answer never changes within a user."""
         asked = dict.fromkeys(leaf for condition, _ in self.conditions for leaf in leaves(condition))
-        return tuple(leaf for leaf in asked if all(self._decoder.is_static(name) for name in columns_of(leaf)))
+        static = {number.name for number in self.encoder.numbers if number.static}
+        static |= {category.name for category in self.encoder.categories if category.static}
+        return tuple(leaf for leaf in asked if static.issuperset(columns_of(leaf)))
 
     @cached_property
-    def _decoder(self) -> StateDecoder:
-        return StateDecoder(self.encoder)
+    def _decoding(self) -> Decoding:
+        return decoding_for(self.encoder, tuple(condition for condition, _ in self.conditions))
 
     @cached_property
     def texts(self) -> frozenset[str]:
@@ -208,11 +210,13 @@ class RuleConstraint(Constraint):
 
     def _by_states(self, states: NDArray[np.float32], memory: Memory) -> BoolArray:
         """What conditions allow in predicted states, [rows, actions]; what never changes is known by heart."""
-        rows = StateRows(self._decoder, states)
         places = {leaf: column for column, leaf in enumerate(self.lasting, start=self._answers.start)}
+        nowhere = np.zeros(len(states), dtype=bool)
+        unknown = Verdict(nowhere, nowhere)  # as of a column that states do not show
+        shown = self.texts | {number.name for number in self.encoder.numbers} | {STEP}
 
         def answer(leaf: Leaf) -> Verdict:
-            read = leaf.verdict(rows)
+            read = self._decoding.said(leaf, states) if columns_of(leaf) <= shown else unknown
             if leaf not in places:
                 return read
             known = memory[:, places[leaf]]

@@ -29,7 +29,8 @@ def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
             more = ", …" if finding.count > len(finding.examples) else ""
             console.print(f"    such as: {escape(', '.join(finding.examples))}{more}")
         if finding.severity is not Severity.REPAIRED:
-            console.print(f"    what to do: {escape(finding.remedy)}")
+            # Left to the terminal to wrap: a line that was broken here could not be pasted.
+            console.print(f"    what to do: {escape(finding.remedy)}", soft_wrap=True)
 
 
 def show_audit(console: Console, audit: Audit) -> None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.chance import draw
-from redenvelope.errors import UsageError
 from redenvelope.ledger.records import THOUSANDTHS, Charge, Choice
-from redenvelope.plan.plan import Plan
-from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.funds import Kept
 
-__all__ = ["Tariff", "choose", "face_values", "tariff_of"]
+__all__ = ["Tariff", "choose"]
 
-FloatArray = NDArray[np.float64]
-_ROUNDING = 1e-4  # of a minor unit: amounts come out of single precision
+Rows = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,105 +24,100 @@ class Tariff:
     """What each action can cost each budget at most, in minor units."""
 
     labels: tuple[str, ...]
-    budgets: tuple[str, ...]
+    kept: tuple[Kept, ...]
+    """The budgets, as the ledger calls them."""
     ceilings: NDArray[np.int64]
     """[budgets, actions]"""
-    minor_units: int
     mode: str
     margin: float
+    offers: tuple[tuple[tuple[int, int], ...], ...] = field(init=False)
+    """Of each action, the budgets (by place) that it is charged to, and its ceiling there."""
+    _elsewhere: dict[tuple[bool, ...], Tariff] = field(init=False, default_factory=dict)
 
-    def charges(self, action: int, expected: FloatArray) -> tuple[Charge, ...]:
-        """What an action takes, given what it is expected to cost each budget [budgets], in units of currency."""
+    def __post_init__(self) -> None:
+        rows = self.ceilings.T.tolist()
+        offers = tuple(tuple((place, most) for place, most in enumerate(row) if most) for row in rows)
+        object.__setattr__(self, "offers", offers)
+
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        """Their names in the ledger."""
+        return tuple(one.name for one in self.kept)
+
+    def at(self, features: Mapping[str, Any], step: int) -> Tariff:
+        """The tariff of a user at a step: budgets that do not count there are charged nothing."""
+        if all(one.is_everywhere for one in self.kept):
+            return self
+        here = tuple(one.is_at(features, step) for one in self.kept)
+        found = self._elsewhere.get(here)
+        if found is None:
+            found = self._elsewhere[here] = replace(self, ceilings=self.ceilings * np.array(here)[:, None])
+        return found
+
+    def held(self, action: int, expected: Rows) -> list[tuple[int, int, int, int]]:
+        """Budget (by place), held, ceiling and expected thousandths of an action.
+
+        `expected` [budgets][actions] is what each is expected to cost, in units of currency.
+        """
         found = []
-        for place, budget in enumerate(self.budgets):
-            ceiling = int(self.ceilings[place, action])
-            if ceiling == 0:
-                continue
-            amount = min(max(float(expected[place]) * self.minor_units, 0.0), float(ceiling))
-            held = ceiling if self.mode == "strict" else min(ceiling, math.ceil(amount * (1 + self.margin)))
-            found.append(Charge(budget, held, ceiling, round(amount * THOUSANDTHS)))
-        return tuple(found)
+        for place, ceiling in self.offers[action]:
+            one = self.kept[place]
+            amount = min(max(expected[place][action] * one.minor_units, 0.0), float(ceiling))
+            strict = self.mode == "strict" or one.counts
+            held = ceiling if strict else min(ceiling, math.ceil(amount * (1 + self.margin)))
+            found.append((place, held, ceiling, round(amount * THOUSANDTHS)))
+        return found
 
 
 def choose(
     tariff: Tariff,
-    probabilities: FloatArray,
-    expected: FloatArray,
-    eligible: NDArray[np.bool_] | None,
+    probabilities: Sequence[float],
+    expected: Rows,
+    eligible: Sequence[bool] | None,
     uniform: float,
     left: Mapping[str, int],
 ) -> Choice | None:
     """Draw an action by probabilities [actions] from those that can be paid; None where none can.
 
-    `expected` [budgets, actions] is what each is expected to cost. Probabilities of what can be paid are scaled to sum
+    `expected` [budgets][actions] is what each is expected to cost. Probabilities of what can be paid are scaled to sum
     to one, and that is what the propensity says. A plan that would give nothing of it gives the cheapest of it.
+    Plain numbers, not arrays: this runs once a decision, while others wait for the books.
     """
-    places = range(len(tariff.labels)) if eligible is None else np.flatnonzero(eligible).tolist()
-    offers = {place: tariff.charges(place, expected[:, place]) for place in places}
-    payable = [place for place, charges in offers.items() if all(one.held <= left[one.budget] for one in charges)]
+    free = [left[one.name] for one in tariff.kept]
+    shares = [0.0] * len(tariff.labels)
+    payable = []
+    for action in range(len(shares)):
+        if eligible is not None and not eligible[action]:
+            continue
+        if tariff.mode == "strict":
+            fits = all(most <= free[place] for place, most in tariff.offers[action])
+        else:
+            fits = all(held <= free[place] for place, held, _, _ in tariff.held(action, expected))
+        if fits:
+            payable.append(action)
+            shares[action] = max(probabilities[action], 0.0)
     if not payable:
         return None
-    shares = np.zeros(len(tariff.labels))
-    shares[payable] = np.maximum(probabilities[payable], 0.0)
-    total = shares.sum()
+    total = sum(shares)
     if total <= 0:
-        shares[_cheapest(payable, offers)] = total = 1.0
-    shares /= total
-    action = int(draw(shares, uniform))
-    if shares[action] <= 0:  # rounding at the edge of the draw
-        action = int(shares.argmax())
-    by_label = dict(zip(tariff.labels, shares.tolist(), strict=True))
-    said = msgspec.json.encode(by_label).decode()
-    return Choice(tariff.labels[action], min(1.0, float(shares[action])), said, offers[action])
+        shares[_cheapest(tariff, payable)] = total = 1.0
+    shares = [share / total for share in shares]
+    action = _drawn(shares, uniform)
+    said = msgspec.json.encode(dict(zip(tariff.labels, shares, strict=True))).decode()
+    charges = [Charge(tariff.kept[place].name, *amounts) for place, *amounts in tariff.held(action, expected)]
+    return Choice(tariff.labels[action], min(1.0, shares[action]), said, tuple(charges))
 
 
-def _cheapest(places: Sequence[int], offers: Mapping[int, tuple[Charge, ...]]) -> int:
-    return min(places, key=lambda place: (sum(one.ceiling for one in offers[place]), place))
+def _drawn(shares: Sequence[float], uniform: float) -> int:
+    """As `redenvelope.chance.draw` draws, for one row of plain numbers that sum to one; never what has no share."""
+    reach, edge = uniform * sum(shares), 0.0
+    for action, share in enumerate(shares):
+        edge += share
+        if reach < edge:
+            return action
+    return max(range(len(shares)), key=shares.__getitem__)  # rounding at the edge of the draw
 
 
-def tariff_of(
-    plan: Plan, budgets: Sequence[str], amounts: Mapping[str, float] | None, settings: ServeSettings
-) -> Tariff:
-    """The tariff of a plan; `amounts` by label, in units of currency, where the plan does not know them itself."""
-    labels = plan.catalogue.labels
-    if plan.policy.pricing.budgets > len(budgets):
-        raise UsageError(
-            f"the plan keeps {plan.policy.pricing.budgets} budgets and the service {len(budgets)}: the others would "
-            "not be held; serve a plan of one budget, or decide by redenvelope allocate"
-        )
-    if amounts is None:
-        values = face_values(plan)
-        if values is None:
-            raise UsageError(
-                "the plan's log had costs that vary, so that what an action costs at most is not known; say it with "
-                f"--amounts, in units of currency: {', '.join(f'{label}=…' for label in labels[:3])}"
-            )
-    else:
-        values = _given(labels, amounts)
-    minor = [math.ceil(value * settings.minor_units - _ROUNDING) for value in values]
-    ceilings = np.array([minor] * len(budgets), dtype=np.int64)
-    return Tariff(labels, tuple(budgets), ceilings, settings.minor_units, settings.mode, settings.overbook_margin)
-
-
-def _given(labels: Sequence[str], amounts: Mapping[str, float]) -> list[float]:
-    unknown = [label for label in amounts if label not in labels]
-    if unknown:
-        raise UsageError(f"--amounts names {unknown[0]!r}, which is no action of the plan; it has {', '.join(labels)}")
-    missing = [label for label in labels if label not in amounts]
-    if missing:
-        raise UsageError(
-            f"--amounts says nothing of {missing[0]!r}; give what every action costs at most, 0 if nothing"
-        )
-    if any(not 0 <= value < 1e12 for value in amounts.values()):
-        raise UsageError("--amounts must be numbers of at least 0")
-    return [float(amounts[label]) for label in labels]
-
-
-def face_values(plan: Plan) -> list[float] | None:
-    """What each action costs when it is consumed, where the log showed one amount for each; else None."""
-    source = plan.policy.source
-    targets = getattr(getattr(source, "model", None), "targets", None)
-    costing = targets.costs[0] if targets is not None else getattr(getattr(source, "values", None), "immediate", None)
-    costing = getattr(costing, "costing", costing)
-    amounts = getattr(costing, "amounts", None)
-    return None if amounts is None else [float(amount) for amount in np.asarray(amounts)]
+def _cheapest(tariff: Tariff, places: Sequence[int]) -> int:
+    """The cheapest by the first budget, then by the next."""
+    return min(places, key=lambda place: (tariff.ceilings[:, place].tolist(), place))

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from typing import Any
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from redenvelope.serve.admission import Admission, body_of
 from redenvelope.serve.answers import (
@@ -48,6 +46,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 """Of every answer."""
+_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -97,12 +96,12 @@ class _Handlers:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 1_000), _MOST_ROWS)
         rows = await self._service.read(partial(self._service.ledger.decided, after, limit))
         lines = b"".join(msgspec.json.encode(log_row(row)) + b"\n" for row in rows)
-        return Response(lines, media_type="application/x-ndjson")
+        return _Answer(lines, media_type="application/x-ndjson")
 
     async def metrics(self, request: Request) -> Response:
         service = self._service
         found = await service.read(partial(gauges, service.ledger, service.use))
-        return Response(service.metrics.text(found), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return _Answer(service.metrics.text(found), media_type="text/plain; version=0.0.4")
 
     async def health(self, request: Request) -> Response:
         return _json({"status": "alive"})
@@ -114,7 +113,7 @@ class _Handlers:
         return _json({"status": "ready"})
 
     async def openapi(self, request: Request) -> Response:
-        return Response(self._document, media_type="application/json")
+        return _Answer(self._document, media_type="application/json")
 
     async def _body(self, request: Request, most: int) -> bytes:
         return await body_of(request, most, self._limits.body_seconds)
@@ -128,11 +127,16 @@ class _Handlers:
             raise ApiError(503, "timeout", said, "ask again with the same request_id") from None
 
 
-def new_app(service: Service, tokens: Tokens | None) -> Starlette:
-    """The application around a service that somebody else starts and stops."""
-    handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
+def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
+    """The application around a service that somebody else starts and stops.
 
-    def route(path: str, method: str, role: str | None, work: Work) -> Route:
+    Every address is a fixed one, so that it is looked up in a table: a router's patterns and layers would take longer
+    than anything else that is done for a request.
+    """
+    handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
+    routes: dict[str, dict[str, Work]] = {}
+
+    def route(path: str, method: str, role: str | None, work: Work) -> None:
         async def endpoint(request: Request) -> Response:
             began = time.perf_counter()
             try:
@@ -145,46 +149,61 @@ def new_app(service: Service, tokens: Tokens | None) -> Starlette:
                 _LOG.exception("a request failed inside")
                 response = _error(ApiError(500, "internal", "something went wrong inside", "see the service's log"))
             service.metrics.answered(path, response.status_code, time.perf_counter() - began)
-            return _with_headers(response)
+            return response
 
-        return Route(path, endpoint, methods=[method])
+        routes.setdefault(path, {})[method] = endpoint
 
-    routes = [
-        route("/v1/decisions", "POST", "decide", handlers.decide),
-        route("/v1/decisions/batch", "POST", "decide", handlers.decide_batch),
-        route("/v1/outcomes", "POST", "settle", handlers.settle),
-        route("/v1/outcomes/batch", "POST", "settle", handlers.settle_batch),
-        route("/v1/plan", "POST", "admin", handlers.plan),
-        route("/v1/campaign", "GET", "read", handlers.campaign),
-        route("/v1/log", "GET", "read", handlers.log),
-        route("/metrics", "GET", "read", handlers.metrics),
-        route("/healthz", "GET", None, handlers.health),
-        route("/readyz", "GET", None, handlers.ready),
-        route("/openapi.json", "GET", None, handlers.openapi),
-        *(route(path, "GET", None, _file(*content)) for path, content in _PAGE.items()),
-    ]
+    route("/v1/decisions", "POST", "decide", handlers.decide)
+    route("/v1/decisions/batch", "POST", "decide", handlers.decide_batch)
+    route("/v1/outcomes", "POST", "settle", handlers.settle)
+    route("/v1/outcomes/batch", "POST", "settle", handlers.settle_batch)
+    route("/v1/plan", "POST", "admin", handlers.plan)
+    route("/v1/campaign", "GET", "read", handlers.campaign)
+    route("/v1/log", "GET", "read", handlers.log)
+    route("/metrics", "GET", "read", handlers.metrics)
+    route("/healthz", "GET", None, handlers.health)
+    route("/readyz", "GET", None, handlers.ready)
+    route("/openapi.json", "GET", None, handlers.openapi)
+    for path, content in _PAGE.items():
+        route(path, "GET", None, _file(*content))
 
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
-    app.router.redirect_slashes = False
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # nothing else is spoken
+            return
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        found = routes.get(scope["path"], {}).get(method)
+        response = _unrouted(scope["path"] in routes) if found is None else await found(Request(scope, receive))
+        await response(scope, receive, send)
+
     return app
+
+
+class _Answer(Response):
+    """With the headers of every answer, which are made once and not again for each."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        kind = f"{self.media_type}; charset=utf-8" if str(self.media_type).startswith("text/") else self.media_type
+        own = [(b"content-length", b"%d" % len(self.body)), (b"content-type", str(kind).encode())]
+        more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        self.raw_headers = [*own, *_HEADERS, *more]
 
 
 def _file(name: str, kind: str) -> Work:
     content = files("redenvelope.serve").joinpath("page", name).read_bytes()
 
     async def serve(request: Request) -> Response:
-        return Response(content, media_type=kind)
+        return _Answer(content, media_type=kind)
 
     return serve
 
 
-async def _unrouted(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:
+def _unrouted(known: bool) -> Response:
+    """Of an address that is not there, or is asked in another way."""
+    if known:
         refused = ApiError(405, "wrong_method", "this address is asked in another way", "see /openapi.json")
     else:
         refused = ApiError(404, "not_found", "there is nothing at this address", "see /openapi.json")
-    return _with_headers(_error(refused))
+    return _error(refused)
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -205,18 +224,13 @@ def _all_answered(answers: Any) -> Response:
 
 
 def _json(content: Any) -> Response:
-    return Response(msgspec.json.encode(content), media_type="application/json")
+    return _Answer(msgspec.json.encode(content), media_type="application/json")
 
 
 def _error(error: ApiError) -> Response:
-    response = Response(msgspec.json.encode(error.content()), status_code=error.status, media_type="application/json")
+    more = {}
     if error.status == 401:
-        response.headers["www-authenticate"] = "Bearer"
+        more["www-authenticate"] = "Bearer"
     if error.status in (429, 503):
-        response.headers["retry-after"] = "1"
-    return response
-
-
-def _with_headers(response: Response) -> Response:
-    response.headers.update(HEADERS)
-    return response
+        more["retry-after"] = "1"
+    return _Answer(msgspec.json.encode(error.content()), error.status, more, "application/json")

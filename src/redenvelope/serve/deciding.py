@@ -18,14 +18,14 @@ from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.standing import Standing, allowed
 from redenvelope.policies.standing_rows import standing_of_row
-from redenvelope.serve.together import can_decide_together, decide_together
+from redenvelope.serve.together import CALL_SIZES, can_decide_together, decide_together
 
 __all__ = ["Asked", "PlanInUse", "Proposal"]
 
 FloatArray = NDArray[np.float64]
 # From so many on, a call of the compiled program takes less time than as many decisions one by one; see
 # benchmarks/serve.py.
-_TOGETHER = 6
+_TOGETHER = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +61,9 @@ class Proposal(NamedTuple):
 class PlanInUse:
     """A plan that is loaded and warm; the price is given with every question, so that it can change at any time."""
 
-    def __init__(self, plan: Plan, seed: int = 0) -> None:
-        self.plan, self.seed = plan, seed
+    def __init__(self, plan: Plan, seed: int = 0, rows: int = 2) -> None:
+        """`rows` of prices are mixed at most: a number of rows is compiled for once, and nobody waits for another."""
+        self.plan, self.seed, self._rows = plan, seed, max(rows, 2)
         self.sha256 = policy_sha256(plan.policy)
         policy = plan.policy
         self._encoder = policy.encoder
@@ -82,7 +83,8 @@ class PlanInUse:
         for step in range(self.first_step, self.first_step + self.steps):
             asked = Asked(0, step, {}, past)
             self.propose([asked], self.plan.policy.pricing)
-            self.propose([asked] * _TOGETHER, self.plan.policy.pricing)
+            for size in CALL_SIZES:  # one program each, whatever the step
+                self.propose([asked] * size, self.plan.policy.pricing)
             label: Any = float(self.labels[0]) if self.plan.catalogue.numeric else self.labels[0]
             past = [*past, {"step": step, "action": label, "reward": 0.0, "cost": 0.0}]
         return self
@@ -104,24 +106,26 @@ class PlanInUse:
         left = self.first_step + self.steps - steps
         standings = [self._standing(one) for one in asked]
         found = self._found(standings, rows, left, pricing)
-        proposals = []
-        for row, (shares, outcomes) in enumerate(found):
-            own = np.asarray(shares[followed[row]], dtype=np.float64)
-            proposals.append(
-                Proposal(
-                    own / own.sum(),
-                    np.asarray(outcomes[0], dtype=np.float64),
-                    np.asarray(outcomes[1:], dtype=np.float64),
-                    pricing.prices[followed[row]],
-                    float(uniforms[row]),
-                    self._allowed(standings[row], rows[row], left[row : row + 1]),
-                )
+        own = np.array([shares[price] for (shares, _), price in zip(found, followed.tolist(), strict=True)], np.float64)
+        own /= own.sum(axis=1, keepdims=True)
+        outcomes = np.array([outcomes for _, outcomes in found], np.float64)
+        return [
+            Proposal(
+                own[row],
+                outcomes[row, 0],
+                outcomes[row, 1:],
+                pricing.prices[price],
+                uniform,
+                self._allowed(standings[row], rows[row], left[row : row + 1]),
             )
-        return proposals
+            for row, (price, uniform) in enumerate(zip(followed.tolist(), uniforms.tolist(), strict=True))
+        ]
 
     def _standing(self, one: Asked) -> Standing | None:
         """What the rules remember of somebody, and what may be given; None where nothing is ruled out."""
         constraint = self.plan.policy.constraint
+        if constraint is None and one.eligible is None:
+            return None
         row = {**one.features, "step": one.step}
         return standing_of_row(constraint, self._encoder, row, one.step, one.past, one.eligible).standing
 
@@ -142,24 +146,22 @@ class PlanInUse:
     ) -> list[tuple[FloatArray, FloatArray]]:
         """Probabilities [prices, actions] and outcomes [outcomes, actions] of each.
 
-        Those who plan equally far ahead are planned for together, where they are enough.
+        Those of whom nothing is ruled out are planned for together, where they are enough.
         """
-        valuer = self.plan.policy.valuer
-        groups: dict[int, list[int]] = {}
-        for place, (standing, steps_left) in enumerate(zip(standings, left.tolist(), strict=True)):
-            together = standing is None and self._together
-            groups.setdefault(min(steps_left, valuer.depth) if together else 0, []).append(place)
+        valuer, table = self.plan.policy.valuer, _filled(pricing.table, self._rows)
+        free = [place for place, standing in enumerate(standings) if standing is None]
+        # Infinite prices are another program, which nobody should wait for.
+        together = self._together and len(free) >= _TOGETHER and bool(np.isfinite(table).all())
         found: dict[int, tuple[FloatArray, FloatArray]] = {}
-        table = _two_rows(pricing.table)
-        for depth, places in groups.items():
-            own = [states[place] for place in places]
-            # Infinite prices are another program, which nobody should wait for.
-            if depth and len(places) >= _TOGETHER and np.isfinite(table).all():
-                assert isinstance(valuer, TreePlanner)
-                group = decide_together(valuer, own, depth, table)
-            else:
-                group = self._one_by_one([standings[place] for place in places], own, left[places], pricing)
-            found.update(zip(places, group, strict=True))
+        if together:
+            assert isinstance(valuer, TreePlanner)
+            group = decide_together(valuer, [states[place] for place in free], left[free], table)
+            found.update(zip(free, group, strict=True))
+        others = [place for place in range(len(standings)) if place not in found]
+        if others:
+            own = [states[place] for place in others]
+            group = self._one_by_one([standings[place] for place in others], own, left[others], pricing)
+            found.update(zip(others, group, strict=True))
         return [found[place] for place in range(len(standings))]
 
     def _one_by_one(
@@ -187,6 +189,7 @@ class PlanInUse:
         return policy.source.single(policy.specification, pricing.table, policy.constraint)
 
 
-def _two_rows(table: FloatArray) -> FloatArray:
-    """Prices [prices, budgets] of at least two rows: a number of rows is compiled for once, and pacing mixes two."""
-    return np.repeat(table, 2, axis=0) if len(table) == 1 else table
+def _filled(table: FloatArray, rows: int) -> FloatArray:
+    """Prices [prices, budgets] of at least so many rows, the last one repeated."""
+    missing = rows - len(table)
+    return table if missing <= 0 else np.concatenate([table, np.repeat(table[-1:], missing, axis=0)])

@@ -56,8 +56,7 @@ def plan_group(
             found.holds.append((one, _hold(one, use, (now, ends), None, None)))
             continue
         try:
-            budget = use.tariff.budgets[0]
-            question = asked_of(use.plan, one.request, pasts.get(one.user, ()), budget, settings.minor_units)
+            question = asked_of(use.plan, one.request, one.user, pasts.get(one.user, ()), use.tariff.kept)
             asked.append((one, question, use.plan.encode(question)))
         except ApiError as error:
             found.refused.append((one, error))
@@ -85,10 +84,14 @@ def _hold(one: Waiting, use: InUse, times: tuple[int, int], question: Asked | No
     step, prices = 0, "[]"
     if question is not None and proposal is not None:
         step, prices = question.step, msgspec.json.encode(proposal.prices).decode()
-        draw = partial(choose, use.tariff, proposal.probabilities, proposal.costs, proposal.allowed, proposal.uniform)
+        tariff = use.tariff.at(question.features, question.step)
+        allowed = None if proposal.allowed is None else proposal.allowed.tolist()
+        draw = partial(
+            choose, tariff, proposal.probabilities.tolist(), proposal.costs.tolist(), allowed, proposal.uniform
+        )
     return Hold(
         request=one.request.request_id,
-        fingerprint=fingerprint(one.request),
+        fingerprint=fingerprint(one.request, one.user),
         user=one.user,
         step=step,
         choose=draw,

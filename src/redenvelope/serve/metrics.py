@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "escaped"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -53,7 +53,7 @@ class Metrics:
                 *(f'redenvelope_refusals_total{{code="{code}"}} {n}' for code, n in sorted(self.refusals.items())),
                 *_head("decisions_total", "counter", "Decisions of this process by action."),
                 *(
-                    f'redenvelope_decisions_total{{action="{_escaped(name)}"}} {n}'
+                    f'redenvelope_decisions_total{{action="{escaped(name)}"}} {n}'
                     for name, n in sorted(self.decisions.items())
                 ),
                 *_head("batches_total", "counter", "Groups of decisions that were planned together."),
@@ -80,5 +80,6 @@ def _head(name: str, kind: str, said: str) -> list[str]:
     return [f"# HELP redenvelope_{name} {said}", f"# TYPE redenvelope_{name} {kind}"]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """A label's value as Prometheus reads it."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -21,6 +21,7 @@ from redenvelope.serve.answers import (
     OutcomeAnswer,
 )
 from redenvelope.serve.deciding import Asked, PlanInUse
+from redenvelope.serve.funds import Kept
 
 __all__ = [
     "asked_of",
@@ -58,16 +59,14 @@ def user_id(user: int | str) -> str:
     return text if whole is None else whole[1]
 
 
-def fingerprint(request: DecisionRequest) -> str:
-    """Of all that was asked, but the request's own name."""
-    content = msgspec.json.encode(
-        [user_id(request.user), request.step, dict(sorted(request.features.items())), request.eligible]
-    )
+def fingerprint(request: DecisionRequest, user: str) -> str:
+    """Of all that was asked, but the request's own name; `user` is the one form of the id."""
+    content = msgspec.json.encode([user, request.step, request.features, request.eligible], order="deterministic")
     return hashlib.sha256(content).hexdigest()
 
 
 def asked_of(
-    plan: PlanInUse, request: DecisionRequest, past: Sequence[PastStep], budget: str, minor_units: int
+    plan: PlanInUse, request: DecisionRequest, user: str, past: Sequence[PastStep], kept: Sequence[Kept]
 ) -> Asked:
     """A question for the plan; what cannot be asked is refused."""
     reserved = next((name for name in _RESERVED if name in request.features), None)
@@ -86,11 +85,11 @@ def asked_of(
     if plan.needs_history:
         # Caps count what was given; only states that tell what came of it have to wait for that.
         known = plan.plan.policy.encoder.history is None
-        rows = [_past_row(one, step, budget, minor_units, known) for one in past if one.step < step]
-    return Asked(user_id(request.user), step, request.features, rows, _mask(plan, request))
+        rows = [_past_row(one, step, kept, known) for one in past if one.step < step]
+    return Asked(user, step, request.features, rows, _mask(plan, request))
 
 
-def _past_row(one: PastStep, step: int, budget: str, minor_units: int, known: bool) -> dict[str, Any]:
+def _past_row(one: PastStep, step: int, kept: Sequence[Kept], known: bool) -> dict[str, Any]:
     if one.status is Status.OPEN and not known:
         raise ApiError(
             409,
@@ -98,7 +97,8 @@ def _past_row(one: PastStep, step: int, budget: str, minor_units: int, known: bo
             f"the plan decides step {step} by what came of step {one.step}, which is not known yet",
             "report its outcome, or wait until its hold expires",
         )
-    cost = one.spent.get(budget, 0) / minor_units
+    # Budgets of some rows only may share the log's cost: whichever was charged has it.
+    cost = max((one.spent.get(each.name, 0) / each.minor_units for each in kept if each.measure == "cost"), default=0.0)
     return {"step": one.step, "action": one.action, "reward": one.reward or 0.0, "cost": cost}
 
 

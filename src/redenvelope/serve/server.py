@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from redenvelope.errors import UsageError
@@ -39,7 +39,7 @@ def bound(host: str, port: int) -> socket.socket:
     return opened
 
 
-def run(app: Starlette, service: Service, opened: socket.socket, started: Callable[[], None]) -> None:
+def run(app: ASGIApp, service: Service, opened: socket.socket, started: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; then take no new requests, answer those that are there, and return."""
     server = Server(new_config(app, service), service, started)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -48,7 +48,7 @@ def run(app: Starlette, service: Service, opened: socket.socket, started: Callab
         raise SystemExit(2)
 
 
-def new_config(app: Starlette, service: Service) -> uvicorn.Config:
+def new_config(app: ASGIApp, service: Service) -> uvicorn.Config:
     """How HTTP is spoken."""
     return uvicorn.Config(
         app,

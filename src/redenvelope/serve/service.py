@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeEr
 from redenvelope.ledger.clock import Clock, steady_clock
 from redenvelope.ledger.commands import Result
 from redenvelope.ledger.ledger import Ledger
-from redenvelope.ledger.records import Decided, Done, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
+from redenvelope.ledger.records import COUNTED, Decided, Done, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
 from redenvelope.ledger.writer import Writer
 from redenvelope.serve.answers import ApiError, DecisionAnswer, DecisionRequest, OutcomeAnswer, OutcomeRequest
 from redenvelope.serve.group import PlannedGroup, Waiting, plan_group
@@ -28,6 +28,7 @@ from redenvelope.serve.requests import (
     user_id,
 )
 from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.tariffs import Amounts
 from redenvelope.serve.use import InUse, load_use
 
 __all__ = ["Service"]
@@ -36,6 +37,9 @@ _LOG = logging.getLogger("redenvelope.serve")
 Found = TypeVar("Found")
 _SWEEP_SECONDS = 1.0
 _MOST_TRIES = 8
+# With others on their way, who comes waits so long for company: clients that were answered together ask again together,
+# and a group takes little longer than one of them. Who is alone does not wait.
+_GATHER_SECONDS = 0.001
 
 
 class Service:
@@ -47,7 +51,7 @@ class Service:
         ledger: Ledger,
         budgets: Sequence[Fund],
         settings: ServeSettings | None = None,
-        amounts: Mapping[str, float] | None = None,
+        amounts: Amounts | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings or ServeSettings()
@@ -64,6 +68,7 @@ class Service:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._since_solved = 0
+        self._company = False
         self._stopping = False
         self.use: InUse | None = None
 
@@ -73,11 +78,12 @@ class Service:
         return self.use is not None and not self._stopping
 
     async def start(self) -> None:
-        """Open the books, load the plan and warm it up."""
+        """Load the plan, warm it up and open the books."""
+        self.use, self._budgets = await self._run(partial(self._load, self.folder))
         for result in await asyncio.wrap_future(self._writer.submit(self._budgets)):
             if isinstance(result, Refused):
+                self.use = None
                 raise UsageError(result.message)
-        self.use = await self._run(partial(self._load, self.folder))
         await self._solve()
         self._begin(self._decide_forever())
         self._begin(self._sweep_forever())
@@ -136,7 +142,8 @@ class Service:
         """Take another plan, or the present folder again; requests on their way keep the plan they began with."""
         folder = self.folder if name is None else self.folder.parent / name
         try:
-            use = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
+            use, funds = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
+            self._require_same(funds)
         except (PlanError, UsageError, ModelError, OSError) as error:
             raise ApiError(
                 409, "plan_refused", f"the plan is not taken: {error}", "mend it; the old one goes on"
@@ -146,15 +153,23 @@ class Service:
         _LOG.info("plan %s taken", use.plan.sha256[:12])
         return use.plan.sha256
 
-    def _load(self, folder: Path) -> InUse:
-        return load_use(folder, [fund.budget for fund in self._budgets], self._amounts, self.settings)
+    def _load(self, folder: Path) -> tuple[InUse, list[Fund]]:
+        return load_use(folder, self._budgets, self._amounts, self.settings)
+
+    def _require_same(self, funds: Sequence[Fund]) -> None:
+        """A plan of the same budgets: the money of a running campaign does not change its meaning."""
+        for one, other in zip(self._budgets, funds, strict=True):
+            if (one.budget, one.measure) != (other.budget, other.measure):
+                raise UsageError(f"the budget {one.budget!r} of the running campaign is another in this plan")
 
     def _amounts_of(self, outcome: OutcomeRequest) -> Mapping[str, int]:
         if isinstance(outcome.amount, int):
-            if len(self._budgets) > 1 and outcome.amount:
-                names = ", ".join(fund.budget for fund in self._budgets)
-                raise ApiError(422, "invalid_request", "there are several budgets", f"give amounts by name: {names}")
-            return {self._budgets[0].budget: outcome.amount}
+            paid = {fund.measure: fund.budget for fund in reversed(self._budgets) if fund.measure != COUNTED}
+            if len(paid) != 1 and outcome.amount:
+                names = ", ".join(paid.values()) or "none"
+                said = "a number is of the only budget that is paid"
+                raise ApiError(422, "invalid_request", said, f"give amounts by name; there are: {names}")
+            return dict.fromkeys(list(paid.values())[:1], outcome.amount)
         unknown = set(outcome.amount) - {fund.budget for fund in self._budgets}
         if unknown:
             raise ApiError(
@@ -166,15 +181,17 @@ class Service:
         """Groups of those who wait, planned one group after the other; commits go on beside."""
         while True:
             await self._wake.wait()
+            if self._company:
+                await asyncio.sleep(_GATHER_SECONDS)
             group = self._group()
+            self._company = len(self._in_flight) > 1
             if not group:
                 self._wake.clear()
                 continue
             assert self.use is not None
             use = self.use
             try:
-                work = partial(plan_group, use, use.pricing, self.ledger, group, self.settings, self.clock())
-                planned: PlannedGroup = await self._run(work)
+                planned, durable = await self._run(partial(self._plan, use, group))
             except Exception as error:
                 _LOG.exception("a group could not be planned")
                 self._answer_all(group, _unavailable(error))
@@ -183,8 +200,13 @@ class Service:
             self.metrics.batched += len(group)
             for one, refused in planned.refused:
                 self._answer(one, self._counted(refused))
-            if planned.holds:
-                self._begin(self._commit(use, planned.holds))
+            if durable is not None:
+                self._begin(self._commit(use, planned.holds, durable))
+
+    def _plan(self, use: InUse, group: Sequence[Waiting]) -> tuple[PlannedGroup, Future[list[Result]] | None]:
+        """Plan for a group and hand its holds to the writer at once: no way through the loop between the two."""
+        planned = plan_group(use, use.pricing, self.ledger, group, self.settings, self.clock())
+        return planned, self._writer.submit([hold for _, hold in planned.holds]) if planned.holds else None
 
     def _group(self) -> list[Waiting]:
         """Those at the head of the line; of a user whose decision is on its way, nobody."""
@@ -200,10 +222,10 @@ class Service:
         self._waiting.extendleft(reversed(later))
         return group
 
-    async def _commit(self, use: InUse, holds: Sequence[tuple[Waiting, Hold]]) -> None:
+    async def _commit(self, use: InUse, holds: Sequence[tuple[Waiting, Hold]], durable: Future[list[Result]]) -> None:
         """Wait until holds are durable, and answer."""
         try:
-            results = await asyncio.wrap_future(self._writer.submit([hold for _, hold in holds]))
+            results = await asyncio.wrap_future(durable)
         except LedgerError as error:
             self._answer_all([one for one, _ in holds], _unavailable(error))
             return

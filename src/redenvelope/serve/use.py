@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from redenvelope.ledger.ledger import Ledger
-from redenvelope.ledger.records import PriceNote
+from redenvelope.ledger.records import Fund, PriceNote
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.affordable import Tariff, tariff_of
+from redenvelope.serve.affordable import Tariff
 from redenvelope.serve.deciding import PlanInUse
+from redenvelope.serve.funds import kept_budgets, served_funds
 from redenvelope.serve.pacing import Pacer, Progress
 from redenvelope.serve.settings import ServeSettings
+from redenvelope.serve.tariffs import Amounts, tariff_of
 
 __all__ = ["InUse", "load_use"]
 
@@ -33,6 +36,11 @@ class InUse:
         """The price now."""
         return self.plan.plan.policy.pricing if self.pacer is None else self.pacer.pricing
 
+    def beliefs(self) -> dict[str, dict[str, Any]]:
+        """What pacing believes, by budget."""
+        found = () if self.pacer is None else self.pacer.beliefs
+        return {name: one.as_dict() for name, one in zip(self.tariff.budgets, found, strict=False)}
+
     def solve(self, ledger: Ledger, now: int) -> PriceNote | None:
         """Look at the money again; what to remember, where the price changed."""
         if self.pacer is None:
@@ -41,27 +49,32 @@ class InUse:
         for tally in ledger.tallies():
             if 0 <= tally.step - self.plan.first_step < len(counts):
                 counts[tally.step - self.plan.first_step] += tally.decided
-        progress = Progress(ledger.balances()[0], tuple(counts))
+        balances = {one.budget: one for one in ledger.balances()}
+        progress = Progress(tuple(balances[name] for name in self.tariff.budgets), tuple(counts))
         if not self.pacer.solve(progress):
             return None
-        belief = self.pacer.belief
         content = {
+            "budgets": self.tariff.budgets,
             "prices": self.pricing.prices,
             "shares": self.pricing.shares,
             "decisions": sum(counts),
-            "spent": progress.balance.spent,
-            "belief": None if belief is None else belief.as_dict(),
+            "spent": {one.budget: one.spent for one in progress.balances},
+            "beliefs": self.beliefs(),
         }
         return PriceNote(now, msgspec.json.encode(content).decode())
 
 
 def load_use(
-    folder: Path, budgets: Sequence[str], amounts: Mapping[str, float] | None, settings: ServeSettings
-) -> InUse:
-    """Load a plan and warm it up."""
+    folder: Path, funds: Sequence[Fund], amounts: Amounts | None, settings: ServeSettings
+) -> tuple[InUse, list[Fund]]:
+    """Load a plan and warm it up; with the funds in its order, as it keeps them."""
     plan = Plan.load(folder)
+    served = served_funds(kept_budgets(plan, settings.minor_units), funds)
+    budgets = [fund.budget for fund in served]
     tariff = tariff_of(plan, budgets, amounts, settings)
     pacer = None
     if settings.audience is not None and settings.pacing is not None:
-        pacer = Pacer(plan, settings.pacing, settings.audience, settings.minor_units)
-    return InUse(PlanInUse(plan, settings.seed).warm(), tariff, pacer)
+        units = [one.minor_units for one in tariff.kept]
+        pacer = Pacer(plan, settings.pacing, settings.audience, units)
+    rows = len(plan.policy.pricing.shares) if pacer is None else pacer.rows
+    return InUse(PlanInUse(plan, settings.seed, rows).warm(), tariff, pacer), served

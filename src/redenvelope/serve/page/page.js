@@ -23,8 +23,12 @@ function tell(name, text, className) {
 
 const number = (value, digits = 3) =>
   value === null || value === undefined ? "–" : Number(value).toLocaleString("en", { maximumSignificantDigits: digits });
-const money = (minor) =>
-  (minor / campaign.minor_units).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+// In units of the budget: what is counted has no fractions.
+const money = (minor, budget = campaign.budgets[0]) => {
+  const digits = Math.round(Math.log10(budget.minor_units));
+  return (minor / budget.minor_units).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+};
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`; // for a shell
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 function showMoney() {
@@ -40,8 +44,8 @@ function showMoney() {
       at += width;
     }
     // Where spending would be by now if users cost what the budget leaves for each.
-    const planned = campaign.pacing.paced && campaign.audience && "users_to_come" in campaign.pacing
-      ? one.total * (1 - campaign.pacing.users_to_come / campaign.audience) : null;
+    const belief = campaign.pacing.paced ? campaign.pacing.budgets[one.budget] : undefined;
+    const planned = belief && campaign.audience ? one.total * (1 - belief.users_to_come / campaign.audience) : null;
     if (planned !== null) {
       const mark = (640 * planned) / total;
       bar.append(draw("line", { x1: mark, x2: mark, y1: 0, y2: 28, class: "mark" }));
@@ -49,14 +53,14 @@ function showMoney() {
     const list = document.createElement("dl");
     if (planned !== null) {
       const pair = document.createElement("div");
-      pair.append(tell("dt", "planned by now (dashed)"), tell("dd", `${money(planned)} (${percent(planned / total)})`));
+      pair.append(tell("dt", "planned by now (dashed)"), tell("dd", `${money(planned, one)} (${percent(planned / total)})`));
       list.append(pair);
     }
     for (const kind of ["spent", "held", "left", "total"]) {
       const pair = document.createElement("div");
       const term = tell("dt", kind);
       if (kind !== "total") term.prepend(tell("span", "", `swatch ${kind}`));
-      const said = kind === "total" ? money(one[kind]) : `${money(one[kind])} (${percent(one[kind] / total)})`;
+      const said = kind === "total" ? money(one[kind], one) : `${money(one[kind], one)} (${percent(one[kind] / total)})`;
       pair.append(term, tell("dd", said));
       list.append(pair);
     }
@@ -64,39 +68,54 @@ function showMoney() {
     nodes.push(bar, list);
   }
   byId("budgets").replaceChildren(...nodes);
-  const first = campaign.budgets[0];
   const users = campaign.audience
     ? `${campaign.users.toLocaleString("en")} of ${campaign.audience.toLocaleString("en")} users have begun (` +
       `${percent(campaign.users / campaign.audience)})`
     : `${campaign.users.toLocaleString("en")} users have begun`;
-  const cost = campaign.users ? first.spent / campaign.minor_units / campaign.users : 0;
+  const several = campaign.budgets.length > 1;
+  const costs = campaign.budgets
+    .map((one) => `${number(campaign.users ? one.spent / one.minor_units / campaign.users : 0)}${several ? ` of ${one.budget}` : ""}`)
+    .join(", ");
+  const plannedCosts = several
+    ? campaign.plan.budgets.map((one) => `${number(one.cost)} of ${one.budget}`).join(", ")
+    : number(campaign.plan.cost);
   byId("pace").textContent =
-    `${users}, ${campaign.decisions.toLocaleString("en")} decisions; so far ${number(cost)} spent and ` +
+    `${users}, ${campaign.decisions.toLocaleString("en")} decisions; so far ${costs} spent and ` +
     `${number(campaign.users ? campaign.reward / campaign.users : 0)} earned a user, where the plan says ` +
-    `${number(campaign.plan.cost)} and ${number(campaign.plan.reward)} over all of its steps.`;
+    `${plannedCosts} and ${number(campaign.plan.reward)} over all of its steps.`;
 }
 
-const meanPrice = (prices, shares) => prices.reduce((sum, row, at) => sum + (row[0] ?? 0) * shares[at], 0);
+const meanPrice = (prices, shares, budget) =>
+  prices.reduce((sum, row, at) => sum + (row[budget] ?? 0) * shares[at], 0);
+
+function whyPrice(budget, at, now) {
+  const belief = campaign.pacing.paced ? campaign.pacing.budgets[budget] : undefined;
+  const named = campaign.budgets.length > 1 ? `The price of ${budget} is` : "The price is";
+  if (!campaign.pacing.paced) return `${named} ${number(now[at], 4)}. ${campaign.pacing.why}.`;
+  if (!belief) return `${named} ${number(now[at], 4)}: not solved yet.`;
+  return `${named} ${number(now[at], 4)}: ${belief.why}. Users cost ${number(belief.cost_ratio)} times ` +
+    `what the plan believes; ${number(belief.users_to_come, 6)} are still to come.`;
+}
 
 function showPrice() {
-  const now = meanPrice(campaign.price.prices, campaign.price.shares);
-  const pacing = campaign.pacing;
-  byId("why").textContent = pacing.paced
-    ? `The price is ${number(now, 4)}: ${pacing.why ?? "not solved yet"}. Users cost ${number(pacing.cost_ratio)} times ` +
-      `what the plan believes; ${number(pacing.users_to_come, 6)} are still to come.`
-    : `The price is ${number(now, 4)}. ${pacing.why}.`;
-  const points = campaign.price_notes.map((note) => [note.at, meanPrice(note.prices, note.shares)]);
-  if (!points.length) points.push([campaign.at - 60000, now]);
-  points.push([campaign.at, now]);
+  const names = campaign.price.budgets;
+  const now = names.map((_, budget) => meanPrice(campaign.price.prices, campaign.price.shares, budget));
+  byId("why").textContent = names.map((name, at) => whyPrice(name, at, now)).join(" ");
+  const curves = names.map((_, budget) => {
+    const points = campaign.price_notes.map((note) => [note.at, meanPrice(note.prices, note.shares, budget)]);
+    if (!points.length) points.push([campaign.at - 60000, now[budget]]);
+    points.push([campaign.at, now[budget]]);
+    return points;
+  });
   const chart = byId("price-chart");
   const [left, right, top, bottom] = [70, 630, 12, 170];
-  const first = points[0][0];
-  const span = Math.max(points[points.length - 1][0] - first, 1);
-  const highest = Math.max(...points.map((point) => point[1]), 1e-9) * 1.1;
+  const first = curves[0][0][0];
+  const span = Math.max(campaign.at - first, 1);
+  const highest = Math.max(...curves.flat().map((point) => point[1]), 1e-9) * 1.1;
   const x = (at) => left + ((right - left) * (at - first)) / span;
   const y = (price) => bottom - ((bottom - top) * price) / highest;
-  let path = `M${x(points[0][0])} ${y(points[0][1])}`;
-  for (const [at, price] of points.slice(1)) path += `H${x(at)}V${y(price)}`;
+  const path = (points) =>
+    points.slice(1).reduce((sum, [at, price]) => `${sum}H${x(at)}V${y(price)}`, `M${x(points[0][0])} ${y(points[0][1])}`);
   const time = (at) => new Date(at).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   chart.replaceChildren(
     draw("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" }),
@@ -105,10 +124,14 @@ function showPrice() {
     draw("text", { x: left - 6, y: top + 6, "text-anchor": "end" }, number(highest, 2)),
     draw("text", { x: left, y: bottom + 20 }, time(first)),
     draw("text", { x: right, y: bottom + 20, "text-anchor": "end" }, time(campaign.at)),
-    draw("path", { d: path, class: "curve" }),
-    draw("circle", { cx: x(campaign.at), cy: y(now), r: 5, class: "dot" }),
+    ...curves.map((points, budget) => draw("path", { d: path(points), class: budget ? "curve other" : "curve" })),
+    ...now.map((price) => draw("circle", { cx: x(campaign.at), cy: y(price), r: 5, class: "dot" })),
+    ...(names.length < 2 ? [] : names.map((name, budget) =>
+      draw("text", { x: right - 10, y: y(now[budget]) - 8, "text-anchor": "end" }, name))),
   );
-  byId("price-said").textContent = `The price over time: ${campaign.price_notes.length} changes, now ${number(now, 4)}.`;
+  const said = names.length < 2 ? number(now[0], 4) : names.map((name, at) => `${name} ${number(now[at], 4)}`).join(", ");
+  byId("price-said").textContent =
+    `The price over time${names.length < 2 ? "" : " of each budget"}: ${campaign.price_notes.length} changes, now ${said}.`;
 }
 
 function showGiven() {
@@ -141,9 +164,20 @@ function showGiven() {
   );
 }
 
+// With several budgets the frontier is along one of them, the others held.
+const along = () => (campaign.budgets.length > 1 ? byId("along").value : null);
+const frontier = () => (along() === null ? campaign.frontier : campaign.frontiers[along()] ?? []);
+
+function showBudgets() {
+  const select = byId("along");
+  byId("along-label").hidden = select.hidden = campaign.budgets.length < 2;
+  if (select.options.length === campaign.budgets.length) return;
+  select.replaceChildren(...campaign.budgets.map((one) => tell("option", one.budget)));
+}
+
 function buys(cost) {
   // The reward that a cost buys, and what one more unit would: along the straight lines between the plan's points.
-  const points = campaign.frontier;
+  const points = frontier();
   const after = Math.min(Math.max(points.findIndex((point) => point.cost >= cost), 1), points.length - 1);
   const at = points[points.length - 1].cost < cost ? points.length - 1 : after;
   const [left, right] = [points[at - 1], points[at]];
@@ -152,8 +186,10 @@ function buys(cost) {
 }
 
 function showFrontier() {
-  const points = campaign.frontier;
+  showBudgets();
+  const points = frontier();
   if (points.length < 2) return;
+  const planned = campaign.plan.budgets.find((one) => one.budget === along())?.cost ?? campaign.plan.cost;
   const [left, right, top, bottom] = [70, 630, 12, 205];
   const [least, most] = [points[0].cost, points[points.length - 1].cost];
   const rewards = points.map((point) => point.reward);
@@ -161,7 +197,7 @@ function showFrontier() {
   const x = (cost) => left + ((right - left) * (cost - least)) / Math.max(most - least, 1e-9);
   const y = (reward) => bottom - ((bottom - top) * (reward - low)) / Math.max(high - low, 1e-9);
   const slider = byId("budget");
-  if (!chosen) slider.value = Math.round((1000 * (campaign.plan.cost - least)) / Math.max(most - least, 1e-9));
+  if (!chosen) slider.value = Math.round((1000 * (planned - least)) / Math.max(most - least, 1e-9));
   const cost = least + ((most - least) * slider.value) / 1000;
   const found = buys(cost);
   const path = points.map((point, at) => `${at ? "L" : "M"}${x(point.cost)} ${y(point.reward)}`).join("");
@@ -182,7 +218,9 @@ function showFrontier() {
     ? `${number(cost * campaign.audience, 6)} buys ${number(found.reward * campaign.audience, 6)}`
     : "no audience given";
   slider.setAttribute("aria-valuetext", `${number(cost)} a user buys ${number(found.reward)}`);
-  byId("command").textContent = `redenvelope reprice PLAN --budget ${number(cost, 6).replaceAll(",", "")} --out PLAN2`;
+  const name = along() === null ? "" : `${along()}=`;
+  const wanted = `${name}${number(cost, 6).replaceAll(",", "")}`;
+  byId("command").textContent = `redenvelope reprice PLAN --budget ${/^[\w.=-]+$/.test(wanted) ? wanted : quoted(wanted)} --out PLAN2`;
 }
 
 function show() {
@@ -220,6 +258,10 @@ byId("access").addEventListener("submit", (event) => {
 });
 byId("budget").addEventListener("input", () => {
   chosen = true;
+  showFrontier();
+});
+byId("along").addEventListener("input", () => {
+  chosen = false;
   showFrontier();
 });
 byId("copy").addEventListener("click", async () => {

@@ -1,0 +1,24 @@
+"""What is asked of one campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Task(NamedTuple):
+    """A family's campaign by its seed, a log of so many users, and a budget."""
+
+    kind: str
+    family: str
+    seed: int
+    users: int
+    share: float
+    """Where the budget lies between what the cheapest policy costs and what the uniform one does."""
+    explore: float | None = None
+    """Share of decisions by chance; None for what is usual."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Task:
+        """The task that a row tells the outcome of."""
+        return cls(*(row.get(name) for name in cls._fields))  # type: ignore[arg-type]

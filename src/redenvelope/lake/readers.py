@@ -19,6 +19,7 @@ from redenvelope.log.eligible import ELIGIBLE, as_text, is_listed
 from redenvelope.log.findings import Findings
 from redenvelope.log.mend import mended, with_costs
 from redenvelope.log.named import column, is_unnamed, put_back, taken_lazily, without
+from redenvelope.log.relative import with_relative_dates
 from redenvelope.log.tables import FILE, ROW, Table, prepared, report_not_there
 from redenvelope.log.workbook import is_workbook, read_workbook
 from redenvelope.plain import to_plain
@@ -80,6 +81,8 @@ class LogReader:
         frame = prepared(name, frame, columns, findings)
         frame = without(frame, {"propensity"} if self.without_propensity else set())
         guessed = self._guessed(frame)
+        if columns.dates == "relative":
+            frame = with_relative_dates(frame, columns.time, (), findings)
         filled = 0
         if columns.missing_cost is not None and "cost" in frame.columns:
             counted = Findings()

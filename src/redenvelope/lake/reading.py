@@ -12,7 +12,7 @@ import polars as pl
 
 from redenvelope.engine.engine import Engine
 from redenvelope.engine.opened import Opened
-from redenvelope.errors import LogError
+from redenvelope.errors import LogError, UsageError
 from redenvelope.lake.inputs import ROWS_AT_ONCE, inputs_of, is_address, slices_of
 from redenvelope.lake.lake import Lake, LakePart
 from redenvelope.lake.pace import paced
@@ -134,6 +134,8 @@ def open_lake(
     What was divided before is not divided again.
     """
     stages, findings = stages or Stages(), Findings()
+    if columns.dates == "relative" and columns.time is None:
+        raise UsageError("of a lake, dates are made relative to the column that --time names; name it")
     reader = LogReader(columns, estimate_propensity)
     if not is_address(source):
         report_passed_over(source, findings)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 WORLDS = {"as logged": (1.0, 1.0), "30 % above": (1.3, 1.3), "30 % below": (0.7, 0.7), "drifting up": (0.7, 1.3)}
-BUDGET, GROUP = 4.0, 50
+BUDGET, GROUP = 4.0, 250
 LEAST_SPENT, SHARE_OF_BEST = 0.97, 0.95
 
 

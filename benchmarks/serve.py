@@ -183,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plan", type=Path, help="a folder with plan-1 and users.parquet, made before")
     parser.add_argument("--users", type=int, default=6_000, help="of the log that the plan is made from")
-    parser.add_argument("--connections", type=int, default=48)
+    parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--bare", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

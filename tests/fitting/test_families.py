@@ -11,6 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope.audit.audit import audit_log
+from redenvelope.fitting.fit import _usual_estimator
 from redenvelope.log.read import log_from_frame
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -134,6 +136,12 @@ def test_tables_count_what_is_over_the_budget() -> None:
 def doubted(name: str, users: int, seed: int) -> bool:
     """Whether a hard plan's marginalised estimate on a campaign's users is told from one that knows the past."""
     return bool(module("trials.doubts").doubts((name, seed, users))["rely_on"] != "first")
+
+
+@pytest.mark.parametrize(("name", "window"), [("delayed_cost", 1), ("control", 0), ("hidden_habit", 0)])
+def test_a_cost_that_comes_late_is_weighed_by_the_step_before(name: str, window: int) -> None:
+    log = log_from_frame(family(name).campaign(12).log(4_000, seed=1))
+    assert _usual_estimator(audit_log(log), 0).window == window
 
 
 @pytest.mark.slow

@@ -30,7 +30,10 @@ def main(arguments: Sequence[str]) -> None:
         # A disk that is full for this process alone: no file of it may grow beyond so many bytes.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit[0]), int(limit[0])))
-    writer = Writer(open_ledger(url))
+    try:
+        writer = Writer(open_ledger(url))
+    except LedgerError as error:
+        sys.exit(str(error))  # no room even to open it
     lock = threading.Lock()
 
     def say(*words: object) -> None:

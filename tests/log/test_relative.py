@@ -110,7 +110,7 @@ def test_what_is_lacking_or_no_date_is_missing_and_said() -> None:
     }
     for odd in ("soon", None, 5, ["2024-01-01"]):
         row = {"step": 0, "sent_at": odd, "registered_on": date(2023, 1, 1)}
-        assert with_relative_row(row, encoder._of_dates)["sent_at_weekday"] is None
+        assert with_relative_row(row, encoder.of_dates)["sent_at_weekday"] is None
         np.testing.assert_array_equal(encoder.encode_row(row), encoder.encode_row({"step": 0}))
     assert len(states) == 3
 
@@ -142,3 +142,29 @@ def test_the_option_is_one_of_two(tmp_path: Path) -> None:
         ColumnMap(dates="absolute")
     (tmp_path / "campaign.toml").write_text('dates = "relative"\n', encoding="utf-8")
     assert ColumnMap.from_toml(tmp_path / "campaign.toml").dates == "relative"
+
+
+def test_a_log_that_is_read_in_parts_has_the_same(tmp_path: Path) -> None:
+    from redenvelope.engine.local import LocalEngine
+    from redenvelope.lake.reading import open_lake
+    from redenvelope.log.read import read_log
+
+    (tmp_path / "log").mkdir()
+    frame = table().drop("step")
+    for number, part in enumerate((frame[:300], frame[300:])):
+        part.write_parquet(tmp_path / "log" / f"{number}.parquet")
+    columns = ColumnMap(dates="relative", time="sent_at")
+    lake = open_lake(tmp_path / "log", columns, tmp_path / "work", LocalEngine(1), parts=2)
+    users = {
+        int(user): (log.features.numeric[start], log.features.labels[0][log.features.codes[start, 0]])
+        for part in lake.parts
+        for log in lake.logs(part)
+        for user, start in zip(log.users, log.starts[:-1], strict=True)
+    }
+    whole = features(read_log(tmp_path / "log", columns))[::2]
+    days, weekdays = whole["registered_on_days_before_sent_at"], whole["sent_at_weekday"]
+    assert {user: (float(number[0]), label) for user, (number, label) in users.items()} == dict(
+        enumerate(zip(days.to_list(), weekdays.to_list(), strict=True))
+    )
+    with pytest.raises(UsageError, match="needs --time"):
+        open_lake(tmp_path / "log", RELATIVE, tmp_path / "other", LocalEngine(1))

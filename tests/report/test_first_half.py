@@ -7,15 +7,19 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
+from redenvelope.campaign.records import Budget
+from redenvelope.dual.several import BudgetStatus
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.plan.amounts import Money
-from redenvelope.plan.certificate import Figure
+from redenvelope.plan.certificate import BudgetFigure, Figure
 from redenvelope.plan.climb import climb
 from redenvelope.plan.plan import Plan
 from redenvelope.report.budget_section import budget_section
-from redenvelope.report.budgets import break_even, budget_points
+from redenvelope.report.budgets import break_even, budget_points, points_along
 from redenvelope.report.examples_section import examples_section
 from redenvelope.report.glossary import linked
 from redenvelope.report.outlook import outlook
@@ -161,3 +165,55 @@ def test_a_word_is_explained_once_and_never_inside_of_a_link() -> None:
     assert found.count("<a ") == 1
     assert '<a class="term" href="#term-price" aria-describedby="term-price">price λ</a>' in found
     assert "<text>price</text>" in found and ">overlap</p>" in found
+
+
+def several() -> Plan:
+    """A plan with two budgets: with the other held, reward is the root of money, and pushes are worth 0.5 each to 2."""
+    money, pushes = np.linspace(1, 9, 161), np.linspace(0.5, 2, 31)
+    tables = [
+        pl.DataFrame(
+            {"budget": name, "limit": limits, "dual": duals, "cost": 0.9 * limits, "reward": rewards}
+            | dict.fromkeys(("reward_lower", "reward_upper", "model_reward"), rewards)
+            | dict.fromkeys(("cost_lower", "cost_upper", "model_cost"), 0.9 * limits)
+        )
+        for name, limits, duals, rewards in (
+            ("money", money, 0.5 / np.sqrt(money), np.sqrt(money)),
+            ("pushes", pushes, np.full(31, 0.5), 1 + 0.5 * pushes),
+        )
+    ]
+    own = certificate()
+    figures = (
+        BudgetFigure("money", 4.0, replace(own.cost, estimate=3.6), 0.25, BudgetStatus.BINDING, 4.0),
+        BudgetFigure("pushes", 1.0, replace(own.cost, estimate=0.9), 0.5, BudgetStatus.BINDING, 1.0),
+    )
+    asked = (Budget("money", per_user=4.0), Budget("pushes", count=("push",), per_user=1.0))
+    return plan(
+        certificate=certificate(budgets=figures),
+        record=record(money=replace(EUROS, value_per_reward=3.0), budgets=asked),
+        frontiers=pl.concat(tables),
+    )
+
+
+def test_each_of_several_budgets_follows_its_own_prices() -> None:
+    made = several()
+    money, pushes = (points_along(made, budget) for budget in made.certificate.budgets)
+    own = next(point for point in money if point.budget == 4.0)
+    assert (own.cost, own.reward, own.price) == pytest.approx((3.6, made.certificate.reward.estimate, 0.25))
+    # √9 − √4 = 1, by the prices in between; the last limit is as far as prices are known.
+    assert money[-1].reward - own.reward == pytest.approx(1.0, abs=1e-3)
+    assert own.reward - money[0].reward == pytest.approx(1.0, abs=1e-3)
+    assert pushes[-1].reward - pushes[0].reward == pytest.approx(0.75)
+
+
+def test_each_of_several_budgets_has_a_slider_by_its_name() -> None:
+    shown = Parsed(budget_section(several()))
+    sliders = [a for _, a in shown.tags if a.get("class") == "slider"]
+    knobs = [a for tag, a in shown.tags if tag == "input"]
+    assert [a["id"] for a in knobs] == ["budget-slider-0", "budget-slider-1"]
+    assert [a["data-chart"] for a in sliders] == ["budget-chart-0", "budget-chart-1"]
+    assert {a.get("id") for tag, a in shown.tags if tag == "figure"} >= {"budget-chart-0", "budget-chart-1"}
+    assert "Try another budget for money" in shown.text and "pushes, the others held" in shown.text
+    own = [json.loads(a["data-points"] or "")[int(b["value"] or "")] for a, b in zip(sliders, knobs, strict=True)]
+    assert own[0]["cells"][0] == "4.00 EUR\n200,000 EUR in all"
+    assert own[1]["cells"][0] == "1\n50,000 in all"  # pushes are no money
+    assert shown.text.count("brings back") == 2, "of money alone"

@@ -29,6 +29,13 @@ LIMITS = {"coupons": 0.5, "messages": 0.8}
 """Mean cost a user of a plan with two budgets: the second counts the coupons that are sent, whatever they are worth."""
 
 
+@pytest.fixture(scope="package", autouse=True)
+def compiled_quickly() -> Iterator[None]:
+    """Programs of services that decide for some users only."""
+    with quick_programs():
+        yield
+
+
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
     """The folder of the plan; made anew when the code that makes plans has changed."""
@@ -77,14 +84,19 @@ def make_plan(folder: Path, explore: float | None = None, campaign: Campaign | N
     from redenvelope.models.training import TrainingSettings
 
     neural = NeuralSettings(
-        outcome_hidden=(16,), transition_hidden=(8,), members=1, training=TrainingSettings(steps=400, batch_rows=256)
+        outcome_hidden=(16,),
+        transition_hidden=(8,),
+        members=1,
+        reward_structure="dose",
+        cost_structure="dose",
+        training=TrainingSettings(steps=400, batch_rows=256),
     )
-    settings = FitSettings(method="planned", history="none", neural=neural, explore=explore)
+    settings = FitSettings(method="planned", temperature=0.002, history="none", neural=neural, explore=explore)
     with quick_programs():
         log = log_from_frame(Coupons().log(6_000, seed=1))
         asked = {"budget": BUDGET} if campaign is None else {"campaign": campaign}
         plan = fit(log, settings=settings, **asked)  # type: ignore[arg-type]
-    plan.save(folder)
+    plan.save(folder, {})
     return plan
 
 

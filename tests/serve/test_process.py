@@ -19,6 +19,7 @@ import pytest
 
 from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.verify import verify
+from tests.program import run_here
 from tests.serve.coupons import Coupons
 
 TOTAL = 20_000
@@ -164,8 +165,7 @@ def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused(folder: Path, tmp_path: Path, options: list[str], said: str) -> None:
     given = {"--ledger": f"sqlite:///{tmp_path}/l.db", "--budget-total": "10", "--port": "0"} | dict([options])
-    words = [word for pair in given.items() for word in pair]
-    done = subprocess.run([*COMMAND, str(folder), *words], capture_output=True, text=True, check=False, timeout=60)
+    done = run_here("serve", folder, *(word for pair in given.items() for word in pair))
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from typer.testing import CliRunner
 
 from redenvelope import UsageError
-from redenvelope.cli import app
 from redenvelope.ledger.export import log_frame
 from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.records import Balance, Fund
@@ -28,6 +26,7 @@ from redenvelope.serve.mixing import SeveralPrices
 from redenvelope.serve.pacing import Pacer, Progress
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import PacingSettings, ServeSettings
+from tests.program import run_here
 from tests.serve.conftest import LIMITS
 from tests.serve.coupons import LABELS, STEPS, Coupons
 from tests.serve.running import Running, running
@@ -249,7 +248,7 @@ def test_totals_are_given_by_name(both: Plan, two_budgets: Path, tmp_path: Path)
     ):
         with pytest.raises(UsageError, match=said):
             funds_for(kept, totals, {}, 0)
-    words = ["serve", str(two_budgets), "--ledger", f"sqlite:///{tmp_path}/l.db", "--budget-total", "100"]
-    refused = CliRunner().invoke(app, words).exception
-    assert isinstance(refused, UsageError), refused
+    refused = run_here("serve", two_budgets, "--ledger", f"sqlite:///{tmp_path}/l.db", "--budget-total", "100")
+    assert refused.returncode == 2
+    assert "write NAME=AMOUNT" in refused.stderr
     assert not (tmp_path / "l.db").exists()

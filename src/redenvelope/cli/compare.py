@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,7 @@ from redenvelope.cli.options import (
 from redenvelope.errors import UsageError
 
 if TYPE_CHECKING:
-    from redenvelope.log.arms import Arm
+    from redenvelope.log.arms import Arm, Charges
     from redenvelope.log.columns import ColumnMap
     from redenvelope.plan.plan import Plan
 
@@ -72,7 +73,7 @@ def compare(
         raise UsageError(f"the share of users meant for the first arm is between 0 and 1, such as 0.5, not {share}")
     opened = _opened(plan)
     money = (opened.record.money if opened else Money()).told(currency, audience, value_per_reward)
-    arms = _arms(first, second, arm, followed, _columns(columns, opened))
+    arms = _arms(first, second, arm, followed, _columns(columns, opened), _charges(opened))
     content = compare_arms(arms, opened, confidence, share, money.value_per_reward)
     if as_json:
         print_json(content)
@@ -95,16 +96,33 @@ def _columns(columns: str | None, plan: Plan | None) -> ColumnMap:
     return ColumnMap.parse(columns) if columns is not None or plan is None else plan.columns
 
 
-def _arms(first: str, second: str | None, arm: str | None, followed: str | None, columns: ColumnMap) -> tuple[Arm, Arm]:
+def _charges(plan: Plan | None) -> Charges | None:
+    """What counts against the budgets of a plan, where they are more than the cost."""
+    from redenvelope.campaign.charged_table import charges_of
+
+    if plan is None:
+        return None
+    texts = frozenset(category.name for category in plan.policy.encoder.categories)
+    return partial(charges_of, budgets=plan.record.budgets, texts=texts, numeric=plan.catalogue.numeric)
+
+
+def _arms(
+    first: str,
+    second: str | None,
+    arm: str | None,
+    followed: str | None,
+    columns: ColumnMap,
+    charges: Charges | None,
+) -> tuple[Arm, Arm]:
     from redenvelope.log.arms import read_arm, read_both_arms
 
     if second is None:
         if arm is None:
             raise UsageError("give two tables, or one and the column that tells the arms apart: --arm COLUMN")
-        return read_both_arms(first, arm, followed, columns)
+        return read_both_arms(first, arm, followed, columns, charges)
     if arm is not None or followed is not None:
         raise UsageError("--arm and --first are for one table of both arms; of two tables, the first is the plan's arm")
-    one, other = read_arm(first, columns), read_arm(second, columns)
+    one, other = (read_arm(each, columns, charges=charges) for each in (first, second))
     shared = one.users & other.users
     if shared:
         raise UsageError(

@@ -83,12 +83,12 @@ def serve(
     totals, caps = _by_name(budget_total, "--budget-total"), _by_name(user_cap or [], "--user-cap")
     most = _by_label(amounts or [])
     funds = funds_for(kept_budgets(Plan.load(plan), minor_units), totals, caps, clock())
-    opened = bound(host, port)
-    service = Service(plan, open_ledger(ledger), funds, settings, most, clock)
-    where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
-    if audience is None:
-        typer.echo("without --audience the price stays as it is: who is still to come is not known", err=True)
-    run(new_app(service, known), service, opened, lambda: typer.echo(f"serving at {where}  (the page: {where}/)"))
+    with bound(host, port) as opened:
+        service = Service(plan, open_ledger(ledger), funds, settings, most, clock)
+        where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
+        if audience is None:
+            typer.echo("without --audience the price stays as it is: who is still to come is not known", err=True)
+        run(new_app(service, known), service, opened, lambda: typer.echo(f"serving at {where}  (the page: {where}/)"))
 
 
 def token(

@@ -128,8 +128,7 @@ def checking_estimators(checked: Marginalised, steps: int, knows_past: bool = Fa
     To be evaluated in one call with the estimate itself; `knows_past` where the evidence tells what happened before,
     which takes the least noise. A window of all steps would be the sequential one again.
     """
-    windows = [replace(checked, window=window, name=f"marginalised {window} before") for window in _WINDOWS]
-    shorter = [estimator for estimator in windows if estimator.window < steps - 1]
+    shorter = [checked.looking_back(window) for window in _WINDOWS if checked.window < window < steps - 1]
     past = (replace(checked, knows_past=True, name="marginalised, past known"),) if knows_past else ()
     return (*past, *shorter, estimator_named("doubly_robust"))
 

@@ -59,6 +59,15 @@ class Marginalised(Estimator):
         if self.window < 0:
             raise UsageError(f"the window of steps cannot be negative: {self.window}")
 
+    def looking_back(self, window: int) -> Marginalised:
+        """The same with a window of so many steps, and a name that says so."""
+        return replace(self, window=window, name=f"marginalised {window} before" if window else "marginalised")
+
+    @classmethod
+    def named(cls, name: str, seed: int) -> Marginalised:
+        """The one of that name, whatever its window."""
+        return cls(seed=seed).looking_back(next((int(word) for word in name.split() if word.isdecimal()), 0))
+
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """See Estimator."""
         key = ("marginal ratios", self.regression, self.folds, self.seed, self.knows_past)

@@ -56,7 +56,8 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     estimator = _estimator(plan)
     own = contender(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
     evidence = [evidence_of(batch, [own.values(batch)], encoded.log) for batch in encoded.batches()]
-    evaluations = evaluate_partitions(evidence, [*ESTIMATORS.values(), Marginalised(seed=plan.record.seed)])
+    shown = {each.name: each for each in (*ESTIMATORS.values(), Marginalised(seed=plan.record.seed), estimator)}
+    evaluations = evaluate_partitions(evidence, list(shown.values()))
     logged = logged_by_user(encoded.log).mean(axis=1)
     ladder = _ladder(plan, encoded, estimator)
     return {
@@ -87,7 +88,7 @@ def _drift(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
 def _estimator(plan: Plan) -> Estimator:
     """The one that certified."""
     name = plan.certificate.cost.estimator
-    return ESTIMATORS[name] if name in ESTIMATORS else Marginalised(seed=plan.record.seed)
+    return ESTIMATORS[name] if name in ESTIMATORS else Marginalised.named(name, plan.record.seed)
 
 
 def _not_trained_on(plan: Plan, log: Log) -> Log:

@@ -109,7 +109,8 @@ def fit(
     give_back()
     stages.begin("check")
     contestants, paths = _contestants(policy, lessons, scouts, settings, kept)
-    check = _checked(contestants, encode(hold, lessons.encoder, lessons.steps, lessons.constraint), settings, kept)
+    encoded = encode(hold, lessons.encoder, lessons.steps, lessons.constraint)
+    check = _checked(contestants, encoded, audited, settings, kept)
     checked = f"{len(contestants['plan'].prices)} prices on {hold.people:,} users"
     stages.finish("check", kept.said("evidence", checked))
     stages.begin("certificate")
@@ -250,9 +251,17 @@ def _falling(prices: FloatArray) -> FloatArray:
     return prices[::-1, None]
 
 
-def _checked(contestants: Mapping[str, Contestant], hold: EncodedLog, settings: FitSettings, kept: Kept) -> Check:
-    # Over several steps the error of ratios of states adds up, where that of products of ratios multiplies.
-    estimator = settings.estimator or Marginalised(seed=settings.seed)
+def _usual_estimator(audited: Audit, seed: int) -> Marginalised:
+    """Over several steps the error of ratios of states adds up, where that of products of ratios multiplies. What is
+    booked a step after the action, by a state that is gone by then, needs the product of that one step."""
+    late = any(effect.is_late for effect in audited.carry_over)
+    return Marginalised(seed=seed).looking_back(1 if late else 0)
+
+
+def _checked(
+    contestants: Mapping[str, Contestant], hold: EncodedLog, audited: Audit, settings: FitSettings, kept: Kept
+) -> Check:
+    estimator = settings.estimator or _usual_estimator(audited, settings.seed)
     walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)
     shown, seed = settings.shown_users, settings.seed
     planned = kept.planned(lambda: planned_fold(contestants, hold, walkers, shown, seed))

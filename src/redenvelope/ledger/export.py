@@ -20,7 +20,7 @@ from redenvelope.ledger.records import COUNTED, Balance, Decided, Status
 __all__ = ["Exported", "export_log", "log_frame"]
 
 _ROWS = 20_000
-_PRICE_OF = "price of "
+_PRICE_OF, _COST = "price of ", "cost"
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
 
 
@@ -99,11 +99,12 @@ class _Summed(NamedTuple):
 
 
 def _measured(balances: Sequence[Balance], minor_units: int | None) -> list[_Summed]:
-    """Budgets with their columns: without one that is called so, the first of them is the cost."""
+    """Budgets with their columns. The cost is a budget's that sums it; else the first's of which nobody said what it
+    sums."""
     columns = [None if one.measure == COUNTED else one.measure for one in balances]
-    if "cost" not in columns:
-        first = next((column for column in columns if column is not None), None)
-        columns = ["cost" if column is not None and column == first else column for column in columns]
+    if _COST not in columns:
+        unsaid = next((place for place, one in enumerate(balances) if one.measure == one.budget), None)
+        columns = [_COST if place == unsaid else column for place, column in enumerate(columns)]
     return [
         _Summed(one.budget, column, minor_units or one.minor_units)
         for one, column in zip(balances, columns, strict=True)
@@ -124,6 +125,8 @@ def _own(one: Decided, budgets: Sequence[_Summed]) -> dict[str, Any]:
         if budget.column is not None:
             # Budgets of some rows only may share a column: whichever was charged has its amount.
             row[budget.column] = max(row.get(budget.column, 0.0), one.spent.get(budget.name, 0) / budget.minor_units)
+    if all(budget.column != _COST for budget in budgets):  # a log has one: what is paid first stands for it
+        row[_COST] = next((row[budget.column] for budget in budgets if budget.column is not None), 0.0)
     row["price"] = prices[0] if prices else None
     for place, budget in enumerate(budgets[1:], start=1):
         row[f"{_PRICE_OF}{budget.name}"] = prices[place] if place < len(prices) else None

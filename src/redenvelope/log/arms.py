@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 
 from redenvelope.errors import LogError, UsageError
@@ -19,9 +20,10 @@ from redenvelope.log.places import Places, report_places
 from redenvelope.log.tables import FILE, ROW, Table
 from redenvelope.log.tabulate import table_of
 
-__all__ = ["Arm", "read_arm", "read_both_arms"]
+__all__ = ["Arm", "Charges", "read_arm", "read_both_arms"]
 
 _ROLES = frozenset({"user", "reward", "cost"})
+_CHARGE = "\0counts against "  # before the name of a budget: no column of a table is called so
 _USUAL_NAMES = ("plan", "treatment", "treated", "test")
 """What the arm that followed a plan is called, if nobody says."""
 
@@ -40,20 +42,37 @@ class Arm:
     """Warnings and repairs met while reading."""
     notes: tuple[str, ...] = ()
     """What else to know, in words."""
+    charged: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """What each user counted against budgets of a plan, by their names: [users]."""
+    untold: Mapping[str, str] = field(default_factory=dict)
+    """Budgets of which the table does not tell that, and why."""
 
 
-def read_arm(source: str | Path | pl.DataFrame, columns: ColumnMap | None = None, name: str | None = None) -> Arm:
+Charges = Callable[[pl.DataFrame], Mapping[str, NDArray[np.float64] | str]]
+"""What each row of a table counts against budgets, or why it does not tell."""
+
+
+def read_arm(
+    source: str | Path | pl.DataFrame,
+    columns: ColumnMap | None = None,
+    name: str | None = None,
+    charges: Charges | None = None,
+) -> Arm:
     """One arm, from a table of its own: any number of rows a user. Raises `LogError` with every violation."""
     shown = name or (Path(source).name if isinstance(source, str | Path) else "table in memory")
-    rows, findings = _rows(source, columns or ColumnMap())
-    return _arm(shown, rows, findings)
+    rows, findings, untold = _rows(source, columns or ColumnMap(), charges=charges)
+    return _arm(shown, rows, findings, untold)
 
 
 def read_both_arms(
-    source: str | Path | pl.DataFrame, arm: str, first: str | None = None, columns: ColumnMap | None = None
+    source: str | Path | pl.DataFrame,
+    arm: str,
+    first: str | None = None,
+    columns: ColumnMap | None = None,
+    charges: Charges | None = None,
 ) -> tuple[Arm, Arm]:
     """Two arms from one table, told apart by a column; `first` is the value of the arm that followed the plan."""
-    rows, findings = _rows(source, columns or ColumnMap(), arm)
+    rows, findings, untold = _rows(source, columns or ColumnMap(), arm, charges)
     values = rows["arm"].drop_nulls().unique().sort().to_list()
     if rows["arm"].null_count():
         raise UsageError(
@@ -69,7 +88,7 @@ def read_both_arms(
             f"{len(both):,} user(s) are in both arms, such as {both['user'].sort()[0]!r}; a user belongs to one arm: "
             "leave these out, or correct the column"
         )
-    one, other = (_arm(value, rows.filter(pl.col("arm") == value), findings) for value in ordered)
+    one, other = (_arm(value, rows.filter(pl.col("arm") == value), findings, untold) for value in ordered)
     return one, other
 
 
@@ -89,9 +108,10 @@ def _ordered(values: Sequence[str], first: str | None, arm: str) -> tuple[str, s
 
 
 def _rows(
-    source: str | Path | pl.DataFrame, columns: ColumnMap, arm: str | None = None
-) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
-    """user (text), reward, cost, and where the table has them step and arm."""
+    source: str | Path | pl.DataFrame, columns: ColumnMap, arm: str | None = None, charges: Charges | None = None
+) -> tuple[pl.DataFrame, tuple[Finding, ...], Mapping[str, str]]:
+    """user (text), reward, cost, where the table has them step and arm, and what counts against budgets; what was
+    found; and the budgets of which the table does not tell."""
     findings = Findings()
     table = table_of(source, columns, findings, estimate_propensity=True, required=_ROLES)
     if table is None or findings.refused:
@@ -109,7 +129,12 @@ def _rows(
     if arm is not None:
         kept["arm"] = _arm_column(table, arm)
     rows = pl.DataFrame({name: values for name, values in kept.items() if values is not None})
-    return rows.with_columns(pl.col("user").cast(pl.String)), findings.sorted()
+    told = {} if charges is None else charges(table.frame)
+    rows = rows.with_columns(
+        pl.Series(_CHARGE + name, each) for name, each in told.items() if not isinstance(each, str)
+    )
+    untold = {name: each for name, each in told.items() if isinstance(each, str)}
+    return rows.with_columns(pl.col("user").cast(pl.String)), findings.sorted(), untold
 
 
 def _arm_column(table: Table, arm: str) -> pl.Series:
@@ -121,8 +146,10 @@ def _arm_column(table: Table, arm: str) -> pl.Series:
     return column(table.frame, arm).cast(pl.String)
 
 
-def _arm(name: str, rows: pl.DataFrame, findings: tuple[Finding, ...]) -> Arm:
-    summed = rows.group_by("user").agg(pl.col("reward").sum(), pl.col("cost").sum()).sort("user")
+def _arm(name: str, rows: pl.DataFrame, findings: tuple[Finding, ...], untold: Mapping[str, str]) -> Arm:
+    charged = [each for each in rows.columns if each.startswith(_CHARGE)]
+    summed = rows.group_by("user").agg(pl.col("reward").sum(), pl.col("cost").sum(), cs.by_name(charged).sum())
+    summed = summed.sort("user")
     if len(summed) < 2:
         raise UsageError(f"{name}: {len(summed)} user(s); two arms are compared by their users, and need many of them")
     return Arm(
@@ -132,6 +159,8 @@ def _arm(name: str, rows: pl.DataFrame, findings: tuple[Finding, ...]) -> Arm:
         steps=rows["step"].n_unique() if "step" in rows.columns else None,
         findings=findings,
         notes=tuple(_repeated(name, rows)),
+        charged={each.removeprefix(_CHARGE): summed.get_column(each).to_numpy() for each in charged},
+        untold=untold,
     )
 
 

@@ -107,7 +107,7 @@ class Encoder:
         """
         findings = Findings()
         steps = serving_steps(frame, self.first_step, self.first_step + self.campaign_steps - 1)
-        frame = with_relative(frame, self._of_dates)
+        frame = with_relative(frame, self.of_dates)
         table = serving_table(frame, self.numbers, self.categories, findings)
         history = None
         if self.history is not None:
@@ -125,7 +125,7 @@ class Encoder:
         The same as `encode_frame` gives for a table of this row, but fast. The names of features with values that
         training never saw are added to `unfamiliar`.
         """
-        row = with_relative_row(row, self._of_dates) if self._of_dates else row
+        row = with_relative_row(row, self.of_dates) if self.of_dates else row
         state = self._row_encoder.encode(row, unfamiliar)
         if self.history is not None:
             step = round(float(state[self.layout.step]) / self.layout.step_change) + self.first_step
@@ -133,7 +133,7 @@ class Encoder:
         return state
 
     @cached_property
-    def _of_dates(self) -> tuple[str, ...]:
+    def of_dates(self) -> tuple[str, ...]:
         """Features that may be made of dates, where whoever is to be decided for comes with those."""
         names = [*(number.name for number in self.numbers), *(category.name for category in self.categories)]
         return tuple(name for name in names if dates_of(name))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from redenvelope.campaign.costs import is_plain
 from redenvelope.evaluation.arms import Interval, difference, mean_interval
 from redenvelope.evaluation.skewness import Spread
 from redenvelope.log.arms import Arm
@@ -15,7 +17,10 @@ from redenvelope.plan.plan import Plan
 
 __all__ = ["Kept", "Promise", "compare_with_promise"]
 
+FloatArray = NDArray[np.float64]
 Verdict = Literal["as promised", "more", "less"]
+Status = Literal["kept", "open", "contradicted"]
+_WORST_FIRST: tuple[Status, ...] = ("contradicted", "open", "kept")
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,15 @@ class Promise:
     found: Interval
     verdict: Verdict
     """Whether the two differ by more than chance allows, at the confidence of the comparison."""
+    budget: str | None = None
+    """Which budget a cost is of, where there are several, or one that is not the cost itself."""
 
 
 @dataclass(frozen=True)
 class Kept:
     """Whether a plan did what it promised."""
 
-    status: Literal["kept", "open", "contradicted"]
+    status: Status
     """kept: the bound of what happened keeps to the budget (or reaches the target). contradicted: it is beyond it for
     sure. open: too few users to say."""
     sentence: str
@@ -46,11 +53,16 @@ class Kept:
 
 def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float) -> Kept:
     """The users of the first arm, who followed the plan, beside its certificate, and their gain beside the promised."""
-    certificate = plan.certificate
-    promises = [
-        _promise("reward", certificate.reward.estimate, certificate.reward.standard_error, first, None, confidence),
-        _promise("cost", certificate.cost.estimate, certificate.cost.standard_error, first, None, confidence),
-    ]
+    certificate, named = plan.certificate, not is_plain(plan.record.budgets)
+    reward = certificate.reward
+    promises = [_promise("reward", reward.estimate, reward.standard_error, (first.sums[0],), confidence)]
+    for budget in certificate.budgets if named else ():
+        if budget.name in first.charged:
+            cost, spent = budget.cost, (first.charged[budget.name],)
+            promises.append(_promise("cost", cost.estimate, cost.standard_error, spent, confidence, budget.name))
+    if not named:
+        cost = certificate.cost
+        promises.append(_promise("cost", cost.estimate, cost.standard_error, (first.sums[1],), confidence))
     row = next((row for row in plan.record.comparison if row.policy == "plan"), None)
     if row is not None:
         reach = 2 * float(ndtri((1 + certificate.confidence) / 2))
@@ -58,36 +70,64 @@ def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float)
             (row.reward_difference_upper - row.reward_difference_lower) / reach,
             (row.cost_difference_upper - row.cost_difference_lower) / reach,
         )
-        promises += [
-            _promise("reward_difference", row.reward_difference, errors[0], first, second, confidence),
-            _promise("cost_difference", row.cost_difference, errors[1], first, second, confidence),
-        ]
-    status, sentence = _verdict(plan, first)
+        gap = (first.sums[0], second.sums[0])
+        promises.append(_promise("reward_difference", row.reward_difference, errors[0], gap, confidence))
+        # What was compared is the first budget's cost.
+        own = certificate.budgets[0].name if named else None
+        pair = (first.sums[1], second.sums[1]) if own is None else _charged(own, first, second)
+        if pair is not None:
+            promises.append(_promise("cost_difference", row.cost_difference, errors[1], pair, confidence, own))
+    status, sentence = _verdict_of_all(plan, first) if named else _verdict(plan, first)
     return Kept(status, sentence, tuple(promises), tuple(_notes(plan, first)))
 
 
-def _promise(what: str, promised: float, error: float, first: Arm, second: Arm | None, confidence: float) -> Promise:
-    outcome = 0 if what.startswith("reward") else 1
-    if second is None:
-        found = mean_interval(first.sums[outcome], confidence)
-    else:
-        found = difference(first.sums[outcome], second.sums[outcome], confidence)
+def _charged(budget: str, first: Arm, second: Arm) -> tuple[FloatArray, FloatArray] | None:
+    """What the users of both arms counted against a budget, [users] each; None where a table does not tell."""
+    if budget not in first.charged or budget not in second.charged:
+        return None
+    return first.charged[budget], second.charged[budget]
+
+
+def _promise(
+    what: str,
+    promised: float,
+    error: float,
+    sums: tuple[FloatArray, ...],
+    confidence: float,
+    budget: str | None = None,
+) -> Promise:
+    """`sums` are those of the first arm's users, [users], and of the second's where the two are compared."""
+    found = mean_interval(sums[0], confidence) if len(sums) == 1 else difference(sums[0], sums[1], confidence)
     reach = float(ndtri((1 + confidence) / 2)) * float(np.hypot(error, found.standard_error))
     gap = found.estimate - promised
     verdict: Verdict = "as promised" if abs(gap) <= reach else "more" if gap > 0 else "less"
-    return Promise(what, promised, error, found, verdict)
+    return Promise(what, promised, error, found, verdict, budget)
 
 
-def _verdict(plan: Plan, first: Arm) -> tuple[Literal["kept", "open", "contradicted"], str]:
+def _verdict_of_all(plan: Plan, first: Arm) -> tuple[Status, str]:
+    """Of every budget by its name: broken if one is, kept if all are."""
+    if plan.certificate.target_reward is not None:
+        return _verdict(plan, first)
+    found: list[tuple[Status, str]] = []
+    for budget in plan.certificate.budgets:
+        if budget.name in first.untold:
+            found.append(("open", f"{budget.name}: {first.untold[budget.name]}, so nothing can be said"))
+        else:
+            own = replace(first, sums=np.stack([first.sums[0], first.charged[budget.name]]))
+            status, sentence = _verdict(replace(plan, certificate=plan.certificate.of(budget)), own)
+            found.append((status, f"{budget.name}: {sentence}"))
+    worst: Status = next((status for status in _WORST_FIRST if status in [each for each, _ in found]), "open")
+    return worst, "; ".join(sentence for _, sentence in found)
+
+
+def _verdict(plan: Plan, first: Arm) -> tuple[Status, str]:
     """By one-sided bounds at the certificate's own confidence."""
     certificate = plan.certificate
     level = f"{certificate.confidence:.0%} confidence"
     if certificate.target_reward is not None:
         spread, limit, what = Spread.of(first.sums[0]), certificate.target_reward, "the target"
         low, high = float(spread.lower(certificate.confidence)), float(spread.upper(certificate.confidence))
-        status: Literal["kept", "open", "contradicted"] = (
-            "kept" if low >= limit else "contradicted" if high < limit else "open"
-        )
+        status: Status = "kept" if low >= limit else "contradicted" if high < limit else "open"
         found = f"its users earned {float(spread.mean):.4g} each, {low:.4g} to {high:.4g} with {level} either side"
     else:
         spread, limit, what = Spread.of(first.sums[1]), certificate.budget, "the budget"

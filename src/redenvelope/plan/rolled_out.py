@@ -30,6 +30,14 @@ def compare_arms(
         name: to_plain(difference(first.sums[place], second.sums[place], confidence))
         for place, name in enumerate(("reward", "cost"))
     }
+    gaps["costs"] = {
+        name: to_plain(difference(own, second.charged[name], confidence))
+        for name, own in first.charged.items()
+        if name in second.charged
+    }
+    findings += [
+        f"{each.name}: the budget {name!r} is not compared: {why}" for each in arms for name, why in each.untold.items()
+    ]
     worth = None
     if value is not None:
         one, other = (value * each.sums[0] - each.sums[1] for each in arms)
@@ -42,6 +50,7 @@ def compare_arms(
                 "users": len(each.users),
                 "reward": to_plain(mean_interval(each.sums[0], confidence)),
                 "cost": to_plain(mean_interval(each.sums[1], confidence)),
+                "costs": {name: to_plain(mean_interval(own, confidence)) for name, own in each.charged.items()},
             }
             for each in arms
         ],

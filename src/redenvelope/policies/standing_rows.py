@@ -15,6 +15,7 @@ from redenvelope.log.encoding import Encoder
 from redenvelope.log.ids import read_steps
 from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.log.past import action_index, past_of_frame, past_of_row
+from redenvelope.log.relative import with_relative, with_relative_row
 from redenvelope.policies.constraints import Memory
 from redenvelope.policies.rule_constraint import RuleConstraint
 from redenvelope.policies.standing import Standing
@@ -64,7 +65,8 @@ def standing_of_frame(
         steps = read_steps(frame["step"]).cast(pl.Int32).to_numpy()
         before = past_of_frame(constraint.past, frame, steps, past, encoder.first_step)
         counters = constraint.counters_after(before.starts, before.action)
-    return _joined(constraint, listed, constraint.remembered(FrameRows(frame, constraint.texts), counters))
+    known = with_relative(frame, encoder.of_dates)
+    return _joined(constraint, listed, constraint.remembered(FrameRows(known, constraint.texts), counters))
 
 
 def standing_of_row(
@@ -85,7 +87,8 @@ def standing_of_row(
         earlier = past_of_row(constraint.past, step, past, encoder.first_step)
         action = np.array([action_index(constraint.past, one.get("action")) for one in earlier], dtype=np.intp)
         counters = constraint.counters_after(np.array([0, len(action)]), action)
-    return _joined(constraint, mask, constraint.remembered(OneRow(row, constraint.texts), counters))
+    known = with_relative_row(row, encoder.of_dates)
+    return _joined(constraint, mask, constraint.remembered(OneRow(known, constraint.texts), counters))
 
 
 def is_feature(name: str, encoder: Encoder) -> bool:

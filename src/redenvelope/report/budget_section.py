@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from redenvelope.plan.plan import Plan
 from redenvelope.report.budget_chart import budget_chart, curve
-from redenvelope.report.budgets import BudgetPoint, break_even, budget_points
+from redenvelope.report.budgets import BudgetPoint, break_even, budget_points, points_along
 from redenvelope.report.markup import figure, number, section, signed, table, text
 from redenvelope.report.spoken import Spoken
 
@@ -30,6 +31,8 @@ class _SliderRow:
 
 def budget_section(plan: Plan) -> str:
     """What this budget buys, what others would, and where more money stops paying."""
+    if len(plan.certificate.budgets) > 1:
+        return section("budget", "What each budget buys", *_several(plan))
     words, points = Spoken.of(plan), budget_points(plan)
     chart = budget_chart(plan, words)
     return section(
@@ -40,6 +43,26 @@ def budget_section(plan: Plan) -> str:
         figure(chart, "budget-chart") if chart is not None else "",
         _others(plan, points, words),
     )
+
+
+def _several(plan: Plan) -> Iterator[str]:
+    """What each of several budgets buys by its name, while the others are held."""
+    money = {budget.name for budget in plan.record.budgets if budget.summed == "cost"}
+    for place, budget in enumerate(plan.certificate.budgets):
+        # Pushes and points are counted in no currency.
+        words = Spoken.of(plan) if budget.name in money else replace(Spoken.of(plan), currency="")
+        value = plan.record.money.value_per_reward if budget.name in money else None
+        record = replace(plan.record, money=replace(plan.record.money, value_per_reward=value))
+        own = replace(plan, record=record, certificate=plan.certificate.of(budget), frontier=plan.along(budget.name))
+        points, chart = points_along(plan, budget), budget_chart(own, words)
+        yield f"<h3>{text(budget.name)}, the others held</h3>"
+        if not points:
+            yield f"<p>{text(f'Nothing can be said of other limits of {budget.name}.')}</p>"
+            continue
+        yield _pays(own, points, words)
+        yield _slider(own, points, words, budget.name, place)
+        yield figure(chart, f"budget-chart-{place}") if chart is not None else ""
+        yield _others(own, points, words)
 
 
 def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
@@ -77,7 +100,8 @@ def _own(plan: Plan, points: Sequence[BudgetPoint]) -> BudgetPoint | None:
     return min(points, key=lambda point: abs(point.budget - plan.certificate.budget), default=None)
 
 
-def _slider(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
+def _slider(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str = "", place: int = 0) -> str:
+    """A slider over a plan's budget; `name` and `place` are those of one of several."""
     own = _own(plan, points)
     assert own is not None
     value = plan.record.money.value_per_reward
@@ -87,16 +111,23 @@ def _slider(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
         f'<div><dt>{text(name)}</dt><dd data-part="{place}">{text(cell)}</dd></div>'
         for place, (name, cell) in enumerate(zip(_names(words), rows[start].cells, strict=True))
     )
+    mark = f"-{place}" if name else ""
+    how = (
+        "Each place is what more or less of this budget would buy while the others are held, as estimated on the same "
+        f"users, to choose by. <code>redenvelope reprice --budget {text(shlex.quote(name + '=…'))}</code> makes the "
+        "plan, with a certificate of its own."
+        if name
+        else "Each place is what <code>redenvelope reprice</code> would make of that budget on the same users: "
+        "estimates, to choose by. The plan for the budget you choose has a certificate of its own."
+    )
     return (
         f'<div class="slider" data-points="{_data([asdict(row) for row in rows])}" '
-        f'data-ends="{_data(_ends(plan, words))}">'
-        '<label for="budget-slider">Try another budget</label>'
-        f'<input type="range" id="budget-slider" min="0" max="{len(rows) - 1}" step="1" value="{start}" '
-        f'aria-valuetext="{text(rows[start].said)}" aria-describedby="budget-how">'
+        f'data-ends="{_data(_ends(plan, words))}" data-chart="budget-chart{mark}">'
+        f'<label for="budget-slider{mark}">Try another budget{text(f" for {name}" if name else "")}</label>'
+        f'<input type="range" id="budget-slider{mark}" min="0" max="{len(rows) - 1}" step="1" value="{start}" '
+        f'aria-valuetext="{text(rows[start].said)}" aria-describedby="budget-how{mark}">'
         f'<dl class="figures" aria-live="polite">{outputs}</dl>'
-        '<p class="note" id="budget-how">Each place is what <code>redenvelope reprice</code> would make of that '
-        "budget on the same users: estimates, to choose by. The plan for the budget you choose has a certificate of "
-        "its own.</p>"
+        f'<p class="note" id="budget-how{mark}">{how}</p>'
         "</div>"
     )
 

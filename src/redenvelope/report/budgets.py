@@ -11,13 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from redenvelope.plan.certificate import BudgetFigure
 from redenvelope.plan.certify import Question, walk
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
 
-__all__ = ["BudgetPoint", "break_even", "budget_points"]
+__all__ = ["BudgetPoint", "break_even", "budget_points", "points_along"]
 
 FloatArray = NDArray[np.float64]
 
@@ -94,6 +96,36 @@ def budget_points(plan: Plan) -> tuple[BudgetPoint, ...]:
             reward = certificate.reward.estimate + curve.reward(cost) - curve.reward(own)
             points.append(BudgetPoint(budget, cost, reward, curve.price(cost)))
     return tuple(points)
+
+
+def points_along(plan: Plan, budget: BudgetFigure) -> tuple[BudgetPoint, ...]:
+    """What one of several budgets buys while the others are held, by rising limit; none where they cannot be.
+
+    As along a ladder, rewards beside the plan's own follow from the prices: with the others held, one more of a budget
+    earns its shadow price.
+    """
+    if plan.frontiers is None:
+        return ()
+    rows = plan.frontiers.filter(pl.col("budget") == budget.name).sort("limit")
+    rows = rows.filter(pl.all_horizontal(pl.col("limit", "dual", "cost").is_finite())).unique(
+        "limit", keep="last", maintain_order=True
+    )
+    if len(rows) < 2:
+        return ()
+    limits, prices, costs = (rows[name].to_numpy() for name in ("limit", "dual", "cost"))
+    steps = np.diff(limits) * (prices[1:] + prices[:-1]) / 2
+    curve = _Curve(limits, prices, np.concatenate([[0.0], np.cumsum(steps)]))
+    shown = np.unique(np.append(np.linspace(limits[0], limits[-1], _POINTS), budget.budget))
+    own = curve.reward(budget.budget)
+    return tuple(
+        BudgetPoint(
+            limit,
+            budget.cost.estimate if limit == budget.budget else float(np.interp(limit, limits, costs)),
+            plan.certificate.reward.estimate + curve.reward(limit) - own,
+            curve.price(limit),
+        )
+        for limit in shown.tolist()
+    )
 
 
 def break_even(points: tuple[BudgetPoint, ...], value: float) -> float | None:

@@ -27,6 +27,8 @@ def show_arms(content: dict[str, Any], words: Spoken) -> None:
     for finding in content["findings"]:
         console.print(f"  [yellow]![/] {escape(finding)}", soft_wrap=True)
     console.print(_arms(content))
+    if (spent := _budgets(content)) is not None:
+        console.print(spent)
     console.print(escape(_sentence(content, words)), soft_wrap=True)
     kept = content["promise"]
     if kept is None:
@@ -47,6 +49,20 @@ def _arms(content: dict[str, Any]) -> Table:
         table.add_row(escape(arm["name"]), f"{arm['users']:,}", *(_figure(arm[name]) for name in ("reward", "cost")))
     gaps = (_figure(content["difference"][name], "+") for name in ("reward", "cost"))
     table.add_row("difference", "", *gaps, style="bold")
+    return table
+
+
+def _budgets(content: dict[str, Any]) -> Table | None:
+    """What was spent of each budget by its name, where that is not the cost alone."""
+    names = list(content["difference"]["costs"])
+    if not names:
+        return None
+    table = Table(title="What was spent of each budget: means a user", title_justify="left")
+    for name in ("arm", *names):
+        table.add_column(escape(name), justify="left" if name == "arm" else "right")
+    for arm in content["arms"]:
+        table.add_row(escape(arm["name"]), *(_figure(arm["costs"][name]) for name in names))
+    table.add_row("difference", *(_figure(content["difference"]["costs"][name], "+") for name in names), style="bold")
     return table
 
 
@@ -83,7 +99,8 @@ def _promises(kept: dict[str, Any]) -> Table:
     for row in kept["promises"]:
         sign = "+" if "difference" in row["what"] else ""
         promised = f"{row['promised']:{sign}.4g} ± {row['promised_error']:.2g}"
-        table.add_row(_WORDS[row["what"]], promised, _figure(row["found"], sign), row["verdict"])
+        named = f" ({escape(row['budget'])})" if row["budget"] else ""
+        table.add_row(_WORDS[row["what"]] + named, promised, _figure(row["found"], sign), row["verdict"])
     return table
 
 

@@ -43,16 +43,14 @@
   open();
 })();
 
-// The slider shows one of the budgets that are written in the page, and where it stands on the curve.
-(() => {
-  const slider = document.querySelector(".slider");
-  if (!slider) return;
+// A slider shows one of the budgets that are written in the page, and where it stands on its curve.
+document.querySelectorAll(".slider").forEach((slider) => {
   const input = slider.querySelector("input");
   const parts = [...slider.querySelectorAll("[data-part]")];
   const points = JSON.parse(slider.dataset.points);
   const at = (mark) => mark.getAttribute("transform").match(/translate\(([-\d.e]+)[ ,]+([-\d.e]+)\)/).slice(1).map(Number);
   // Marks of the curve, with the cost and reward that they stand for, tell how a drawing is scaled.
-  const rings = [...document.querySelectorAll("#budget-chart svg")].map((drawing) => {
+  const rings = [...document.querySelectorAll(`#${slider.dataset.chart} svg`)].map((drawing) => {
     const curve = [...drawing.querySelectorAll('[aria-roledescription="point"]')];
     const ends = JSON.parse(slider.dataset.ends).map(({ note, cost, reward }) => {
       const mark = curve.find((each) => each.getAttribute("aria-label") === note);
@@ -78,4 +76,4 @@
   };
   input.addEventListener("input", show);
   show();
-})();
+});

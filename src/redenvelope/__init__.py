@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from redenvelope.dual.solve import DualSolver, solve_dual
     from redenvelope.engine.engine import Engine
     from redenvelope.engine.local import LocalEngine
+    from redenvelope.engine.ray import RayEngine
     from redenvelope.errors import (
         LedgerError,
         LogError,
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from redenvelope.fitting.cache import Cache
     from redenvelope.fitting.evaluate import evaluate_plan
     from redenvelope.fitting.fit import fit
+    from redenvelope.fitting.fit_lake import SampleSettings, fit_lake
     from redenvelope.fitting.settings import FitSettings, SearchSettings
+    from redenvelope.lake.reading import LakeLog, open_lake
     from redenvelope.ledger.ledger import Ledger, open_ledger
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.encoding import Encoder
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from redenvelope.log.read import inspect_log, log_from_frame, read_log
     from redenvelope.log.split import split
     from redenvelope.models.environment import EnvironmentModel
+    from redenvelope.plan.allocate_folder import allocate_folder
     from redenvelope.plan.certificate import Certificate
     from redenvelope.plan.decider import Decider, Decision
     from redenvelope.plan.plan import Plan
@@ -90,7 +94,13 @@ _HOMES = {
     "evaluate_log": "evaluation.logs",
     "Engine": "engine.engine",
     "LocalEngine": "engine.local",
+    "RayEngine": "engine.ray",
     "fit": "fitting.fit",
+    "fit_lake": "fitting.fit_lake",
+    "SampleSettings": "fitting.fit_lake",
+    "open_lake": "lake.reading",
+    "LakeLog": "lake.reading",
+    "allocate_folder": "plan.allocate_folder",
     "Cache": "fitting.cache",
     "evaluate_plan": "fitting.evaluate",
     "render_report": "report.page",
@@ -140,6 +150,7 @@ __all__ = [
     "FiniteProblem",
     "FitSettings",
     "Frontier",
+    "LakeLog",
     "Ledger",
     "LedgerError",
     "LocalEngine",
@@ -151,18 +162,23 @@ __all__ = [
     "Policy",
     "Pricing",
     "ProblemError",
+    "RayEngine",
     "RedenvelopeError",
     "Rule",
+    "SampleSettings",
     "SearchSettings",
     "UsageError",
+    "allocate_folder",
     "allocate_one_step",
     "audit_log",
     "evaluate_log",
     "evaluate_plan",
     "fit",
+    "fit_lake",
     "inspect_log",
     "linear_program",
     "log_from_frame",
+    "open_lake",
     "open_ledger",
     "plot_frontier",
     "read_log",

@@ -112,12 +112,15 @@ def test_times_episodes_and_costs_that_were_left_empty(frame: pl.DataFrame, tmp_
     day = pl.lit(1_700_000_000) + pl.col("step") * 86_400
     rows = frame.with_columns(
         sent=pl.from_epoch(day),
+        joined=pl.from_epoch(day - pl.col("user") % 30 * 86_400).cast(pl.Date),
         wave=pl.format("{}", pl.col("user") % 12),
         cost=pl.when(pl.col("cost") > 0).then("cost"),
     ).drop("step")
     (tmp_path / "log").mkdir()
     rows.write_parquet(tmp_path / "log" / "a.parquet")
-    columns = ColumnMap().reading("sent", "wave", 0.0)
+    with pytest.raises(UsageError, match="the column that --time names"):
+        opened(tmp_path / "log", tmp_path / "work", columns=ColumnMap().reading(dates="relative"))
+    columns = ColumnMap().reading("sent", "wave", 0.0, "relative")
     lake = opened(tmp_path / "log", tmp_path / "work", columns=columns)
     assert_same(whole(lake), read_log(tmp_path / "log", columns))
 

@@ -9,11 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope.engine.local import LocalEngine
 from redenvelope.errors import ModelError
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.read import log_from_frame
+from redenvelope.plan.allocate_folder import allocate_folder
 from redenvelope.plan.decider import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
@@ -120,6 +122,21 @@ def test_the_command_takes_a_past(
     written = pl.read_csv(out) if suffix == ".csv" else pl.read_parquet(out)
     expected, _ = forgetful.allocate(table.filter(pl.col("step") == 1), history=table)
     assert written["action"].to_list() == expected["action"].to_list()
+
+
+def test_a_past_of_any_size_is_divided_with_its_users(forgetful: Plan, table: pl.DataFrame, tmp_path: Path) -> None:
+    """Users and past in files of their own, in other orders and types: every part finds the past of its users."""
+    later = table.filter(pl.col("step") == 1)
+    for name, rows in (("users", later.select("user", "step", "lucky")), ("past", table.filter(pl.col("step") == 0))):
+        (tmp_path / name).mkdir()
+        mixed = rows.sample(fraction=1.0, shuffle=True, seed=1)
+        mixed[:100].write_parquet(tmp_path / name / "a.parquet")
+        mixed[100:].with_columns(pl.col("user").cast(pl.Int32)).write_parquet(tmp_path / name / "b.parquet")
+    said = {"engine": LocalEngine(1), "parts": 4}
+    allocate_folder(forgetful, tmp_path / "users", tmp_path / "out", 5, history=tmp_path / "past", **said)
+    decided = pl.concat([pl.read_parquet(file) for file in sorted((tmp_path / "out").glob("*.parquet"))])
+    expected, _ = forgetful.allocate(later, 5, table)
+    assert decided.sort("user").equals(expected.sort("user"))
 
 
 @pytest.mark.slow

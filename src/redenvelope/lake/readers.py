@@ -83,6 +83,8 @@ class LogReader:
         if columns.dates == "relative":
             frame = with_relative_dates(frame, columns.time, frozenset(), Findings())
         guessed = self._guessed(frame)
+        if columns.dates == "relative":
+            frame = with_relative_dates(frame, columns.time, (), findings)
         filled = 0
         if columns.missing_cost is not None and "cost" in frame.columns:
             counted = Findings()

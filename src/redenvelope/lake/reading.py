@@ -134,6 +134,8 @@ def open_lake(
     What was divided before is not divided again.
     """
     stages, findings = stages or Stages(), Findings()
+    if columns.dates == "relative" and columns.time is None:
+        raise UsageError("of a lake, dates are made relative to the column that --time names; name it")
     reader = LogReader(columns, estimate_propensity)
     if not is_address(source):
         report_passed_over(source, findings)

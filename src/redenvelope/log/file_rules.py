@@ -23,7 +23,8 @@ FILE_RULES = {
     "file_too_large": Rule(
         "error",
         "reading the file needs about {needed} of memory, and {left} are left",
-        "bring more memory or fewer users; parquet needs less than text, and less still with --ignore of long columns",
+        "let fit and audit divide the log by user in a folder, with --work FOLDER; or bring more memory: parquet needs "
+        "less than text, and less still with --ignore of long columns",
     ),
     "file_unpacks": Rule(
         "error",

@@ -213,7 +213,6 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     assert not (tmp_path / "plan").exists()
 
 
-@pytest.mark.slow  # what it calls is tested one by one, and `make demo` is typed by everybody
 def test_demo_runs_end_to_end(tmp_path: Path) -> None:
     result = run("demo", "--users", 600, "--population", 20, "--budget", 8, "--out", tmp_path / "demo")
     assert result.returncode == 0, result.stderr

@@ -45,7 +45,7 @@ def ray_data(folder: Path) -> None:
 def daft(folder: Path) -> None:
     import daft as library
 
-    library.set_runner_ray()
+    library.set_runner_ray(noop_if_initialized=True)
     rows = library.read_parquet(f"{folder}/log/*.parquet")
     rows.repartition(PARTS, "user").write_parquet(str(folder / "daft"))
 

@@ -80,8 +80,6 @@ class LogReader:
         frame = frame.with_columns(pl.lit(value).alias(key) for key, value in added.items())
         frame = prepared(name, frame, columns, findings)
         frame = without(frame, {"propensity"} if self.without_propensity else set())
-        if columns.dates == "relative":
-            frame = with_relative_dates(frame, columns.time, frozenset(), Findings())
         guessed = self._guessed(frame)
         if columns.dates == "relative":
             frame = with_relative_dates(frame, columns.time, (), findings)

@@ -142,10 +142,6 @@ def open_lake(
         for name, count in partition_columns(files_of(source)).items():
             if name not in columns.ignored:
                 findings.add("column_from_folders", column=name, count=count)
-    if columns.dates == "relative" and columns.time is None:
-        raise UsageError(
-            "--dates relative needs --time where a log is read in parts: no part tells when decisions were made"
-        )
     _report_first(source, columns, findings, estimate_propensity)
     if findings.refused:
         raise _refusal(findings.sorted())

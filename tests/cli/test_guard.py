@@ -95,13 +95,14 @@ def test_a_process_with_threads_is_not_forked() -> None:
 @LINUX
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", -signal.SIGTERM), ("SIGINT", 130)])
 def test_signals_reach_the_command(name: str, code: int) -> None:
-    process = subprocess.Popen(
-        program("print('ready', flush=True); time.sleep(60)"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(getattr(signal, name))
-    _, said = process.communicate(timeout=20)
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's & turns it off
+    command = program("print('ready', flush=True); time.sleep(20)")
+    command[-1] = heard + command[-1]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, name))
+        _, said = process.communicate(timeout=60)
     assert process.returncode == code
     assert "Traceback" not in said
 

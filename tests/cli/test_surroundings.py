@@ -98,6 +98,7 @@ def test_an_odd_campaign_file_is_refused(campaign: FiniteCampaign, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:os.fork")  # the program begins anew at once
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2, reason="needs two processors")
 def test_the_same_plan_whatever_the_number_of_processors(campaign: FiniteCampaign, tmp_path: Path) -> None:
     campaign.log(2_000, seed=1).write_parquet(tmp_path / "log.parquet")

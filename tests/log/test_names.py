@@ -111,7 +111,9 @@ def test_a_home_folder_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(read_log("~/log.parquet")) == 360
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")  # no name is this folder, whatever it holds
     os.mkfifo(tmp_path / "pipe.csv")
     with socket.socket(socket.AF_UNIX) as endpoint:
         endpoint.bind(str(tmp_path / "socket.parquet"))

@@ -156,7 +156,8 @@ def _weights(folder: Path, generator: np.random.Generator) -> str:
     from safetensors.numpy import load, save
 
     arrays = load((folder / "weights.safetensors").read_bytes())
-    name = list(arrays)[int(generator.integers(len(arrays)))]
+    # In the order of their names: that of the file is another in every process, and a number would not come again.
+    name = sorted(arrays)[int(generator.integers(len(arrays)))]
     how = int(generator.integers(7))
     if how == 0:
         del arrays[name]

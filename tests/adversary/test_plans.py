@@ -1,14 +1,20 @@
 """A plan that is well signed and wrong inside is refused in a sentence, or works: finite numbers, no hang."""
 
+import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from redenvelope.errors import PlanError
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.two_step_plan import campaign, log, plan
 
+from .plans import ODD
+from .signed import sign
 from .trials import Good, plan_trial, used
 
 __all__ = ["campaign", "log", "plan"]
@@ -27,3 +33,37 @@ def test_mutated_plans_are_refused_or_work(good: Good, tmp_path: Path) -> None:
     # Most parts matter, and not all: an adversary whose changes go unnoticed would be none, nor one who never gets in.
     assert ended["refused"] > 75
     assert ended["used"] > 15
+
+
+@pytest.mark.parametrize("name", ["plan.json", "certificate.json", "ladder.json"])
+def test_every_field_may_be_anything(good: Good, name: str) -> None:
+    """Whatever stands where a number, a list or a table should: the plan opens, or is refused in words."""
+    content = json.loads((good.folder / name).read_text())
+    refused = 0
+    for place, key in _places(content, deepest=2):
+        held = place[key]
+        for odd in ODD:
+            place[key] = odd
+            own = {"manifest": content} if name == "plan.json" else {name.replace(".", "_"): _json(content)}
+            sign(good.folder, **own)
+            try:
+                Plan.load(good.folder)
+            except PlanError as error:
+                refused += 1
+                assert str(error).strip()
+        place[key] = held
+    assert refused > 50  # most fields matter
+
+
+def _places(content: Any, deepest: int) -> Iterator[tuple[Any, Any]]:
+    """Every field down to a depth; of a list, its first element."""
+    for key in list(content) if isinstance(content, dict) else range(len(content))[:1]:
+        if key in ("seal", "files"):
+            continue
+        yield content, key
+        if deepest > 1 and isinstance(content[key], dict | list):
+            yield from _places(content[key], deepest - 1)
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content).encode()

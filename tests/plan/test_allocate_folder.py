@@ -69,6 +69,16 @@ def test_any_number_of_parts_decides_the_same(
     assert not (out / ".work").exists()
 
 
+@pytest.mark.parametrize("odd", [None, "text", 0, -1, 10**9, {}])
+def test_a_manifest_that_was_changed_is_not_believed(plan: Plan, folder: Path, tmp_path: Path, odd: object) -> None:
+    out = tmp_path / "out"
+    first = allocate_folder(plan, folder, out, 3, parts=4, engine=ONE)
+    held = (out / "manifest.json").read_bytes()
+    (out / "manifest.json").write_text(json.dumps(json.loads(held) | {"files_of": odd}))
+    assert allocate_folder(plan, folder, out, 3, parts=4, engine=ONE) == first
+    assert (out / "manifest.json").read_bytes() == held
+
+
 def test_a_second_run_does_only_what_is_missing(plan: Plan, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = allocate_folder(plan, folder, out, 3, parts=4, engine=ONE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ __all__ = ["PartRecord", "SliceRecord", "agrees", "read_record", "write_json", "
 Record = TypeVar("Record")
 
 _LARGEST_BYTES = 2**28
+_SEAL = "seal"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class PartRecord:
 def read_record(path: Path, kind: type[Record]) -> Record | None:
     """The record in a file; None where there is none, or none that is whole: then what it is about is done again."""
     try:
-        return from_plain(kind, decoded(read_regular(path, _LARGEST_BYTES), str(path)), str(path))
+        return from_plain(kind, _read_json(path), str(path))
     except (OSError, PlanError):
         return None
 
@@ -65,9 +67,21 @@ def write_record(path: Path, record: Any) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write plain data in one step."""
+    """Write plain data in one step, with a seal: a record that was damaged must not pass for one that says less."""
     with replacing(path, durable=False) as file:
-        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
+        file.write(json.dumps({_SEAL: _seal(content), **content}, indent=1, ensure_ascii=False).encode())
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote, and nothing else."""
+    content = decoded(read_regular(path, _LARGEST_BYTES), str(path))
+    if content.pop(_SEAL, None) != _seal(content):
+        raise PlanError("damaged or changed: its seal is not that of its content")
+    return content
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def agrees(path: Path, asked: Mapping[str, Any], what: str) -> bool:
@@ -81,7 +95,7 @@ def agrees(path: Path, asked: Mapping[str, Any], what: str) -> bool:
         write_json(path, plain)
         return False
     try:
-        before = decoded(read_regular(path, _LARGEST_BYTES), str(path))
+        before = _read_json(path)
     except (OSError, PlanError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); remove the folder, or choose another one") from None
     if before == plain:

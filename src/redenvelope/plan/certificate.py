@@ -79,6 +79,7 @@ class _Written:
     reasons: tuple[str, ...]
     rules: tuple[_Rule, ...]
     dual: float | Literal["infinity"]
+    budgets: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,7 @@ class Certificate:
         )
         plain = {name: value for name, value in content.items() if name not in ("reasons", "rules", "dual")}
         plain["budgets"] = [
-            entry | {"dual": np.inf} if isinstance(entry, dict) and entry.get("dual") == "infinity" else entry
-            for entry in plain.get("budgets", [])
+            entry | {"dual": np.inf} if entry.get("dual") == "infinity" else entry for entry in written.budgets
         ]
         numbers = {"dual": np.inf if written.dual == "infinity" else float(written.dual), "reasons": []}
         return replace(from_plain(cls, plain | numbers, "the certificate"), reasons=reasons)

@@ -31,6 +31,7 @@ class _Scores(NamedTuple):
     """[members, raw outputs, actions]; rows of zeros where no softplus is taken."""
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is beyond all numbers is refused when it is made single
 def single_outcomes(network: OutcomeNetwork, targets: tuple[Any, ...], actions: int) -> Outcomes:
     """An outcome network whose arrays have a leading axis [members], with the targets of its responses."""
     count, responses = len(targets), _responses(network)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.errors import ModelError
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.single.trunk import Inputs, Trunk
 from redenvelope.models.wide_deep import WideDeep, number_width
@@ -88,5 +89,11 @@ def double(array: Any) -> NDArray[np.float64]:
 
 
 def single(array: Any) -> NDArray[np.float32]:
-    """An array in single precision, its last axis contiguous."""
-    return np.ascontiguousarray(array, dtype=np.float32)
+    """An array in single precision, its last axis contiguous; refused where its numbers are beyond all bounds."""
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(found).all():
+        raise ModelError(
+            "what the plan learned holds numbers beyond all bounds; fit the plan again, or ask who made it"
+        )
+    return found

@@ -18,6 +18,7 @@ CONFIDENCE = 0.95
 
 def coverage(task: Task) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
+    from redenvelope.evaluation.logs import Extent
     from redenvelope.fitting.contenders import contender, evidence_of
     from redenvelope.fitting.encoded import encode
     from redenvelope.log.read import log_from_frame
@@ -32,7 +33,7 @@ def coverage(task: Task) -> dict[str, Any]:
     encoded = encode(log, policy.encoder, policy.specification.steps)
     planned = contender(policy, policy.pricing.table, encoded.some_users(1_000, "walkers", seed)).values(encoded)
     blended = planned._replace(probabilities=half_chance(planned.probabilities))
-    evidence = evidence_of(encoded, [blended], log)
+    evidence = evidence_of(encoded, [blended], Extent.of(log))
     truth = truth_of(campaign, catalogue.labels, decide)
     return {
         **task._asdict(),

@@ -13,6 +13,7 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     """Which estimate of a plan's cost may be relied on, on fresh users, and by how much the others differ."""
     from redenvelope.evaluation.agreement import agreement, checking_estimators, verdict
     from redenvelope.evaluation.evaluate import evaluate_partitions
+    from redenvelope.evaluation.logs import Extent
     from redenvelope.evaluation.marginalised import Marginalised
     from redenvelope.fitting.contenders import contender, evidence_of
     from redenvelope.fitting.encoded import encode
@@ -31,7 +32,8 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     own = contender(policy, policy.pricing.table, encoded.some_users(1_000, "walkers", seed))
     checked = Marginalised(seed=seed)
     others = checking_estimators(checked, policy.specification.steps)
-    parts = [evidence_of(batch, [own.values(batch)], log) for batch in encoded.batches()]
+    extent = Extent.of(log)
+    parts = [evidence_of(batch, [own.values(batch)], extent) for batch in encoded.batches()]
     found = evaluate_partitions(parts, [checked, *others])
     first, sequential = found[checked.name], found["doubly_robust"]
     pairs = [outcome[0] for other in others for outcome in agreement(first, found[other.name])]

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.gather import gather
+from redenvelope.evaluation.logs import Extent
 from redenvelope.fitting.encoded import EncodedLog
-from redenvelope.log.log import Log
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.planning.continuation import Continuation
 from redenvelope.policies.values import ActionValues, Valuer
@@ -55,8 +55,9 @@ def _numbers(codes: int, states: NDArray[np.float32]) -> NDArray[np.float32]:
     return states[:, codes:]
 
 
-def evidence_of(encoded: EncodedLog, values: Sequence[ActionValues], whole: Log) -> Evidence:
-    """The evidence of some users of a fold `whole`: the prices of several values beside each other, in their order."""
+def evidence_of(encoded: EncodedLog, values: Sequence[ActionValues], extent: Extent) -> Evidence:
+    """The evidence of some users of a fold with that extent: the prices of several values beside each other, in their
+    order."""
     log = encoded.log
     return gather(
         starts=log.starts,
@@ -70,7 +71,7 @@ def evidence_of(encoded: EncodedLog, values: Sequence[ActionValues], whole: Log)
         features=encoded.features,
         feature_blocks=encoded.feature_blocks,
         past=encoded.past,
-        logged_actions=np.bincount(whole.action, minlength=len(whole.catalogue)) > 0,
-        steps=int(whole.lengths.max()),
+        logged_actions=extent.logged,
+        steps=extent.steps,
         estimated=log.propensity_source == "estimated",
     )

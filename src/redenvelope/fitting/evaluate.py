@@ -14,6 +14,7 @@ from redenvelope.evaluation.estimator import Estimator
 from redenvelope.evaluation.estimators import ESTIMATORS
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.intervals import require_confidence
+from redenvelope.evaluation.logs import Extent
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.check import Contestant, check_policies, fold_sha256
 from redenvelope.fitting.comparable import lacking_features
@@ -55,7 +56,8 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     encoded = _encoded(plan, kept)
     estimator = _estimator(plan)
     own = contender(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
-    evidence = [evidence_of(batch, [own.values(batch)], encoded.log) for batch in encoded.batches()]
+    extent = Extent.of(encoded.log)
+    evidence = [evidence_of(batch, [own.values(batch)], extent) for batch in encoded.batches()]
     shown = {each.name: each for each in (*ESTIMATORS.values(), Marginalised(seed=plan.record.seed), estimator)}
     evaluations = evaluate_partitions(evidence, list(shown.values()))
     logged = logged_by_user(encoded.log).mean(axis=1)

@@ -106,6 +106,7 @@ def fit_lake(
         progress=progress,
         cache=cache,
         whole=Whole(audit, costs, words),
+        engine=engine,
     )
 
 

@@ -139,14 +139,15 @@ def test_several_budgets_are_weighed_one_by_one() -> None:
     root, leaves = generator.normal(size=(3, 2, 1)), generator.normal(size=(3, 2, 2))
     prices = np.array([[0.3, 0.8], [np.inf, 0.5]])
     weights = np.array([[1.0, -0.3, -0.8], [0.0, -1.0, 0.0]])
-    (hard,) = new_terms(prices, 0.0)
-    found = back_up([root, leaves], None, hard, None, 1.0)
-    for row, weight in enumerate(weights):
+    groups = new_terms(prices, 0.0)
+    assert [group.places.tolist() for group in groups] == [[0], [1]]  # ties are broken otherwise where prices end
+    for group, weight in zip(groups, weights, strict=True):
+        found = back_up([root, leaves], None, group, None, 1.0)
         for action in range(2):
             below = leaves[:, :, action]
             best = below[:, int((weight @ below).argmax())]
-            assert np.allclose(found.worth[1:, row, action, 0], root[:, action, 0] + best)
-            assert found.worth[0, row, action, 0] == pytest.approx(weight @ (root[:, action, 0] + best))
+            assert np.allclose(found.worth[1:, 0, action, 0], root[:, action, 0] + best)
+            assert found.worth[0, 0, action, 0] == pytest.approx(weight @ (root[:, action, 0] + best))
 
 
 def test_what_is_wrong_is_said_in_words(model: NeuralModel) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,33 +12,31 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.planning.batches import parts, users_per_block, users_per_call
+from redenvelope.planning.followed import followed, is_followed
 from redenvelope.planning.grow import Tree
 from redenvelope.planning.price_block import PriceBlock, price_blocks
+from redenvelope.planning.worth import (
+    ALL,
+    Ask,
+    Carry,
+    Worth,
+    best,
+    cheaper,
+    futures,
+    if_staying,
+    in_order,
+    unrolled,
+    worth,
+)
 from redenvelope.policies.values import ActionValues
 
 __all__ = ["backup", "expected_backup", "hard_backup", "soft_backup"]
 
 
-class _Worth(NamedTuple):
-    """What nodes are worth, [nodes, prices], or actions at nodes, [nodes, actions, prices].
-
-    The prices come last: they fill the vector registers, or, where there is one, the nodes do.
-    """
-
-    value: jax.Array
-    outcomes: tuple[jax.Array, ...]
-    """Reward and costs to go, without entropy bonus, [outcomes]."""
-
-
-# What one action, given by its index, or all of them, given by `_ALL`, are worth at the nodes of a level.
-_Ask = Callable[[Any], _Worth]
-# From that, and the number of actions, to what the nodes are worth.
-_Choose = Callable[[_Ask, int], _Worth]
-_ALL = slice(None)
 # What of the values of some users is wanted: arrays [..., users, prices, anything].
 _Keep = Callable[[ActionValues], tuple[jax.Array, ...]]
-# Actions in one turn of a loop over them: what is carried along is read and written less often.
-_UNROLL = 3
+# From what actions are worth, their number, and how many are worked on in one turn of a loop, to what nodes are worth.
+_Choose = Callable[[Ask, int, int], Worth]
 
 
 def backup(
@@ -111,11 +109,11 @@ def _run(
     count = np.int32(-(-users // size))
     # Without exploration its sums are not made at all.
     numbers = (np.float32(temperature), np.float32(discount), np.float32(explore) if explore else None)
-    arrays = _compiled(tree, block.weights, *numbers, count, soft=block.soft, size=size, keep=keep)
+    arrays = _compiled(tree, block.weights, *numbers, count, soft=block.soft, finite=block.finite, size=size, keep=keep)
     return [np.asarray(array)[..., :users, : len(block.places), :] for array in arrays]
 
 
-@partial(jax.jit, static_argnames=("soft", "size", "keep"))
+@partial(jax.jit, static_argnames=("soft", "finite", "size", "keep"))
 def _compiled(
     tree: Tree,
     weights: jax.Array,
@@ -124,6 +122,7 @@ def _compiled(
     explore: jax.Array | None,
     count: jax.Array,
     soft: bool,
+    finite: bool,
     size: int,
     keep: _Keep,
 ) -> tuple[jax.Array, ...]:
@@ -138,7 +137,9 @@ def _compiled(
         some = Tree(levels, masks, tree.shares, survival)
         if soft:
             return keep(soft_backup(some, weights, temperature, discount, explore))
-        return keep(hard_backup(some, weights, discount, explore))
+        if keep is _expected and finite and explore is None and is_followed(some):
+            return (followed(some, weights, discount)[..., None],)
+        return keep(hard_backup(some, weights, discount, explore, finite))
 
     def store(position: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         return tuple(
@@ -159,34 +160,50 @@ def soft_backup(
 ) -> ActionValues:
     """With entropy: values are log-sum-exp. Weights [outcomes, prices] of finite prices, a temperature above 0."""
 
-    def choose(worth: _Ask, actions: int) -> _Worth:
+    def choose(ask: Ask, actions: int, unroll: int) -> Worth:
         # One action at a time, and twice, so that no exponential overflows and nothing of the size
         # [nodes, actions, prices] is ever written to memory.
-        best = jax.lax.fori_loop(
-            1, actions, lambda action, best: jnp.maximum(best, worth(action).value), worth(0).value, unroll=_UNROLL
+        highest = jax.lax.fori_loop(
+            1, actions, lambda action, best: jnp.maximum(best, ask(action).value), ask(0).value, unroll=unroll
         )
 
-        def add(action: jax.Array, sums: _Worth) -> _Worth:
-            value, outcomes = worth(action)
-            weight = jnp.exp((value - best) * (1 / temperature))
+        def add(action: jax.Array, sums: Worth) -> Worth:
+            value, outcomes = ask(action)
+            weight = jnp.exp((value - highest) * (1 / temperature))
             added = tuple(total + weight * own for total, own in zip(sums.outcomes, outcomes, strict=True))
-            return _Worth(sums.value + weight, added)
+            return Worth(sums.value + weight, added)
 
-        zero = jnp.zeros_like(best)
-        total, outcomes = jax.lax.fori_loop(0, actions, add, _Worth(zero, (zero,) * len(weights)), unroll=_UNROLL)
-        return _Worth(best + temperature * jnp.log(total), tuple(own / total for own in outcomes))
+        zero = jnp.zeros_like(highest)
+        total, outcomes = jax.lax.fori_loop(0, actions, add, Worth(zero, (zero,) * len(weights)), unroll=unroll)
+        return Worth(highest + temperature * jnp.log(total), tuple(own / total for own in outcomes))
 
     root = _root(tree, weights, _exploring(choose, explore), discount)
     return _finish(root, jax.nn.softmax(root.value / temperature, axis=1), explore)
 
 
-def hard_backup(tree: Tree, weights: jax.Array, discount: jax.Array, explore: jax.Array | None = None) -> ActionValues:
-    """Without entropy: values are maxima; among equals the least costs, in the order of budgets, then the best
-    reward. At an infinite price the value holds no reward, so that the other costs and the reward decide its ties."""
-    root = _root(tree, weights, _exploring(lambda worth, actions: _best(worth, actions)[0], explore), discount)
+def hard_backup(
+    tree: Tree, weights: jax.Array, discount: jax.Array, explore: jax.Array | None = None, finite: bool = False
+) -> ActionValues:
+    """Without entropy: values are maxima. Among equals those win who spend least in all, where all prices are finite.
+
+    At an infinite price the value holds no reward, and its ties are many: then the least costs win, in the order of
+    budgets, and then the best reward.
+    """
+    wins, carry = (cheaper, _with_spent) if finite else (in_order, tuple)
+
+    def choose(ask: Ask, actions: int, unroll: int) -> Worth:
+        return best(ask, actions, wins, unroll)[0]
+
+    root = _root(tree, weights, _exploring(choose, explore), discount, carry)
     actions = root.value.shape[1]
-    chosen = _best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions)[1]
+    chosen = best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions, wins, 1)[1]
+    root = Worth(root.value, root.outcomes[: len(weights)])
     return _finish(root, jax.nn.one_hot(chosen, actions, axis=1), explore)
+
+
+def _with_spent(own: list[jax.Array]) -> list[jax.Array]:
+    """Reward and costs, and last what is spent in all: of one budget that is its cost."""
+    return own if len(own) == 2 else [*own, sum(own[2:], start=own[1])]
 
 
 def _exploring(choose: _Choose, explore: jax.Array | None) -> _Choose:
@@ -194,114 +211,45 @@ def _exploring(choose: _Choose, explore: jax.Array | None) -> _Choose:
     if explore is None:
         return choose
 
-    def chosen(worth: _Ask, actions: int) -> _Worth:
-        best, (even, count) = choose(worth, actions), _evenly(worth, actions)
-        mixed: _Worth = jax.tree.map(lambda own, total: (1 - explore) * own + explore * total / count, best, even)
+    def chosen(ask: Ask, actions: int, unroll: int) -> Worth:
+        own, (even, count) = choose(ask, actions, unroll), _evenly(ask, actions, unroll)
+        mixed: Worth = jax.tree.map(lambda one, total: (1 - explore) * one + explore * total / count, own, even)
         return mixed
 
     return chosen
 
 
-def _evenly(worth: _Ask, actions: int) -> tuple[_Worth, jax.Array]:
+def _evenly(ask: Ask, actions: int, unroll: int) -> tuple[Worth, jax.Array]:
     """Sums over what nodes allow, and how many actions that is."""
 
-    def add(action: jax.Array, sums: tuple[_Worth, jax.Array]) -> tuple[_Worth, jax.Array]:
-        own = worth(action)
+    def add(action: jax.Array, sums: tuple[Worth, jax.Array]) -> tuple[Worth, jax.Array]:
+        own = ask(action)
         allowed = own.value > -jnp.inf
         total = jax.tree.map(lambda sum_, value: sum_ + jnp.where(allowed, value, 0.0), sums[0], own)
         return total, sums[1] + allowed
 
-    shape = jax.eval_shape(worth, 0)
+    shape = jax.eval_shape(ask, 0)
     zero = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), shape)
     start = (zero, jnp.zeros(shape.value.shape, shape.value.dtype))
-    found: tuple[_Worth, jax.Array] = jax.lax.fori_loop(0, actions, add, start, unroll=_UNROLL)
+    found: tuple[Worth, jax.Array] = jax.lax.fori_loop(0, actions, add, start, unroll=unroll)
     return found
 
 
-def _best(worth: _Ask, actions: int) -> tuple[_Worth, jax.Array]:
-    """What the best action is worth, and which it is.
-
-    One action at a time, so that nothing of the size [nodes, actions, prices] is ever written to memory; and in one
-    pass: numbers that are made again in another loop may be rounded otherwise, and would not be found again.
-    """
-
-    def better(action: jax.Array, best: tuple[_Worth, jax.Array]) -> tuple[_Worth, jax.Array]:
-        own = worth(action)
-        wins = _wins(own, best[0])
-        won: _Worth = jax.tree.map(lambda one, other: jnp.where(wins, one, other), own, best[0])
-        return won, jnp.where(wins, action, best[1])
-
-    shape = jax.eval_shape(worth, 0)
-    least = jnp.full(shape.value.shape, -jnp.inf, shape.value.dtype)
-    nothing = _Worth(least, (least, *(-least for _ in shape.outcomes[1:])))
-    start = (nothing, jnp.zeros(least.shape, jnp.int32))
-    found: tuple[_Worth, jax.Array] = jax.lax.fori_loop(0, actions, better, start, unroll=_UNROLL)
-    return found
-
-
-def _wins(own: _Worth, best: _Worth) -> jax.Array:
-    """Whether an action is better: in value, then in the least costs, in the order of budgets, then in reward."""
-    wins = own.outcomes[0] > best.outcomes[0]
-    for cost, least in zip(own.outcomes[:0:-1], best.outcomes[:0:-1], strict=True):
-        wins = (cost < least) | ((cost == least) & wins)
-    found: jax.Array = (own.value > best.value) | ((own.value == best.value) & wins)
-    return found
-
-
-def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array) -> _Worth:
+def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array, carry: Carry = tuple) -> Worth:
     """What the first actions are worth, [users, actions, prices]."""
     masks, survival = tree.masks or (None,) * len(tree.levels), tree.survival or (None,) * len(tree.shares)
-    actions = tree.levels[0].shape[1]
-    worth = _worth(tree.levels[-1], masks[-1], None, weights)
+    actions, prices = tree.levels[0].shape[1], weights.shape[1]
+    ask, unroll = worth(tree.levels[-1], masks[-1], None, weights, carry), unrolled(actions, prices, last_level=True)
     above = zip(tree.levels[-2::-1], masks[-2::-1], tree.shares[::-1], survival[::-1], strict=True)
     for level, mask, share, staying in above:
-        futures = _futures(level, share, choose(worth, actions), discount)
+        later = futures(level, share, choose(ask, actions, unroll), discount)
         if staying is not None:
-            futures = _if_staying(futures, staying)
-        worth = _worth(level, mask, futures, weights)
-    return worth(_ALL)
+            later = if_staying(later, staying)
+        ask, unroll = worth(level, mask, later, weights, carry), unrolled(actions, prices, last_level=False)
+    return ask(ALL)
 
 
-def _worth(level: jax.Array, mask: jax.Array | None, futures: _Ask | None, weights: jax.Array) -> _Ask:
-    """The function that tells what actions at the nodes of a level [outcomes, actions, users, nodes] are worth."""
-    now = level.reshape(*level.shape[:2], -1)
-    allowed = None if mask is None else mask.reshape(len(mask), -1)
-
-    def worth(action: Any) -> _Worth:
-        # Turned around for all actions at once: they stand between nodes and prices.
-        own = [outcome[action].T[..., None] for outcome in now]
-        value = weights[0] * own[0]
-        for weight, cost in zip(weights[1:], own[1:], strict=True):
-            value = value + weight * cost
-        if futures is not None:
-            future = futures(action)
-            value = value + future.value
-            own = [outcome + later for outcome, later in zip(own, future.outcomes, strict=True)]
-        if allowed is not None:
-            value = jnp.where(allowed[action].T[..., None], value, -jnp.inf)
-        return _Worth(value, tuple(jnp.broadcast_to(outcome, value.shape) for outcome in own))
-
-    return worth
-
-
-def _futures(level: jax.Array, share: Any | None, below: _Worth, discount: jax.Array) -> _Ask:
-    """The function that tells what follows actions at the nodes of a level, given the nodes below."""
-    nodes = level.shape[2] * level.shape[3]
-    branches = jax.tree.map(lambda values: discount * values.reshape(nodes, -1, values.shape[-1]), below)
-    if share is None:
-        return lambda action: jax.tree.map(lambda values: values[:, action], branches)
-    return lambda action: jax.tree.map(
-        lambda values: jnp.moveaxis(jnp.tensordot(jnp.asarray(share)[action], values, (-1, 1)), -2, 0), branches
-    )
-
-
-def _if_staying(futures: _Ask, survival: jax.Array) -> _Ask:
-    """The futures of those who stay, with a chance [actions, users, nodes]: who leaves brings nothing."""
-    chances = survival.reshape(len(survival), -1)
-    return lambda action: jax.tree.map(lambda values: chances[action].T[..., None] * values, futures(action))
-
-
-def _finish(root: _Worth, probabilities: jax.Array, explore: jax.Array | None) -> ActionValues:
+def _finish(root: Worth, probabilities: jax.Array, explore: jax.Array | None) -> ActionValues:
     """[users, actions, prices] -> [users, prices, actions]."""
     if explore is not None:
         allowed = root.value > -jnp.inf

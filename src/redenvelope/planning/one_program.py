@@ -89,7 +89,15 @@ def _run(
     share = np.float32(explore) if explore else None
     numbers = (np.float32(temperature), np.float32(discount), share, np.int32(-(-users // size)))
     whole = _compiled(
-        split_model(model), filled, ends, block.weights, *numbers, branching=branching, soft=block.soft, size=size
+        split_model(model),
+        filled,
+        ends,
+        block.weights,
+        *numbers,
+        branching=branching,
+        soft=block.soft,
+        finite=block.finite,
+        size=size,
     )
     found = jax.tree.map(np.asarray, whole)
     return DecidedPart(
@@ -97,7 +105,7 @@ def _run(
     )
 
 
-@partial(jax.jit, static_argnames=("branching", "soft", "size"))
+@partial(jax.jit, static_argnames=("branching", "soft", "finite", "size"))
 def _compiled(
     model: SplitModel,
     states: jax.Array,
@@ -109,6 +117,7 @@ def _compiled(
     count: jax.Array,
     branching: Branching,
     soft: bool,
+    finite: bool,
     size: int,
 ) -> DecidedPart:
     """The first `count` blocks of `size` users one after the other; zeros for the other users."""
@@ -121,7 +130,7 @@ def _compiled(
         if soft:
             values = soft_backup(tree, weights, temperature, discount, explore)
         else:
-            values = hard_backup(tree, weights, discount, explore)
+            values = hard_backup(tree, weights, discount, explore, finite)
         # One sum of all is finite only if all are.
         total = sum(level.sum(axis=(0, 1, 3)) for level in tree.levels)
         return DecidedPart(values.probabilities, tree.levels[0][..., 0].swapaxes(1, 2), jnp.isfinite(total))

@@ -1,4 +1,4 @@
-"""Prices in blocks that are backed up together: those with entropy, and those without."""
+"""Prices in blocks that are backed up together: finite ones, and those at the ends."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ class PriceBlock:
     """What each outcome counts, [outcomes, prices]: those asked for, the last repeated up to one of few lengths."""
     soft: bool
     """With entropy: only finite prices can be."""
+    finite: bool
 
 
 def price_blocks(prices: ArrayLike, budgets: int, temperature: float) -> tuple[PriceBlock, ...]:
-    """Blocks of prices [prices, budgets]: one, or two where some are infinite and the others have entropy."""
+    """Blocks of prices [prices, budgets]: the finite ones, at a temperature with entropy, and others."""
     table = checked_prices(prices, budgets)
     with np.errstate(over="ignore"):  # beyond 3e38 a price is as good as infinite
         table = table.astype(np.float32)
-    soft = np.isfinite(table).all(axis=1) & (temperature > 0)
+    finite = np.isfinite(table).all(axis=1)
     weights = outcome_weights(table).astype(np.float32)
     return tuple(
-        PriceBlock(places, _filled(weights[:, places]), kind)
+        PriceBlock(places, _filled(weights[:, places]), kind and temperature > 0, kind)
         for kind in (True, False)
-        if len(places := np.flatnonzero(soft == kind))
+        if len(places := np.flatnonzero(finite == kind))
     )
 
 

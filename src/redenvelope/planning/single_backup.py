@@ -41,6 +41,7 @@ class Terms(NamedTuple):
     """0 takes the best."""
     explore: float = 0.0
     """Share of the decisions that is drawn evenly among what is allowed."""
+    finite: bool = True
 
 
 class Priced(NamedTuple):
@@ -53,12 +54,14 @@ class Priced(NamedTuple):
 
 
 def new_terms(prices: FloatArray, temperature: float, explore: float = 0.0) -> tuple[Terms, ...]:
-    """Prices [prices, budgets] in one or two groups: with a temperature, finite ones are decided softly."""
-    soft = np.isfinite(prices).all(axis=1) & (temperature > 0)
+    """Prices [prices, budgets] in one or two groups: the finite ones, softly decided with a temperature, and others."""
+    finite = np.isfinite(prices).all(axis=1)
     each = np.repeat(np.eye(1 + prices.shape[1])[:, None], len(prices), axis=1)
     weights = np.concatenate([outcome_weights(prices).T[None], each])
-    groups = ((np.flatnonzero(soft), temperature), (np.flatnonzero(~soft), 0.0))
-    return tuple(Terms(places, weights[:, places], warmth, explore) for places, warmth in groups if len(places))
+    groups = ((np.flatnonzero(finite), temperature, True), (np.flatnonzero(~finite), 0.0, False))
+    return tuple(
+        Terms(places, weights[:, places], warmth, explore, kind) for places, warmth, kind in groups if len(places)
+    )
 
 
 def back_up(
@@ -107,7 +110,7 @@ def _future(below: FloatArray, nodes: int, shares: FloatArray | None, discount: 
 
 def choose(worth: FloatArray, terms: Terms) -> tuple[FloatArray, FloatArray]:
     """Probabilities [prices, actions, nodes] and values [prices, nodes] of [1 + outcomes, prices, actions, nodes]."""
-    probabilities, value = _chosen(worth, terms.temperature)
+    probabilities, value = _chosen(worth, terms)
     if not terms.explore:
         return probabilities, value
     allowed = worth[0] > -np.inf
@@ -117,12 +120,13 @@ def choose(worth: FloatArray, terms: Terms) -> tuple[FloatArray, FloatArray]:
     return (1 - share) * probabilities + share * even, (1 - share) * value + share * mean
 
 
-def _chosen(worth: FloatArray, temperature: float) -> tuple[FloatArray, FloatArray]:
+def _chosen(worth: FloatArray, terms: Terms) -> tuple[FloatArray, FloatArray]:
     """The same without exploration."""
     q = worth[0]
     best = np.maximum.reduce(q, axis=1)
+    temperature = terms.temperature
     if not temperature:
-        return _best(worth, best), best
+        return _best(worth, best, terms.finite), best
     weights = q - best[:, None]
     weights *= 1.0 / temperature
     np.exp(weights, out=weights)
@@ -134,11 +138,12 @@ def _chosen(worth: FloatArray, temperature: float) -> tuple[FloatArray, FloatArr
     return weights, value
 
 
-def _best(worth: FloatArray, best: FloatArray) -> FloatArray:
-    """1 for the best action of each node, 0 for the others: among equals the least costs, then the greatest reward."""
+def _best(worth: FloatArray, best: FloatArray, finite: bool) -> FloatArray:
+    """1 for the best action of each node, 0 for the others: among equals who spends least in all; where prices are
+    not finite the least costs, in the order of budgets, then the greatest reward."""
     equal = worth[0] == best[:, None]
     if np.count_nonzero(equal) > best.size:
-        for outcome in (*worth[2:], -worth[1]):
+        for outcome in (worth[2:].sum(axis=0),) if finite else (*worth[2:], -worth[1]):
             least = np.where(equal, outcome, np.inf)
             equal = least == least.min(axis=1, keepdims=True)
         # Who is equal in everything: the first.

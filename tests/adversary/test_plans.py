@@ -1,6 +1,7 @@
 """A plan that is well signed and wrong inside is refused in a sentence, or works: finite numbers, no hang."""
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from redenvelope.errors import PlanError
 from redenvelope.plan.plan import Plan
+from redenvelope.report.page import render_report
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.two_step_plan import campaign, log, plan
 
@@ -53,6 +55,43 @@ def test_every_field_may_be_anything(good: Good, name: str) -> None:
                 assert str(error).strip()
         place[key] = held
     assert refused > 50  # most fields matter
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plan.json", "certificate.json", "ladder.json"])
+def test_every_list_may_be_of_any_length(good: Good, name: str) -> None:
+    """A report is drawn from lists that stand beside each other: one that is too short is refused before."""
+    content = json.loads((good.folder / name).read_text())
+    refused, seen = 0, set()
+    for place, key, path in _lists(content):
+        held = place[key]
+        for other in (held[1:], [*held, *held[-1:]], [], held[::-1], [0] * len(held), [1e300] * len(held)):
+            if (path, repr(other)) in seen:
+                continue
+            seen.add((path, repr(other)))
+            place[key] = other
+            own = {"manifest": content} if name == "plan.json" else {name.replace(".", "_"): _json(content)}
+            sign(good.folder, **own)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    render_report(Plan.load(good.folder))
+            except PlanError:
+                refused += 1
+        place[key] = held
+    assert refused > 50
+
+
+def _lists(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any, tuple[str, ...]]]:
+    """Every list that holds anything; of those in a list, the first two."""
+    for key in list(content) if isinstance(content, dict) else range(len(content))[:2]:
+        value, here = content[key], (*path, "*" if isinstance(key, int) else key)
+        if key in ("seal", "files"):
+            continue
+        if isinstance(value, list) and value:
+            yield content, key, here
+        if isinstance(value, dict | list):
+            yield from _lists(value, here)
 
 
 def _places(content: Any, deepest: int) -> Iterator[tuple[Any, Any]]:

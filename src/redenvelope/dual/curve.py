@@ -62,8 +62,8 @@ class MonotoneCurve:
     def __post_init__(self) -> None:
         for name in ("prices", "outcomes", "errors"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
-        points = len(self.prices)
-        if self.prices.ndim != 1 or not points or not (self.prices >= 0).all() or not (np.diff(self.prices) > 0).all():
+        points, rising = len(self.prices), (self.prices[1:] > self.prices[:-1]).all()
+        if self.prices.ndim != 1 or not points or not (self.prices >= 0).all() or not rising:
             raise ProblemError("the prices of a curve must be numbers of at least 0, each above the one before")
         for name in ("outcomes", "errors"):
             if getattr(self, name).shape != (2, points) or not np.isfinite(getattr(self, name)).all():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from redenvelope.evaluation.reasons import Weight
 from redenvelope.log.encoding import Encoder
 from redenvelope.models.decoded import decoding_for
 from redenvelope.plan.certificate import Certificate, Figure
+from redenvelope.plan.consistent_record import require_record
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
@@ -198,6 +200,7 @@ def require_consistent(plan: Plan) -> None:
     _require_budgets(plan)
     if certificate.policy_sha256 != policy_sha256(plan.policy):
         raise PlanError("the certificate is not this policy's; fit it again")
+    require_record(plan.record, plan.catalogue.labels)
 
 
 def _require_ladder(ladder: Ladder) -> None:
@@ -209,6 +212,12 @@ def _require_ladder(ladder: Ladder) -> None:
         _require(min(rung.square) >= 0, f"ladder.json: rung {place}: a square below 0")
         _require(bool((np.asarray(rung.prices) >= 0).all()), f"ladder.json: rung {place}: a price below 0")
         ladder.pricing(Place(place))  # which refuses prices and shares that are none
+    for place, (rung, following) in enumerate(pairwise(ladder.rungs)):
+        # Two numbers of the same users are never more alike than each is to itself; the sums are rounded.
+        most = np.sqrt(np.multiply(rung.square, following.square)) + _TOLERANCE * np.add(rung.square, following.square)
+        _require(
+            bool((np.abs(rung.products[0]) <= most).all()), f"ladder.json: rung {place}: products that none can be"
+        )
     prices = ladder.prices
     # Along several budgets the price of one may rise while that of another falls.
     falls = prices.shape[1] > 1 or (prices[1:] <= prices[:-1]).all()

@@ -222,7 +222,7 @@ class Ladder:
         )
         return (
             stay * mean + shares * next_mean,
-            stay**2 * square + 2 * stay * shares * once + shares**2 * next_square,
+            np.maximum(stay**2 * square + 2 * stay * shares * once + shares**2 * next_square, 0.0),  # but for rounding
             stay**3 * cube + 3 * stay**2 * shares * left + 3 * stay * shares**2 * right + shares**3 * next_cube,
         )
 

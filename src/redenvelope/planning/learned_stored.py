@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax.numpy as jnp
@@ -62,8 +63,8 @@ class _WrittenValues:
             raise ValueError("values of later steps are there where there are later steps")
         if any(structure not in STRUCTURES for structure in self.structures):
             raise ValueError(f"there is no structure among {self.structures}")
-        rising = np.diff(self.duals)
-        if not (min(self.duals) >= 0 and (rising > 0).all() and np.isfinite(self.duals[:-1]).all()):
+        rising = all(later > earlier for earlier, later in pairwise(self.duals))  # infinities have no difference
+        if not (self.duals and min(self.duals) >= 0 and rising and np.isfinite(self.duals[:-1]).all()):
             raise ValueError("the prices must rise from 0 on")
         numbers = (self.temperature, self.unit, self.least_chance)
         if not (all(map(is_temperature, numbers)) and self.unit > 0 and self.least_chance <= 1):

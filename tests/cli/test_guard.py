@@ -131,6 +131,17 @@ def test_a_full_standard_output_is_said_and_stops_nothing(tmp_path: Path, code: 
     assert mark.exists()
 
 
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_full_standard_error_stops_nothing(tmp_path: Path, code: int) -> None:
+    """Progress goes into a log, and the log's disk is full: the work goes on, and its exit code is its own."""
+    mark = tmp_path / "mark"
+    body = f"print('x' * 100_000, file=sys.stderr, flush=True); open({str(mark)!r}, 'w').close(); sys.exit({code})"
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(program(body), stdout=subprocess.PIPE, stderr=full, timeout=60, check=False)
+    assert result.returncode == code
+    assert mark.exists()
+
+
 def test_a_closed_standard_output_does_not_lead_into_files(tmp_path: Path) -> None:
     path = tmp_path / "file"
     body = f"f = open({str(path)!r}, 'w'); print('printed', flush=True); f.write('written'); f.close()"

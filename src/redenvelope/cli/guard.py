@@ -131,7 +131,7 @@ def _hush() -> None:
     except OSError:
         return
     sys.stderr.flush()
-    sys.stderr = os.fdopen(kept, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+    sys.stderr = _printed(kept, by_line=True)
 
 
 def _aside() -> str:
@@ -214,7 +214,7 @@ def _finish(code: int) -> NoReturn:
 
 
 class _Printed(io.TextIOWrapper):
-    """Standard output that never stops the work: what cannot be written is remembered until the end."""
+    """Output that never stops the work, such as a log on a full disk: what cannot be written is remembered."""
 
     lost: OSError | None = None
 
@@ -241,13 +241,14 @@ def _mend_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)
-    with suppress(AttributeError, ValueError):
-        sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    terminal = os.isatty(1)
-    out = os.fdopen(1, "wb", closefd=False)
-    sys.stdout = _Printed(out, encoding="utf-8", errors="backslashreplace", line_buffering=terminal)
+    sys.stderr = _printed(2, by_line=True)
+    sys.stdout = _printed(1, by_line=os.isatty(1))
+
+
+def _printed(number: int, by_line: bool) -> _Printed:
+    """A stream that is open under a number."""
+    out = os.fdopen(number, "wb", closefd=False)
+    return _Printed(out, encoding="utf-8", errors="backslashreplace", line_buffering=by_line)
 
 
 def _say(message: str) -> None:

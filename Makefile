@@ -38,8 +38,8 @@ demo: $(VENV)/.ready
 	@$(BIN)/redenvelope demo --out demo
 
 test: lint
-	@sh tests/install_browser.sh
-	@sh tests/install_postgres.sh
+	@sh tests/install_debian.sh chromium "the browser tests of the report" chromium
+	@sh tests/install_debian.sh postgresql "the tests of the ledger on PostgreSQL" initdb '/usr/lib/postgresql/*/bin/initdb'
 	@echo "running the test suite"
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 
@@ -65,7 +65,7 @@ docs: $(VENV)/.ready-docs
 	@$(BIN)/mkdocs build --strict
 
 pictures: $(VENV)/.ready-dev
-	@sh tests/install_browser.sh
+	@sh tests/install_debian.sh chromium "the browser tests of the report" chromium
 	@$(BIN)/python docs/pictures.py
 
 clean:

@@ -64,7 +64,7 @@ class PostgresServer:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(self._programs / "postgres"), "-D", str(self.folder / "data"), *options],
+                [*_dying_with_parent(), str(self._programs / "postgres"), "-D", str(self.folder / "data"), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -110,6 +110,11 @@ class PostgresServer:
     def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         command = [str(self._programs / program), *arguments]
         return subprocess.run(command, check=False, capture_output=True, **self._as_owner())  # type: ignore[call-overload, no-any-return]
+
+
+def _dying_with_parent() -> list[str]:
+    """A test process that is killed takes its server along, where the system has a program for that."""
+    return ["setpriv", "--pdeathsig", "QUIT", "--"] if shutil.which("setpriv") else []
 
 
 def _programs() -> Path:

@@ -23,7 +23,7 @@ from redenvelope.evaluation.reasons import Reason
 from redenvelope.fitting.asked import Asked, asked_of
 from redenvelope.fitting.cache import Cache
 from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256, planned_fold
-from redenvelope.fitting.comparison import compare, logged_by_user
+from redenvelope.fitting.comparison import logged_by_user
 from redenvelope.fitting.doubts import doubts
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.exploration import exploration_record, lost_along, lost_at_prices
@@ -39,24 +39,22 @@ from redenvelope.fitting.method import (
     unpriced_policy,
     with_campaign,
 )
+from redenvelope.fitting.recorded import compared_policies, fit_record
 from redenvelope.fitting.rules import with_rules
 from redenvelope.fitting.scouting import believed_paths, grid_of_prices, model_frontier
 from redenvelope.fitting.settings import FitSettings, usual_share
-from redenvelope.fitting.shares import who_gets_what
 from redenvelope.fitting.trusted import trusted_check
 from redenvelope.fitting.whole import Whole, concentrations
-from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.log import Log
 from redenvelope.log.split import split
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.certify import Checked, Question, certify, walk
-from redenvelope.plan.climb import Stop, climb
-from redenvelope.plan.ladder import Ladder, Mixtures, Place
+from redenvelope.plan.ladder import Ladder, Mixtures
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord, Source
+from redenvelope.plan.record import ComparedPolicy, FoldSize
 from redenvelope.policies.standing import allowed
 from redenvelope.progress import Progress, Stages
 
@@ -123,8 +121,8 @@ def fit(
     certificate = certify(ladder, stop, question, policy, _about(check, against))
     stages.finish("certificate", f"{certificate.status}: {_bounds(certificate)}")
     stages.begin("comparison")
-    compared = _compared(check, stop.place, certificate)
-    record = _record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against, asked)
+    compared = compared_policies(check, stop.place, certificate)
+    record = fit_record(audited, sizes, settings, lessons, fidelity, policy, compared, check, stop, against, asked)
     record = replace(record, sample=whole.sample)
     decided, rows = check.shown.decided(policy, stop.place), check.shown.encoded
     eligible = np.ones(decided.probabilities.shape, dtype=bool)
@@ -295,50 +293,6 @@ def _bounds(certificate: Certificate) -> str:
     return ", ".join(f"{own.name} {own.cost.estimate:.4g} ≤ {own.cost.upper:.4g}" for own in certificate.budgets)
 
 
-def _compared(check: Check, place: Place, certificate: Certificate) -> tuple[ComparedPolicy, ...]:
-    """What was logged, chance, the bandit where it is another policy, and the plan: the bandit climbs a ladder of its
-    own to the same budget."""
-    added = {"logged": logged_by_user(check.log), "uniform": check.added("uniform", Place(0))}
-    if "bandit" in check.contestants:
-        limits = [own.budget for own in certificate.budgets]
-        reached = climb(check.ladder("bandit"), limits, certificate.confidence)
-        added["bandit"] = check.added("bandit", reached.place)
-    return compare(added | {"plan": check.added("plan", place)}, certificate.confidence)
-
-
 def _gain(compared: tuple[ComparedPolicy, ...]) -> str:
     plan = compared[-1]
     return f"reward {plan.reward:.4g} a user, {plan.reward_difference:+.3g} against logged"
-
-
-def _record(
-    audited: Audit,
-    sizes: dict[str, FoldSize],
-    settings: FitSettings,
-    lessons: Lessons,
-    fidelity: Fidelity,
-    policy: DeployedPolicy,
-    compared: tuple[ComparedPolicy, ...],
-    check: Check,
-    stop: Stop,
-    against: tuple[Reason, ...],
-    asked: Asked,
-) -> FitRecord:
-    return FitRecord(
-        audit=audited,
-        folds=sizes,
-        seed=settings.seed,
-        parts=settings.parts,
-        confidence=settings.confidence,
-        fidelity=fidelity,
-        planner=PlannerRecord(policy.valuer.notes, policy.valuer.depth),
-        stop=stop,
-        comparison=compared,
-        shares=who_gets_what(check.shown, policy, stop.place),
-        model=lessons.neural.as_dict(),
-        settings=settings.as_dict(),
-        history="" if lessons.history is None else lessons.history.reason,
-        doubts=against,
-        budgets=asked.budgets,
-        source=None if check.log.columns == ColumnMap() else Source.of("", "", check.log.columns),
-    )

@@ -7,7 +7,7 @@ import pytest
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
-from redenvelope.models.past_score import PastScore, past_scores
+from redenvelope.models.past_score import PastScore, _score, past_scores
 
 USERS, STEPS = 3_000, 4
 
@@ -51,3 +51,9 @@ def test_the_share_is_what_the_past_explains() -> None:
     """A habit twice as strong explains four times the variance, of noise that hardly grows with it."""
     small, large = (scores(habit=habit, bend=0.0)[1].share for habit in (0.15, 0.3))
     assert large / small == pytest.approx(4, rel=0.35)  # variances go with squares; the noise stays
+
+
+def test_outcomes_that_fall_only_where_there_is_no_past_say_nothing() -> None:
+    """Costs at first steps alone, and a past at later ones alone: no product of both is left, and no warning."""
+    outcome, past = np.array([1.0, 0.0, -1.0, 0.0]), np.array([[0.0], [1.0], [0.0], [-1.0]])
+    assert _score(outcome, past, np.array([0, 2, 4])) == PastScore(0.0, 0.0)

@@ -106,6 +106,8 @@ def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> 
     # Directions that several columns share count once.
     sizes, directions = np.linalg.eigh(scores.T @ scores)
     sure = sizes > 1e-8 * sizes[-1]
+    if not sure.any():  # where the past tells something, nothing is left to be told
+        return PastScore(0.0, 0.0)
     along = directions[:, sure].T @ scores.sum(axis=0)
     square, count = float((along**2 / sizes[sure]).sum()), int(sure.sum())
     weights, axes = np.linalg.eigh(past.T @ past)

@@ -167,7 +167,7 @@ def stage_price(folder: Path, engine: str) -> tuple[int, float]:
 
     plan, runs = Plan.load(folder.parent / "plan"), _engine(engine)
     policy = plan.policy
-    write_lake(folder / "checking" / engine, 20_000 * STEPS)
+    write_lake(folder / "checking" / engine, 100_000 * STEPS)
     log = plan.recoded(read_log(folder / "checking" / engine / "log"))
     encoded = encode(log, policy.encoder, policy.specification.steps)
     shutil.rmtree(folder / "checking" / engine)

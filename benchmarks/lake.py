@@ -158,29 +158,6 @@ def stage_decide(folder: Path, engine: str) -> tuple[int, float]:
     return _second(decide)
 
 
-def stage_price(folder: Path, engine: str) -> tuple[int, float]:
-    """What a fit does with users who check: plans for them at all prices of a ladder; a second pass over all."""
-    from redenvelope.fitting.check import Contestant, planned_fold
-    from redenvelope.fitting.encoded import encode
-    from redenvelope.log.read import read_log
-    from redenvelope.plan.plan import Plan
-
-    plan, runs = Plan.load(folder.parent / "plan"), _engine(engine)
-    policy = plan.policy
-    write_lake(folder / "checking" / engine, 100_000 * STEPS)
-    log = plan.recoded(read_log(folder / "checking" / engine / "log"))
-    encoded = encode(log, policy.encoder, policy.specification.steps)
-    shutil.rmtree(folder / "checking" / engine)
-    walkers = encoded.some_users(1_000, "walkers", 0)
-    contestants = {"plan": Contestant(policy, plan.ladder.prices)}
-
-    def price() -> int:
-        planned_fold(contestants, encoded, walkers, 1_000, 0, runs)
-        return len(log)
-
-    return _second(price)
-
-
 def _second(run: Callable[[], int]) -> tuple[int, float]:
     """Rows and seconds of a second run: everything is compiled, and the workers are there."""
     run()
@@ -225,7 +202,6 @@ def run_stage(name: str, folder: Path, engine: str) -> None:
     print(json.dumps({"rows": rows, "seconds": seconds, "processor": processor, "bytes": peak * 1024}))
 
 
-_COMPARED = ("decide", "price")
 _ONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 # What is called directly has one core, as a worker of Ray has.
 _THREADS = {
@@ -236,7 +212,7 @@ _THREADS = {
 
 def measure(name: str, folder: Path, engine: str) -> dict[str, float]:
     command = [sys.executable, __file__, "--stage", name, "--folder", str(folder), "--engine", engine]
-    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | _THREADS[name in _COMPARED])
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | _THREADS[name == "decide"])
     if ended.returncode:
         sys.exit(f"{name} failed:\n{ended.stderr[-3_000:]}")
     found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
@@ -250,13 +226,14 @@ def measure(name: str, folder: Path, engine: str) -> dict[str, float]:
     return found
 
 
-def compare_engines(name: str, folder: Path) -> None:
+def compare_engines(folder: Path) -> None:
     """One worker, two, and the work called directly: turn and turn about, because other work comes and goes."""
     turns = [
-        {each: measure(name, folder, each)["seconds"] for each in ("direct", "ray-1", "ray-2")} for _ in range(_TURNS)
+        {each: measure("decide", folder, each)["seconds"] for each in ("direct", "ray-1", "ray-2")}
+        for _ in range(_TURNS)
     ]
     direct, one, two = (min(turn[each] for turn in turns) for each in ("direct", "ray-1", "ray-2"))
-    print(f"  {name}: one worker of Ray takes {one / direct:.2f} x the same work called", end="; ")
+    print(f"  one worker of Ray takes {one / direct:.2f} x the same work called", end="; ")
     print(f"two workers are {one / two:.2f} x as fast as one (best of {_TURNS} turns each)", flush=True)
 
 
@@ -289,8 +266,7 @@ def main() -> None:
                 found = measure(name, folder, arguments.engine)
                 speeds.setdefault(name, []).append(found["rows"] / found["processor"])
             if arguments.engines and rows == sizes[min(1, len(sizes) - 1)]:  # long enough passes
-                for name in _COMPARED:
-                    compare_engines(name, folder)
+                compare_engines(folder)
             shutil.rmtree(folder)
         for name, found in speeds.items():
             if len(found) > 1:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.chance import fraction
-from redenvelope.engine.engine import Engine
 from redenvelope.engine.local import LocalEngine
 from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.estimator import Estimator
@@ -23,7 +22,7 @@ from redenvelope.evaluation.neighbours import neighbour_sums
 from redenvelope.evaluation.people import by_person, person_keys
 from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.simultaneous import each_confidence
-from redenvelope.fitting.contenders import Contender, contender, evidence_of
+from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.log.log import Log
 from redenvelope.plan.ladder import Ladder, Mixtures, Place, new_ladder
@@ -192,50 +191,19 @@ def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:
 
 
 def planned_fold(
-    contestants: Mapping[str, Contestant],
-    encoded: EncodedLog,
-    walkers: EncodedLog,
-    shown_users: int,
-    seed: int,
-    engine: Engine | None = None,
+    contestants: Mapping[str, Contestant], encoded: EncodedLog, walkers: EncodedLog, shown_users: int, seed: int
 ) -> PlannedFold:
-    """What policies would do on the users of a fold at all of their prices; `engine` is where they are planned for."""
-    contenders = tuple(contender(each.policy, each.prices, walkers) for each in contestants.values())
-    plan_batch = _PlanBatch(contenders, Extent.of(encoded.log))
-    planned = (engine or LocalEngine(1)).map(plan_batch, _batches(encoded, _shown(encoded, shown_users, seed)))
-    evidence, probabilities = zip(*planned, strict=True)
-    return PlannedFold(tuple(evidence), np.concatenate(probabilities))
-
-
-@dataclass(frozen=True, eq=False)
-class _Batch:
-    """Some users of a fold: plain data, so that they can be planned for elsewhere."""
-
-    encoded: EncodedLog
-    shown: NDArray[np.bool_]
-    """At whose rows it is kept what the first contender does, [users]."""
-
-
-def _batches(encoded: EncodedLog, shown: NDArray[np.bool_]) -> Iterator[_Batch]:
-    first = 0
+    """What policies would do on the users of a fold at all of their prices."""
+    contenders = [contender(each.policy, each.prices, walkers) for each in contestants.values()]
+    shown, extent = _shown(encoded, shown_users, seed), Extent.of(encoded.log)
+    evidence, probabilities, first_user = [], [], 0
     for batch in encoded.batches():
-        users = len(batch.log.users)
-        yield _Batch(batch, shown[first : first + users])
-        first += users
-
-
-@dataclass(frozen=True, eq=False)
-class _PlanBatch:
-    """Plans for some users, and keeps what estimates and the report need of it."""
-
-    contenders: tuple[Contender, ...]
-    extent: Extent
-
-    def __call__(self, batch: _Batch) -> tuple[Evidence, NDArray[np.float32]]:
-        """The evidence, and the first contender's probabilities [rows, prices, actions] at the rows that are shown."""
-        values = [each.values(batch.encoded) for each in self.contenders]
-        rows = np.repeat(batch.shown, batch.encoded.log.lengths)
-        return evidence_of(batch.encoded, values, self.extent), values[0].probabilities[rows]
+        values = [each.values(batch) for each in contenders]
+        evidence.append(evidence_of(batch, values, extent))
+        own = shown[first_user : first_user + len(batch.log.users)]
+        probabilities.append(values[0].probabilities[np.repeat(own, batch.log.lengths)])
+        first_user += len(own)
+    return PlannedFold(tuple(evidence), np.concatenate(probabilities))
 
 
 def fold_sha256(log: Log) -> str:

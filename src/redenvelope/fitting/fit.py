@@ -15,7 +15,6 @@ from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import without_costs
 from redenvelope.campaign.records import Rule
 from redenvelope.dual.paths import Paths
-from redenvelope.engine.engine import Engine
 from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
 from redenvelope.evaluation.marginalised import Marginalised
@@ -78,7 +77,6 @@ def fit(
     progress: Progress | None = None,
     cache: Cache | None = None,
     whole: Whole | None = None,
-    engine: Engine | None = None,
 ) -> Plan:
     """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
 
@@ -86,7 +84,7 @@ def fit(
     several. What its rules forbid is never planned, checked or decided. With an `audience`, the number of users that
     the campaign is for, totals are told as well. `progress` is told an `Event` whenever a stage begins, goes on or is
     done. With a `cache`, stages that were finished before with the same inputs are not made again. `whole` is what all
-    users say, where the log holds only some of them; `engine` is where those who check are planned for.
+    users say, where the log holds only some of them.
     """
     settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
     forget_programs()
@@ -110,7 +108,7 @@ def fit(
     stages.begin("check")
     contestants, paths = _contestants(policy, lessons, scouts, settings, kept)
     encoded = encode(hold, lessons.encoder, lessons.steps, lessons.constraint)
-    check = _checked(contestants, encoded, audited, settings, kept, engine)
+    check = _checked(contestants, encoded, audited, settings, kept)
     checked = f"{len(contestants['plan'].prices)} prices on {hold.people:,} users"
     stages.finish("check", kept.said("evidence", checked))
     stages.begin("certificate")
@@ -264,12 +262,11 @@ def _checked(
     audited: Audit,
     settings: FitSettings,
     kept: Kept,
-    engine: Engine | None,
 ) -> Check:
     estimator = settings.estimator or _usual_estimator(audited, settings.seed)
     walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)
     shown, seed = settings.shown_users, settings.seed
-    planned = kept.planned(lambda: planned_fold(contestants, hold, walkers, shown, seed, engine))
+    planned = kept.planned(lambda: planned_fold(contestants, hold, walkers, shown, seed))
     return check_policies(contestants, hold, walkers, estimator, shown, seed, planned)
 
 

@@ -106,7 +106,6 @@ def fit_lake(
         progress=progress,
         cache=cache,
         whole=Whole(audit, costs, words),
-        engine=engine,
     )
 
 

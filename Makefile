@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 \
 	XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
-.PHONY: help demo test test-slow lint format bench docs pictures clean
+.PHONY: help demo test test-slow lint format bench docs pictures reproduce clean
 
 help:
 	@echo "make demo       simulate a campaign, audit its log, and print what the best plan would be worth"
 	@echo "make test       linters, types, import contract and the test suite"
 	@echo "make test-slow  the tests that take longer than the suite allows"
 	@echo "make bench      measure speed, memory and quality (see benchmarks/README.md)"
+	@echo "make reproduce  run the paper's experiments again; tables and figures go to results/"
 	@echo "make docs       build the documentation into site/"
 	@echo "make pictures   take the documentation's pictures of the report anew"
 
@@ -60,6 +61,9 @@ format: $(VENV)/.ready-dev
 
 bench: $(VENV)/.ready-bench
 	@$(BIN)/python benchmarks/run.py
+
+reproduce: $(VENV)/.ready
+	@$(BIN)/python -m experiments --out results $(OPTIONS)
 
 docs: $(VENV)/.ready-docs
 	@$(BIN)/mkdocs build --strict

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 import numpy as np
+from tests.planning.planned import PlannedPolicy
 
 from redenvelope.evaluation.estimate import Evaluation
 from redenvelope.evaluation.evaluate import evaluate_partitions
@@ -26,7 +27,6 @@ from redenvelope.models.examples import Examples
 from redenvelope.models.fit import NeuralSettings, fit_neural
 from redenvelope.models.training import TrainingSettings
 from redenvelope.planning.continuation import Continuation
-from redenvelope.planning.planned import PlannedPolicy
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.values import ActionValues

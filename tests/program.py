@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
+
+import typer
 
 from redenvelope.cli import app, guard
 
@@ -15,14 +18,20 @@ PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
 
 
 def run(
-    *arguments: object, folder: Path | None = None, timeout: float = 900, **settings: object
+    *arguments: object,
+    folder: Path | None = None,
+    timeout: float = 900,
+    program: Sequence[str] = PROGRAM,
+    **settings: object,
 ) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own."""
-    command = [*PROGRAM, *map(str, arguments)]
+    command = [*program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=timeout, **settings)  # type: ignore[call-overload, no-any-return]
 
 
-def run_here(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_here(
+    *arguments: object, folder: Path | None = None, app: typer.Typer = app
+) -> subprocess.CompletedProcess[str]:
     """The same command line in this process: most of a short command's time goes into starting Python."""
     out, err, given = StringIO(), StringIO(), ["redenvelope", *map(str, arguments)]
     with chdir(folder or "."), patch.object(sys, "argv", given), redirect_stdout(out), redirect_stderr(err):

@@ -84,6 +84,5 @@ def test_fit_prints_what_reprice_does() -> None:
 
 
 @pytest.mark.slow
-def test_fit_and_reproduce(folder: Path, tmp_path: Path) -> None:
+def test_fit(folder: Path, tmp_path: Path) -> None:
     printed("fit", folder / "log.parquet", "--budget", 3, "--explore", 0.2, "--out", tmp_path / "plan")
-    printed("reproduce", "--quick", "--only", "table-one", "--out", tmp_path / "results")

@@ -16,8 +16,8 @@ from redenvelope.audit.audit import audit_log, audit_partitions
 from redenvelope.audit.leak_evidence import Evidence
 from redenvelope.audit.leaks import Leak, suspected_leaks
 from redenvelope.errors import LogError, UsageError
-from redenvelope.log.partitions import read_partitions
 from redenvelope.log.read import log_from_frame
+from tests.partitioned_log import read_partitions
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 KINDS = (

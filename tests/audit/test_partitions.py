@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from redenvelope.audit.audit import audit_log, audit_partitions
 from redenvelope.audit.quantiles import quantile_sums, quantiles
 from redenvelope.engine.local import LocalEngine
-from redenvelope.log.partitions import read_partitions
 from redenvelope.log.read import log_from_frame
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from tests.audit.campaigns import SKEWED_3, campaign
 from tests.log.logs import frames
+from tests.partitioned_log import read_partitions
 
 SETTINGS = settings(
     derandomize=True, deadline=None, database=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]

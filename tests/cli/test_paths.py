@@ -71,7 +71,6 @@ ALLOCATE, REPORT, REPRICE = (
         (ALLOCATE, f"{LONG}.csv", "too long"),
         (ALLOCATE, "d/" * 3_000 + "x.csv", "too long"),
         (REPORT, f"{LONG}.html", "too long"),
-        (("reproduce", "--quick"), LONG, "too long"),
         (("demo", "--users", "600"), LONG, "too long"),
         (FIT, "circle", "symbolic links"),
         (SIMULATE, "circle.csv", "symbolic links"),

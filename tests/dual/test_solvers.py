@@ -15,7 +15,6 @@ from redenvelope.dual.price import RecordedPrice
 from redenvelope.dual.secant import Secant
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solve import DualSolver, solve_dual
-from redenvelope.dual.solvers import SOLVERS
 from redenvelope.finite.induction import exact_price
 from redenvelope.simulate.finite import random_problem
 
@@ -131,7 +130,7 @@ def test_a_solver_of_ones_own_is_a_class_with_one_method(corners: Callable) -> N
     assert solution.reward == pytest.approx(5.5, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-def test_every_named_solver_lands_on_the_budget(name: str) -> None:
-    solution = solve_dual(exact_price(random_problem(5), temperature=0.3), 2.0, SOLVERS[name])
+@pytest.mark.parametrize("solver", ALL, ids=repr)
+def test_every_solver_lands_on_the_budget_of_a_soft_plan(solver: DualSolver) -> None:
+    solution = solve_dual(exact_price(random_problem(5), temperature=0.3), 2.0, solver)
     assert solution.cost == pytest.approx(2.0, rel=1e-5)

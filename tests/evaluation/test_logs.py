@@ -15,8 +15,8 @@ from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.finite.evaluate import evaluate as exact_value
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.policies.fixed import DearestPolicy, UniformPolicy
 from redenvelope.simulate.finite import FiniteCampaign, random_problem
+from tests.fixed_policies import DearestPolicy, UniformPolicy
 
 
 @pytest.fixture(scope="module")

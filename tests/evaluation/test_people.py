@@ -8,10 +8,10 @@ from redenvelope.evaluation.people import by_person, design_effect, person_keys
 from redenvelope.evaluation.skewness import Spread
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.join import join_logs
-from redenvelope.log.partitions import read_partitions
 from redenvelope.log.read import log_from_frame
 from redenvelope.log.split import split
 from tests.log.files import many_users
+from tests.partitioned_log import read_partitions
 
 
 def drawn(generator: np.random.Generator, people: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from redenvelope import audit_log, log_from_frame, read_log
 from redenvelope.errors import ModelError
 from redenvelope.log.eligible import listed_actions
 from redenvelope.log.log import ActionCatalogue
-from redenvelope.log.partitions import read_partitions
+from tests.partitioned_log import read_partitions
 
 USERS, STEPS = 400, 3
 

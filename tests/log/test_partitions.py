@@ -21,12 +21,12 @@ from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.join import join_logs
 from redenvelope.log.log import Log
 from redenvelope.log.moments import NumberSums
-from redenvelope.log.partitions import partition_log, read_partitions
 from redenvelope.log.read import log_from_frame, read_log
 from redenvelope.log.schema import FeatureColumn, Schema
 from redenvelope.log.split import split
 from redenvelope.log.tables import Table
 from redenvelope.log.tabulate import table_of
+from tests.partitioned_log import partition_log, read_partitions
 
 from .files import good_log
 from .logs import frames

@@ -10,12 +10,12 @@ import pytest
 from redenvelope.errors import UsageError
 from redenvelope.planning.continuation import Continuation
 from redenvelope.planning.masks import NodeMasks
-from redenvelope.planning.planned import PlannedPolicy
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.constraints import Constraint
 from redenvelope.policies.standing import Standing
 from tests.planning.exact import induction
+from tests.planning.planned import PlannedPolicy
 
 DUALS = np.array([0.0, 0.4, 1.0, np.inf])
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}

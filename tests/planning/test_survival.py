@@ -12,7 +12,6 @@ from redenvelope.planning.continuation import Continuation
 from redenvelope.planning.grow import grow
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.planning.single import SinglePlanner
-from redenvelope.planning.thinned import thinning_error
 from redenvelope.planning.tree import TreePlanner
 from tests.planning.conftest import TableModel
 from tests.planning.exact import World, induction
@@ -88,14 +87,6 @@ def test_what_comes_after_a_tree_is_exact(horizon: int) -> None:
     for left in range(1, STEPS + 1):
         complete = continuation.extend(planner.values(states, left, DUALS), states, left)
         np.testing.assert_allclose(complete.to_go, exact[left - 1], atol=2e-3)
-
-
-def test_an_action_without_a_branch_stays_by_its_own_chance() -> None:
-    """Two alike actions and one between them: thinning changes nothing but who stays."""
-    model, _, states = leaving_world(3)
-    alike = LeavingTable(model.tables, jnp.repeat(model.following[:, :1], 3, axis=1), model.staying)
-    error = thinning_error(alike, states, Branching(3, 4, 2), DUALS[:3])
-    assert error.largest < 1e-5 < error.spread
 
 
 def test_nobody_leaves_where_the_model_does_not_say_so() -> None:

@@ -70,7 +70,7 @@ def _made_by() -> str:
     digest = hashlib.sha256(Path(__file__).read_bytes())
     source = Path(redenvelope.__file__).parent
     for path in sorted(source.rglob("*.py")):
-        if path.relative_to(source).parts[0] not in ("serve", "ledger", "cli", "report", "reproduce"):
+        if path.relative_to(source).parts[0] not in ("serve", "ledger", "cli", "report"):
             digest.update(path.read_bytes())
     return f"{digest.hexdigest()[:16]}-plan"
 

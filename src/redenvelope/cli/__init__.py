@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from redenvelope import __version__
-from redenvelope.cli import compare, data, making, money, plans, reproduce, serving
+from redenvelope.cli import compare, data, making, money, plans, serving
 from redenvelope.cli.guard import guarded
 from redenvelope.engine.programs import keep_programs
 
@@ -33,7 +33,6 @@ for _command in (
     compare.compare,
     plans.allocate,
     plans.report,
-    reproduce.reproduce,
     serving.serve,
     serving.token,
 ):

@@ -41,7 +41,6 @@ from redenvelope.cli.options import (
     print_json,
     read_campaign,
 )
-from redenvelope.errors import UsageError
 
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
@@ -61,9 +60,6 @@ def fit(
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Weight of entropy; 0 takes the best action.")] = None,
-    solver: Annotated[
-        str | None, typer.Option(help="Not needed any more: the price is read off a table.", hidden=True)
-    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the certificate.")] = 0.95,
     seed: SeedOption = 0,
     history: Annotated[
@@ -125,7 +121,6 @@ def fit(
     )
     wanted = budget_a_user(budget, budget_total, audience)
     money = Money().told(currency, audience, value_per_reward)
-    _heed_solver(solver)
     lake = lake_asked(work, engine, parts, train_users, check_users)
     require_room(out)
     kept = usual_cache() if cache else None
@@ -214,14 +209,3 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
         show_plan(plan, out)
     if not plan.certificate.is_certified:
         raise typer.Exit(NOT_CERTIFIED)
-
-
-def _heed_solver(solver: str | None) -> None:
-    """An option of old: whoever still gives it is told, and nothing else changes."""
-    from redenvelope.dual.solvers import SOLVERS
-
-    if solver is None:
-        return
-    if solver not in SOLVERS:
-        raise UsageError(f"there is no solver {solver!r}; choose among {', '.join(SOLVERS)}, or leave the option out")
-    typer.echo("--solver changes nothing: fit reads the price off a table, exactly", err=True)

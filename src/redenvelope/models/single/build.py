@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +21,7 @@ FloatArray = NDArray[np.float64]
 
 def single_model(model: NeuralModel) -> SingleModel:
     """The same model for few rows at once."""
-    targets = _targets(model)
+    targets = model.targets.all
     staying = () if model.targets.survival is None else (model.targets.survival,)
     outcome = single_outcomes(model.outcome, (*targets, *staying), model.actions)
     chances = single_chances(targets, model.architecture.events, len(model.transition.shapes), model.actions)
@@ -47,9 +45,3 @@ def single_future(networks: ValueNetwork, trunk: Trunk, mixing: FloatArray) -> F
     centre = np.einsum("fhc,ph->pc", double(networks.centre) / folds, mixing)
     level = centre[..., None] + np.einsum("fkpc,fka->pca", spread, double(networks.level))
     return Future(trunk, single(curves.reshape(folds, -1, level.size)), single(level.reshape(-1)))
-
-
-def _targets(model: Any) -> tuple[Any, ...]:
-    """The targets of the reward and of each cost."""
-    targets = getattr(model, "targets", None)
-    return (model.reward_target, model.cost_target) if targets is None else targets.all

@@ -34,7 +34,7 @@ class _Scores(NamedTuple):
 @np.errstate(over="ignore", invalid="ignore")  # what is beyond all numbers is refused when it is made single
 def single_outcomes(network: OutcomeNetwork, targets: tuple[Any, ...], actions: int) -> Outcomes:
     """An outcome network whose arrays have a leading axis [members], with the targets of its responses."""
-    count, responses = len(targets), _responses(network)
+    count, responses = len(targets), network.responses
     members, _, raw = network.network.wide_weights.shape
     level = np.zeros((members, count, actions))
     linear, rising = (np.zeros((members, raw, count, actions)) for _ in range(2))
@@ -95,8 +95,3 @@ def _scale(target: Any) -> tuple[float, float]:
     if isinstance(target, NumberReward | NumberCost):
         return float(target.scale), float(target.centre)
     return -1.0, 0.0
-
-
-def _responses(network: Any) -> tuple[Any, ...]:
-    """The responses of the reward and of each cost."""
-    return getattr(network, "responses", None) or (network.reward_response, network.cost_response)

@@ -1,1 +1,0 @@
-"""The paper's experiments again: tables and figures beside the numbers it published."""

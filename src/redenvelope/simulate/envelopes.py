@@ -11,7 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
-from redenvelope.simulate.campaign import Decide, Optimum, Run, Value, ask, draw_actions, summarise_run
+from redenvelope.finite.evaluate import Value
+from redenvelope.simulate.campaign import Decide, Optimum, Run, ask, draw_actions, summarise_run
 from redenvelope.simulate.envelope_dynamics import (
     OUTCOMES,
     STATES,

@@ -13,7 +13,7 @@ import polars as pl
 from redenvelope import FitSettings, Plan, log_from_frame
 from redenvelope.dual.column_generation import solve_budgets
 from redenvelope.fitting.fit import fit
-from redenvelope.models.fit import NeuralSettings
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.training import TrainingSettings
 from redenvelope.simulate.envelope_parameters import EnvelopeParameters, random_parameters
 from redenvelope.simulate.envelope_rules import RuledEnvelopes

@@ -24,7 +24,8 @@ from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 from redenvelope.log.split import split
 from redenvelope.models.examples import Examples
-from redenvelope.models.fit import NeuralSettings, fit_neural
+from redenvelope.models.fit import fit_neural
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.training import TrainingSettings
 from redenvelope.planning.continuation import Continuation
 from redenvelope.planning.rollout import ModelPrice

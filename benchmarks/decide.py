@@ -25,7 +25,7 @@ def make_plan(folder: Path, users: int, members: int) -> None:
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import log_from_frame
-    from redenvelope.models.fit import NeuralSettings
+    from redenvelope.models.settings import NeuralSettings
     from redenvelope.simulate.envelopes import EnvelopeCampaign
 
     known = {"user", "step", "action", "propensity", "reward", "cost"}

@@ -185,7 +185,8 @@ def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
 def planner_of(log: Any, encoder: Any, steps: int) -> Any:
     """A planner on a model of the default size, hardly trained: what it says does not change how long it takes."""
     from redenvelope.models.examples import Examples
-    from redenvelope.models.fit import NeuralSettings, fit_neural
+    from redenvelope.models.fit import fit_neural
+    from redenvelope.models.settings import NeuralSettings
     from redenvelope.models.training import TrainingSettings
     from redenvelope.planning.tree import TreePlanner
 

@@ -113,7 +113,7 @@ def stage_fit(folder: Path, engine: str) -> int:
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import read_log
-    from redenvelope.models.fit import NeuralSettings
+    from redenvelope.models.settings import NeuralSettings
     from redenvelope.models.training import TrainingSettings
 
     write_lake(folder / "small", 10_000 * STEPS)

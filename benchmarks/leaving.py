@@ -21,8 +21,9 @@ from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
-from redenvelope.models.fit import NeuralSettings, fit_neural
+from redenvelope.models.fit import fit_neural
 from redenvelope.models.neural import NeuralModel
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.targets import OutcomeTargets
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.values import Valuer

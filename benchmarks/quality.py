@@ -27,8 +27,9 @@ from redenvelope.finite.induction import backward_induction
 from redenvelope.log.encoding import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
-from redenvelope.models.fit import NeuralFit, NeuralSettings, fit_neural
+from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.models.response import STRUCTURES
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.tabular import fit_tabular
 from redenvelope.planning.temperature import suggest_temperature
 from redenvelope.planning.tree import TreePlanner

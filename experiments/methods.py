@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from redenvelope.finite.evaluate import Value
 from redenvelope.finite.induction import backward_induction
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.learning.retrained import RetrainedPrice
@@ -17,7 +18,7 @@ from redenvelope.log.encoding import Encoder
 from redenvelope.models.tabular import TabularModel
 from redenvelope.planning.tree import TreePlanner
 from redenvelope.policies.policy import normalised
-from redenvelope.simulate.campaign import Campaign, Value
+from redenvelope.simulate.campaign import Campaign
 
 __all__ = [
     "Continued",

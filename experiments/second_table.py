@@ -19,8 +19,9 @@ from experiments.studies import EnvelopeStudy, Studies
 from redenvelope.dual.curve import MonotoneCurve
 from redenvelope.dual.frontier import refined_frontier
 from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.finite.evaluate import Value
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.simulate.campaign import Optimum, Value
+from redenvelope.simulate.campaign import Optimum
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 __all__ = ["run_second_table"]

@@ -12,7 +12,7 @@ from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.fit import NeuralSettings
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.training import TrainingSettings
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign

@@ -22,7 +22,7 @@ def quick_settings(seed: int) -> Any:
     """A small model: a certificate has to hold whatever the model is worth."""
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.learning.settings import LearningSettings
-    from redenvelope.models.fit import NeuralSettings
+    from redenvelope.models.settings import NeuralSettings
     from redenvelope.models.training import TrainingSettings
 
     training = TrainingSettings(steps=600, batch_rows=512, epochs_most=20)

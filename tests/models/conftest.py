@@ -10,7 +10,8 @@ import pytest
 
 from redenvelope.log.layout import StateLayout
 from redenvelope.models.examples import Examples
-from redenvelope.models.fit import NeuralFit, NeuralSettings, fit_neural
+from redenvelope.models.fit import NeuralFit, fit_neural
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.training import TrainingSettings
 
 STEPS = 3

@@ -7,7 +7,8 @@ import pytest
 
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import FidelityThresholds, measure_fidelity
-from redenvelope.models.fit import NeuralFit, NeuralSettings, fit_neural
+from redenvelope.models.fit import NeuralFit, fit_neural
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.tabular import fit_tabular
 
 Draw = Callable[[int, int], Examples]

@@ -8,8 +8,9 @@ import pytest
 
 from redenvelope.errors import ModelError
 from redenvelope.models.examples import Examples
-from redenvelope.models.fit import NeuralFit, NeuralSettings, fit_neural
+from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.models.neural import NeuralModel
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.targets import NumberCost, NumberReward, RewardedCost
 from redenvelope.models.task import new_task, outcome_loss
 from redenvelope.models.trials import row_losses, trial_losses

@@ -10,8 +10,9 @@ from redenvelope.log.encoding import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.examples import Examples
 from redenvelope.models.fidelity import measure_fidelity
-from redenvelope.models.fit import NeuralSettings, fit_neural
+from redenvelope.models.fit import fit_neural
 from redenvelope.models.neural import NeuralModel
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.models.tabular import fit_tabular
 from redenvelope.models.training import TrainingSettings
 

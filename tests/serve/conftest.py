@@ -80,7 +80,7 @@ def make_plan(folder: Path, explore: float | None = None, campaign: Campaign | N
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import log_from_frame
-    from redenvelope.models.fit import NeuralSettings
+    from redenvelope.models.settings import NeuralSettings
     from redenvelope.models.training import TrainingSettings
 
     neural = NeuralSettings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.simulate.campaign import Value
+from redenvelope.finite.evaluate import Value
 from redenvelope.simulate.landing import Price, bisect_price, climb_envelope
 
 # (3, 2.5) lies below the envelope; its corners are the others, with slopes 2, 1 and 0.25.

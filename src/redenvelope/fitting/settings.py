@@ -10,7 +10,7 @@ from redenvelope.evaluation.estimator import Estimator
 from redenvelope.learning.settings import LearningSettings
 from redenvelope.log.coerce import TINY_PROPENSITY
 from redenvelope.log.split import SHARES
-from redenvelope.models.fit import NeuralSettings
+from redenvelope.models.settings import NeuralSettings
 from redenvelope.plain import to_plain
 from redenvelope.planning.temperature import is_temperature
 

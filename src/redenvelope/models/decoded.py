@@ -27,7 +27,8 @@ from redenvelope.campaign.conditions import (
 from redenvelope.campaign.rows import STEP
 from redenvelope.errors import ModelError
 from redenvelope.log.encode_table import state_places
-from redenvelope.log.encoding import MISSING, Encoder
+from redenvelope.log.encoding import Encoder
+from redenvelope.log.encodings import MISSING
 
 __all__ = ["Decoding", "decoding_for"]
 

@@ -51,9 +51,12 @@ REFUSED, NOT_CERTIFIED = 2, 3
 """Exit codes."""
 
 
-def given_path(text: str) -> Path:
-    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder."""
-    return Path(given_text(text))
+def given_path(given: str | Path) -> Path:
+    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder.
+
+    A default comes through here too, as the path that it is.
+    """
+    return Path(given_text(str(given)))
 
 
 def given_text(text: str) -> str:

@@ -45,7 +45,8 @@ def read_log(source: str | Path, columns: ColumnMap | None = None, *, estimate_p
 def log_from_frame(frame: Any, columns: ColumnMap | None = None, *, estimate_propensity: bool = False) -> Log:
     """The log of a table already in memory, held to the same rules as a file.
 
-    Any dataframe: polars, pandas, pyarrow, or what speaks Arrow's stream or the dataframe interchange protocol.
+    Any dataframe: polars, pandas, pyarrow, duckdb, …, or what speaks Arrow's stream or the dataframe interchange
+    protocol.
     """
     return _log_or_raise(_inspect(to_polars(frame, "the log"), columns, estimate_propensity))
 

@@ -134,6 +134,42 @@ def test_a_cap_that_changes_counts_what_was_spent_before(ledger: Ledger) -> None
     assert verify(ledger).is_sound
 
 
+@pytest.mark.parametrize("asks", ["another user", "nobody"])
+def test_a_late_outcome_counts_in_its_own_users_cap_whoever_asks_beside_it(ledger: Ledger, asks: str) -> None:
+    _, first = ledger.apply([fund(100, user_cap=10), hold("a", "u", 8)])
+    _, second = ledger.apply([Expire(NOW + TTL), hold("b", "u", 8, step=1)])
+    ledger.apply([settle(decided(second).decision, 8)])
+    late = settle(decided(first).decision, 8)
+    beside = [hold("a", "v", 8)] if asks == "another user" else []
+    *differs, refused = ledger.apply([*beside, late])
+    assert [refusal(one) for one in differs] == [Refusal.REQUEST_DIFFERS] * len(beside)
+    assert refusal(refused) is Refusal.NOTHING_LEFT
+    assert money(ledger) == (0, 8)
+    assert verify(ledger).is_sound
+
+
+def test_what_expires_is_given_back_to_its_own_user_whoever_asks_beside_it(ledger: Ledger) -> None:
+    both = {"money": 4, "pushes": 1}
+    setup = [fund(100, user_cap=10), fund(100, "pushes", user_cap=2)]
+    ledger.apply([*setup, hold("a", "u", both), hold("b", "u", both, step=1, at=NOW + 1)])
+    ledger.apply([hold("a", "v", both), Expire(NOW + TTL)])
+    assert money(ledger) == (4, 0)
+    more, fits = ledger.apply([hold("c", "u", {"money": 7}, step=2), hold("d", "u", {"money": 6}, step=2)])
+    assert refusal(more) is Refusal.NOTHING_LEFT
+    assert isinstance(fits, Decided)
+    assert verify(ledger).is_sound
+
+
+@pytest.mark.parametrize("other", [None, 50])
+def test_a_cap_holds_from_the_next_command_on(ledger: Ledger, other: int | None) -> None:
+    """Whether the user's balances with another budget were read before, or nobody's."""
+    ledger.apply([fund(100), fund(100, "pushes", user_cap=other), hold("a", "u", {"money": 8, "pushes": 1})])
+    _, more, fits = ledger.apply([fund(100, user_cap=10), hold("b", "u", 3, step=1), hold("c", "u", 2, step=1)])
+    assert refusal(more) is Refusal.NOTHING_LEFT
+    assert isinstance(fits, Decided)
+    assert verify(ledger).is_sound
+
+
 def test_a_step_is_decided_once(ledger: Ledger) -> None:
     _, first, second = ledger.apply([fund(100), hold("a", "u"), hold("b", "u")])
     assert isinstance(first, Decided)

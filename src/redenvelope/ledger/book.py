@@ -109,6 +109,8 @@ class Book:
     """Users and steps that are decided, of the users that were looked at."""
     users: dict[tuple[str, str], Account] = field(default_factory=dict)
     """By user and budget, of budgets with a cap."""
+    known_users: set[str] = field(default_factory=set)
+    """Whose balances were read: who is not in `users` then has none."""
     tallies: dict[tuple[int, str], list[float]] = field(default_factory=dict)
     """Changes by step and action: decided, settled, released, expired, reward, spent."""
     added: list[Case] = field(default_factory=list)
@@ -136,9 +138,7 @@ class Book:
     def know_requests(self, requests: Sequence[str], users: Iterable[str]) -> None:
         """Read what was decided for requests before, and which steps of users are decided."""
         for some in chunks(requests):
-            found = decided_rows(self.session, f"request IN ({marks(len(some))})", some)
-            for case in found:
-                self._keep(case)
+            self._know_cases("request", some)
         for some in chunks(list(dict.fromkeys(users))):
             query = f"SELECT user_id, step FROM decisions WHERE user_id IN ({marks(len(some))})"
             self.taken.update((str(user), int(step)) for user, step in self.session.rows(query, some))
@@ -148,20 +148,17 @@ class Book:
         """Read decisions that are not known yet, with the balances of their users."""
         wanted = [number for number in dict.fromkeys(decisions) if number not in self.cases]
         for some in chunks(wanted):
-            found = decided_rows(self.session, f"decision IN ({marks(len(some))})", some)
-            for case in found:
-                self._keep(case)
-            self.know_users([case.record.user for case in found])
+            self._know_cases("decision", some)
 
     def know_users(self, users: Sequence[str]) -> None:
         """Read the balances of users with budgets that have a cap."""
         capped = [name for name, account in self.budgets.items() if account.user_cap is not None]
-        if not capped or not users:
+        new = [user for user in dict.fromkeys(users) if user not in self.known_users]
+        if not capped or not new:
             return
-        query = (
-            f"SELECT user_id, budget, held, spent, user_cap FROM user_balances WHERE user_id IN ({marks(len(users))})"
-        )
-        for user, budget, held, spent, cap in self.session.rows(query, list(users)):
+        self.known_users.update(new)
+        query = f"SELECT user_id, budget, held, spent, user_cap FROM user_balances WHERE user_id IN ({marks(len(new))})"
+        for user, budget, held, spent, cap in self.session.rows(query, new):
             self.users.setdefault((user, budget), Account(cap, held, spent))
 
     def accounts(self, user: str, budget: str) -> list[Account]:
@@ -169,6 +166,8 @@ class Book:
         account = self.budgets[budget]
         if account.user_cap is None:
             return [account]
+        if user not in self.known_users:  # who was not read would be taken for somebody who has spent nothing
+            self.know_users([user])
         return [account, self.users.setdefault((user, budget), Account(account.user_cap, 0, 0))]
 
     def left(self, user: str, budget: str) -> int:
@@ -221,6 +220,13 @@ class Book:
             )
             for name, one in self.budgets.items()
         )
+
+    def _know_cases(self, column: str, values: Sequence[Any]) -> None:
+        """Read decisions with the balances of their own users, whoever it is that asks about them."""
+        found = decided_rows(self.session, f"{column} IN ({marks(len(values))})", values)
+        for case in found:
+            self._keep(case)
+        self.know_users([case.record.user for case in found])
 
     def _keep(self, case: Case) -> None:
         self.cases.setdefault(case.record.decision, case)

@@ -248,6 +248,7 @@ def _cap(book: Book, wanted: Fund) -> None:
         raise UsageError("a cap is changed in a transaction of its own")
     book.session.many("DELETE FROM user_balances WHERE budget = ?", [(wanted.budget,)])
     book.users = {key: account for key, account in book.users.items() if key[1] != wanted.budget}
+    book.known_users.clear()  # they have a balance with this budget from now on
     book.touched_users = {key for key in book.touched_users if key[1] != wanted.budget}
     if wanted.user_cap is None:
         return

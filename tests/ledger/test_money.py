@@ -170,6 +170,18 @@ def test_a_cap_holds_from_the_next_command_on(ledger: Ledger, other: int | None)
     assert verify(ledger).is_sound
 
 
+def test_what_was_above_a_lowered_cap_is_not_given_again(ledger: Ledger) -> None:
+    ledger.apply([fund(100), hold("a", "u", 20)])
+    ledger.apply([fund(100, user_cap=12)])
+    free, refused = ledger.apply([hold("b", "u", 0, step=1), hold("c", "u", 1, step=2)])
+    assert isinstance(free, Decided)
+    assert refusal(refused) is Refusal.NOTHING_LEFT
+    _, more, fits = ledger.apply([Expire(NOW + TTL), hold("d", "u", 13, step=2), hold("e", "u", 12, step=2)])
+    assert refusal(more) is Refusal.NOTHING_LEFT
+    assert isinstance(fits, Decided)
+    assert verify(ledger).is_sound
+
+
 def test_a_step_is_decided_once(ledger: Ledger) -> None:
     _, first, second = ledger.apply([fund(100), hold("a", "u"), hold("b", "u")])
     assert isinstance(first, Decided)

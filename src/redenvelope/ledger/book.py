@@ -172,7 +172,13 @@ class Book:
 
     def left(self, user: str, budget: str) -> int:
         """What a budget can still pay for a user."""
-        return min(left for account in self.accounts(user, budget) if (left := account.left) is not None)
+        left = [left for account in self.accounts(user, budget) if (left := account.left) is not None]
+        cap = self.budgets[budget].user_cap
+        if cap is not None:
+            # The user's own limit is the cap, or what was above it when it was lowered: that is never given again.
+            own = self.users[user, budget]
+            left.append(max(0, cap - own.held - own.spent))
+        return min(left)
 
     def left_of_all(self, user: str) -> Mapping[str, int]:
         """What each budget can still pay for a user."""

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from redenvelope.dual.allocation import allocate_one_step
+from redenvelope.dual.one_step import allocate_one_step
 
 BUDGET = 0.4
 ACTIONS = 10

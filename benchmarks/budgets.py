@@ -13,11 +13,9 @@ import polars as pl
 from redenvelope import FitSettings, Plan, log_from_frame
 from redenvelope.dual.column_generation import solve_budgets
 from redenvelope.fitting.fit import fit
-from redenvelope.models.settings import NeuralSettings
-from redenvelope.models.training import TrainingSettings
-from redenvelope.simulate.envelope_parameters import EnvelopeParameters, random_parameters
-from redenvelope.simulate.envelope_rules import RuledEnvelopes
-from redenvelope.simulate.envelopes import EnvelopeCampaign
+from redenvelope.models.training import NeuralSettings, TrainingSettings
+from redenvelope.simulate.dynamics import EnvelopeParameters, random_parameters
+from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes
 
 # Of what a plan without budgets would use: money is scarce, envelopes less so, and both bind.
 SHARES = (0.2, 0.55)

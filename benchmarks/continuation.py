@@ -15,24 +15,21 @@ from typing import Any
 import numpy as np
 from tests.planning.planned import PlannedPolicy
 
-from redenvelope.evaluation.estimate import Evaluation
-from redenvelope.evaluation.evaluate import evaluate_partitions
-from redenvelope.evaluation.logs import evidence_of
+from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
+from redenvelope.evaluation.evaluate import off_policy_data as evidence_of
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.log.encoding import Encoder
-from redenvelope.log.log import Log
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.log import Log, split
 from redenvelope.log.read import log_from_frame
-from redenvelope.log.split import split
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import fit_neural
-from redenvelope.models.settings import NeuralSettings
-from redenvelope.models.training import TrainingSettings
+from redenvelope.models.training import NeuralSettings, TrainingSettings
 from redenvelope.planning.continuation import Continuation
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.values import ActionValues
+from redenvelope.policies.action_values import ActionValues
 from redenvelope.simulate.campaign import Campaign
-from redenvelope.simulate.envelope_parameters import EnvelopeParameters
+from redenvelope.simulate.dynamics import EnvelopeParameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from redenvelope.simulate.finite import FiniteCampaign, random_problem
 

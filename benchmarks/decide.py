@@ -25,7 +25,7 @@ def make_plan(folder: Path, users: int, members: int) -> None:
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import log_from_frame
-    from redenvelope.models.settings import NeuralSettings
+    from redenvelope.models.training import NeuralSettings
     from redenvelope.simulate.envelopes import EnvelopeCampaign
 
     known = {"user", "step", "action", "propensity", "reward", "cost"}
@@ -46,7 +46,7 @@ def child(plan: str, users: str, decisions: str) -> dict[str, Any]:
     import numpy as np
     import polars as pl
 
-    from redenvelope.plan.decider import Decider
+    from redenvelope.plan.decide import Decider
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)

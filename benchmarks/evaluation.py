@@ -58,11 +58,10 @@ def write_arrays(folder: Path, rows: int, steps: int) -> None:
 
 
 def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
-    from redenvelope.evaluation.estimate import Evaluation
-    from redenvelope.evaluation.evaluate import evaluate
-    from redenvelope.evaluation.evidence import Evidence
-    from redenvelope.evaluation.gather import gather
-    from redenvelope.evaluation.intervals import Bootstrap
+    from redenvelope.evaluation.confidence import Bootstrap
+    from redenvelope.evaluation.data import OffPolicyData as Evidence
+    from redenvelope.evaluation.data import gather
+    from redenvelope.evaluation.evaluate import Evaluation, evaluate
 
     arrays = {name: np.load(folder / f"{name}.npy") for name in NAMES}
     steps = int((folder / "steps.txt").read_text())
@@ -157,8 +156,8 @@ def race(kind: str, rows: int, steps: int, repeats: int, inner: int) -> tuple[di
 
 def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
     """Processor seconds of a doubly robust pass over reward and cost at one dual and at many, decisions given."""
+    from redenvelope.evaluation.data import gather
     from redenvelope.evaluation.evaluate import evaluate
-    from redenvelope.evaluation.gather import gather
 
     generator = np.random.default_rng(0)
     rows = users * STEPS
@@ -184,11 +183,10 @@ def many_duals(users: int, duals: int, repeats: int) -> tuple[float, float]:
 
 def planner_of(log: Any, encoder: Any, steps: int) -> Any:
     """A planner on a model of the default size, hardly trained: what it says does not change how long it takes."""
-    from redenvelope.models.examples import Examples
+    from redenvelope.models.dataset import Examples
     from redenvelope.models.fit import fit_neural
-    from redenvelope.models.settings import NeuralSettings
-    from redenvelope.models.training import TrainingSettings
-    from redenvelope.planning.tree import TreePlanner
+    from redenvelope.models.training import NeuralSettings, TrainingSettings
+    from redenvelope.planning.planner import TreePlanner
 
     training = TrainingSettings(steps=10, epochs_least=1, epochs_most=1)
     brief = NeuralSettings(reward_structure="dose", cost_structure="dose", training=training)
@@ -198,9 +196,9 @@ def planner_of(log: Any, encoder: Any, steps: int) -> Any:
 
 def planned_duals(users: int, duals: int, repeats: int) -> dict[str, tuple[float, float]]:
     """Processor seconds of planning, evidence and an estimate with interval, at one dual and at many, by estimator."""
-    from redenvelope.evaluation.logs import evaluate_log
+    from redenvelope.evaluation.evaluate import evaluate_log
     from redenvelope.evaluation.marginalised import Marginalised
-    from redenvelope.log.encoding import Encoder
+    from redenvelope.log.encoding.encoder import Encoder
     from redenvelope.log.read import log_from_frame
     from redenvelope.planning.continuation import Continuation
     from redenvelope.simulate.envelopes import EnvelopeCampaign

@@ -13,8 +13,8 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from redenvelope.dual.column_generation import ColumnGeneration, solve_budgets
-from redenvelope.dual.secant import Secant
-from redenvelope.dual.solve import solve_dual
+from redenvelope.dual.search import solve_dual
+from redenvelope.dual.solvers import Secant
 from redenvelope.finite.induction import exact_price
 from redenvelope.finite.problem import FiniteProblem
 

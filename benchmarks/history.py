@@ -20,14 +20,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.fitting.method import Lessons, learn_model
+from redenvelope.fitting.learn import LearnedModel as Lessons
+from redenvelope.fitting.learn import learn_model
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.read import log_from_frame
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.progress import Stages
 from redenvelope.simulate.campaign import draw_actions
-from redenvelope.simulate.envelope_dynamics import OUTCOMES, state_parts, state_rows
-from redenvelope.simulate.envelope_parameters import EnvelopeParameters
+from redenvelope.simulate.dynamics import OUTCOMES, EnvelopeParameters, state_parts, state_rows
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from sections.belief import history_limit
 

@@ -67,7 +67,7 @@ def _day(user: np.ndarray, step: int, generator: np.random.Generator) -> pl.Data
 
 
 def _engine(name: str) -> Any:
-    from redenvelope.engine.local import LocalEngine
+    from redenvelope.engine.engine import LocalEngine
     from redenvelope.engine.ray import RayEngine
 
     kind, _, workers = name.partition("-")
@@ -84,8 +84,8 @@ class _Direct:
 
 
 def stage_partition(folder: Path, engine: str) -> int:
+    from redenvelope.lake.inputs import LogReader
     from redenvelope.lake.partition import partition
-    from redenvelope.lake.readers import LogReader
     from redenvelope.log.columns import ColumnMap
 
     shutil.rmtree(folder / "work", ignore_errors=True)
@@ -113,8 +113,7 @@ def stage_fit(folder: Path, engine: str) -> int:
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import read_log
-    from redenvelope.models.settings import NeuralSettings
-    from redenvelope.models.training import TrainingSettings
+    from redenvelope.models.training import NeuralSettings, TrainingSettings
 
     write_lake(folder / "small", 10_000 * STEPS)
     neural = NeuralSettings(
@@ -132,7 +131,7 @@ def stage_fit(folder: Path, engine: str) -> int:
 
 
 def stage_allocate(folder: Path, engine: str) -> int:
-    from redenvelope.plan.allocate_folder import allocate_folder
+    from redenvelope.plan.lake import allocate_folder
     from redenvelope.plan.plan import Plan
 
     out, plan = folder / "decisions", Plan.load(folder.parent / "plan")
@@ -142,9 +141,9 @@ def stage_allocate(folder: Path, engine: str) -> int:
 
 def stage_decide(folder: Path, engine: str) -> tuple[int, float]:
     """Allocation alone, when the users are divided and the workers are warm: a second pass over all parts."""
-    from redenvelope.plan.decided_parts import DecidePart
-    from redenvelope.plan.folder import PackedPlan
+    from redenvelope.plan.lake import DecidePart
     from redenvelope.plan.plan import Plan
+    from redenvelope.plan.storage import PackedPlan
 
     plan, lake = PackedPlan.of(Plan.load(folder.parent / "plan")), _users(folder)
     out, runs = folder / "decided", _engine(engine)
@@ -167,9 +166,9 @@ def _second(run: Callable[[], int]) -> tuple[int, float]:
 
 
 def _users(folder: Path) -> Any:
-    from redenvelope.engine.local import LocalEngine
+    from redenvelope.engine.engine import LocalEngine
+    from redenvelope.lake.inputs import TableReader
     from redenvelope.lake.partition import partition
-    from redenvelope.lake.readers import TableReader
     from redenvelope.plan.allocate import needed_columns
     from redenvelope.plan.plan import Plan
 

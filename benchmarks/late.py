@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
-from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.sources import LearnedSource
-from redenvelope.plan.specification import PolicySpecification
+from redenvelope.models.dataset import Examples
+from redenvelope.plan.policy import DeployedPolicy, LearnedSource, PolicySpecification
 from redenvelope.policies.pricing import Pricing
 from trials.campaigns import deployed, quick_settings
 from trials.families.campaign import SimulatedCampaign

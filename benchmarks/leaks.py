@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from redenvelope.audit.leaks import Leak, suspected_leaks
+from redenvelope.audit.leakage import Leak, suspected_leaks
 from redenvelope.errors import LogError
 from redenvelope.log.read import log_from_frame
 from trials.families.campaign import SimulatedCampaign

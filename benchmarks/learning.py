@@ -24,11 +24,10 @@ from peers.environment import peer_python
 from quality import Stage, interval
 from quality import answers as planned_answers
 from quality import learn as read_campaign
-from redenvelope.learning.retrained import RetrainedPrice
-from redenvelope.learning.settings import LearningSettings
-from redenvelope.learning.soft_q import SoftQ
-from redenvelope.log.layout import StateLayout
-from redenvelope.models.examples import Examples
+from redenvelope.learning.folds import LearningSettings
+from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import fit_neural
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from sections.prices import run_prices

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import fit_neural
-from redenvelope.models.neural import NeuralModel
-from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.neural_model import NeuralModel
 from redenvelope.models.targets import OutcomeTargets
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.values import Valuer
+from redenvelope.models.training import NeuralSettings
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.policies.action_values import Valuer
 from redenvelope.simulate.finite import FiniteCampaign
 
 STAYING = np.array([0.45, 0.9, 0.95])

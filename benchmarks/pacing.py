@@ -25,8 +25,7 @@ def new_crowd(users: int, factors: tuple[float, float], seed: int) -> list[Any]:
     """The users in ten parts, each with its own redemption."""
     sys.path.insert(0, str(Path(__file__).parent))
     from decide import FEATURES
-    from redenvelope.simulate.crowd import EnvelopeCrowd
-    from redenvelope.simulate.envelopes import EnvelopeCampaign
+    from redenvelope.simulate.envelopes import EnvelopeCampaign, EnvelopeCrowd
 
     known = {"user", "step", "action", "propensity", "reward", "cost"}
     own = len(set(EnvelopeCampaign(population=10).log(10, 0).columns) - known)
@@ -41,7 +40,7 @@ async def served(
     """Share of the total that was spent, and reward a user."""
     from redenvelope.ledger.ledger import open_ledger
     from redenvelope.ledger.records import Fund
-    from redenvelope.serve.answers import DecisionRequest, OutcomeRequest
+    from redenvelope.serve.messages import DecisionRequest, OutcomeRequest
     from redenvelope.serve.service import Service
     from redenvelope.serve.settings import PacingSettings, ServeSettings
 
@@ -72,8 +71,8 @@ async def served(
 
 def best_constant(folder: Path, users: int, factors: tuple[float, float]) -> float:
     """Reward a user of the price whose cost is the budget in this world, mixed of two where none is."""
-    from redenvelope.chance import draw
     from redenvelope.plan.plan import Plan
+    from redenvelope.randomness import draw
 
     plan = Plan.load(folder)
     policy = plan.policy

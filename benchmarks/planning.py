@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.planning.planner import TreePlanner
 
 ACTIONS, HORIZON, FEATURES, HIDDEN, DUALS = 10, 3, 20, 128, 64
 TEMPERATURE = 0.05

@@ -22,21 +22,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.induction import backward_induction
-from redenvelope.log.encoding import Encoder
+from redenvelope.finite.problem import evaluate
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import NeuralFit, fit_neural
-from redenvelope.models.response import STRUCTURES
-from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.responses import STRUCTURES
 from redenvelope.models.tabular import fit_tabular
+from redenvelope.models.training import NeuralSettings
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.temperature import suggest_temperature
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.simulate.envelope_dynamics import OUTCOMES
-from redenvelope.simulate.envelope_parameters import EnvelopeParameters, random_parameters
+from redenvelope.simulate.dynamics import OUTCOMES, EnvelopeParameters, random_parameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
-from redenvelope.simulate.two_step import two_step
+from redenvelope.simulate.finite import two_step
 
 BUDGET_SHARES = (0.1, 0.25, 0.5)
 """Budgets, as shares of what the uniform policy costs."""

@@ -45,8 +45,8 @@ def write_log(path: Path, rows: int) -> None:
 def run_side(side: str, path: str) -> None:
     """Do one side's work and print seconds and peak memory; called in a process of its own."""
     if side == "redenvelope":
+        from redenvelope.log.log import split
         from redenvelope.log.read import read_log
-        from redenvelope.log.split import split
     start = time.perf_counter()
     if side == "polars":
         rows = len(pl.read_parquet(path).sort("user", "step"))

@@ -122,10 +122,9 @@ def bare(folder: str) -> None:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from redenvelope.ledger.ledger import open_ledger
+    from redenvelope.ledger.ledger import Writer, open_ledger
     from redenvelope.ledger.records import Charge, Choice, Fund, Hold
-    from redenvelope.ledger.writer import Writer
-    from redenvelope.serve.answers import DecisionRequest
+    from redenvelope.serve.messages import DecisionRequest
     from redenvelope.serve.server import bound, run
     from redenvelope.serve.settings import ServeSettings
 

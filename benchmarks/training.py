@@ -15,17 +15,13 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.events import event_count
-from redenvelope.models.examples import Examples
-from redenvelope.models.neural import Architecture
-from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.dataset import Examples
+from redenvelope.models.networks import WideDeep, event_count, tail_scale
+from redenvelope.models.neural_model import Architecture
 from redenvelope.models.targets import outcome_targets, starting_scores
-from redenvelope.models.task import outcome_loss, transition_loss
-from redenvelope.models.training import train
-from redenvelope.models.transition import tail_scale
-from redenvelope.models.wide_deep import WideDeep
+from redenvelope.models.training import NeuralSettings, outcome_loss, train, transition_loss
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 MOST_RATIO = 2.0

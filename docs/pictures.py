@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redenvelope import EnvelopeCampaign, Plan, fit, log_from_frame
 from redenvelope.log.columns import ColumnMap
-from redenvelope.plan.amounts import Money
+from redenvelope.plan.money import Money
 from redenvelope.report.page import render_report
 
 if TYPE_CHECKING:

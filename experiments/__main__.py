@@ -19,7 +19,7 @@ from redenvelope.cli.options import (
     print_json,
     read_campaign,
 )
-from redenvelope.engine.programs import keep_programs
+from redenvelope.engine.memory import keep_programs
 from redenvelope.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -72,7 +72,7 @@ def reproduce(
     from experiments.reproduce import GivenLog
     from experiments.reproduce import reproduce as run
     from experiments.settings import ReproduceSettings, quick_settings
-    from redenvelope.report.plan_view import StageView
+    from redenvelope.report.terminal import StageView
 
     given = None if rows is None or log is None else GivenLog(rows, Path(log).name, budget)
     settings = quick_settings(seeds or 2, seed) if quick else ReproduceSettings(seeds=seeds or 5, seed=seed)

@@ -12,7 +12,7 @@ from experiments.methods import true_value
 from experiments.paper import BUDGET
 from experiments.result import Figure, Result, with_interval
 from experiments.studies import Studies
-from redenvelope.finite.evaluate import Value
+from redenvelope.finite.problem import Value
 
 __all__ = ["run_budgets"]
 

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from experiments.methods import Decisions, Method
-from redenvelope.dual.bisection import Bisection
-from redenvelope.dual.curve import Landing, MonotoneCurve
-from redenvelope.dual.solve import solve_dual
-from redenvelope.evaluation.estimator import Estimator
-from redenvelope.evaluation.logs import Featurise, evaluate_log
-from redenvelope.log.encoding import Encoder
+from redenvelope.dual.frontier import Landing, MonotoneCurve
+from redenvelope.dual.search import solve_dual
+from redenvelope.dual.solvers import Bisection
+from redenvelope.evaluation.estimators import Estimator
+from redenvelope.evaluation.evaluate import Featurise, evaluate_log
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log
 from redenvelope.prices import checked_prices
 

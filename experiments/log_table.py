@@ -10,7 +10,7 @@ from experiments.charts import log_chart
 from experiments.paper import TABLE_TWO
 from experiments.result import Figure, Result
 from experiments.settings import ReproduceSettings
-from redenvelope.audit.verdicts import verdicts
+from redenvelope.audit.audit import verdicts
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log

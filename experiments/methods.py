@@ -10,13 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.finite.evaluate import Value
 from redenvelope.finite.induction import backward_induction
-from redenvelope.finite.problem import FiniteProblem
-from redenvelope.learning.retrained import RetrainedPrice
-from redenvelope.log.encoding import Encoder
+from redenvelope.finite.problem import FiniteProblem, Value
+from redenvelope.learning.soft_q import RetrainedPrice
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.models.tabular import TabularModel
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.policies.policy import normalised
 from redenvelope.simulate.campaign import Campaign
 

@@ -14,17 +14,13 @@ from experiments.charts import searches_chart
 from experiments.paper import BUDGET
 from experiments.result import Figure, Result
 from experiments.studies import EnvelopeStudy, Studies, TwoStepStudy
-from redenvelope.dual.ascent import DualAscent
-from redenvelope.dual.bisection import Bisection
-from redenvelope.dual.newton import Newton
-from redenvelope.dual.price import PriceFunction
-from redenvelope.dual.secant import Secant
-from redenvelope.dual.solve import DualSolver, solve_dual
-from redenvelope.learning.retrained import RetrainedPrice
-from redenvelope.learning.soft_q import SoftQ
-from redenvelope.models.neural import NeuralModel
+from redenvelope.dual.oracle import PriceFunction
+from redenvelope.dual.search import DualSolver, solve_dual
+from redenvelope.dual.solvers import Bisection, DualAscent, Newton, Secant
+from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.models.neural_model import NeuralModel
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.tree import TreePlanner
 
 __all__ = ["run_searches"]
 

@@ -16,10 +16,9 @@ from experiments.methods import Continued, Planned, true_values
 from experiments.paper import TABLE_TWO
 from experiments.result import Figure, Result, with_interval
 from experiments.studies import EnvelopeStudy, Studies
-from redenvelope.dual.curve import MonotoneCurve
-from redenvelope.dual.frontier import refined_frontier
+from redenvelope.dual.frontier import MonotoneCurve, refined_frontier
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.finite.evaluate import Value
+from redenvelope.finite.problem import Value
 from redenvelope.planning.rollout import ModelPrice
 from redenvelope.simulate.campaign import Optimum
 from redenvelope.simulate.envelopes import EnvelopeCampaign

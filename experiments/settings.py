@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from redenvelope.errors import UsageError
-from redenvelope.models.settings import NeuralSettings
-from redenvelope.models.training import TrainingSettings
+from redenvelope.models.training import NeuralSettings, TrainingSettings
 
 __all__ = ["ReproduceSettings", "quick_settings"]
 

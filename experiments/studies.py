@@ -11,20 +11,17 @@ import polars as pl
 from experiments.checking import CheckedPrice
 from experiments.methods import Continued, Counted, Method, Planned, Retrained
 from experiments.settings import ReproduceSettings
-from redenvelope.learning.retrained import RetrainedPrice
-from redenvelope.learning.soft_q import SoftQ
-from redenvelope.log.encoding import Encoder
-from redenvelope.log.log import Log
+from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.log import Log, split
 from redenvelope.log.read import log_from_frame
-from redenvelope.log.split import split
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import fit_neural
-from redenvelope.models.neural import NeuralModel
+from redenvelope.models.neural_model import NeuralModel
 from redenvelope.models.tabular import TabularModel, fit_tabular
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.simulate.envelopes import EnvelopeCampaign
-from redenvelope.simulate.finite import FiniteCampaign
-from redenvelope.simulate.two_step import two_step
+from redenvelope.simulate.finite import FiniteCampaign, two_step
 
 __all__ = ["METHODS", "EnvelopeStudy", "Material", "Studies", "TwoStepStudy"]
 

@@ -14,7 +14,7 @@ from experiments.methods import true_value
 from experiments.paper import BUDGET, TABLE_ONE
 from experiments.result import Figure, Result, with_interval
 from experiments.studies import METHODS, Studies, TwoStepStudy
-from redenvelope.finite.evaluate import Value
+from redenvelope.finite.problem import Value
 
 __all__ = ["run_table_one"]
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.policies.checks import whole_mask
-from redenvelope.policies.policy import normalised
+from redenvelope.policies.policy import normalised, whole_mask
 
 __all__ = ["CheapestPolicy", "DearestPolicy", "UniformPolicy"]
 

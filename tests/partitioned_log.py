@@ -10,20 +10,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.chance import fraction, user_keys
 from redenvelope.errors import LogError, UsageError
-from redenvelope.log.assemble import assemble
-from redenvelope.log.assignment import AssignmentModel, learn_assignment, report_estimates
-from redenvelope.log.coerce import TINY_PROPENSITY
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
-from redenvelope.log.finish import finish
-from redenvelope.log.keys import settle_keys, with_keys
 from redenvelope.log.log import Log
-from redenvelope.log.rows import typed_rows
-from redenvelope.log.schema import Schema, merge_schemas, schema_sums
+from redenvelope.log.propensity import AssignmentModel, learn_assignment, report_estimates
+from redenvelope.log.read import table_of
+from redenvelope.log.schema.coerce import TINY_PROPENSITY
+from redenvelope.log.schema.infer import assemble, finish
+from redenvelope.log.schema.keys import settle_keys, with_keys
+from redenvelope.log.schema.rows import typed_rows
+from redenvelope.log.schema.schema import Schema, merge_schemas, schema_sums
 from redenvelope.log.tables import Table
-from redenvelope.log.tabulate import table_of
+from redenvelope.randomness import fraction, user_keys
 
 __all__ = ["Partitions", "partition_log", "read_partitions"]
 

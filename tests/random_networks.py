@@ -8,13 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.log.layout import StateLayout
-from redenvelope.models.events import event_count
-from redenvelope.models.immediate import Folded, Immediate
-from redenvelope.models.neural import Architecture, NeuralModel
-from redenvelope.models.outcome import OutcomeNetwork
-from redenvelope.models.stacked import slots, stack
-from redenvelope.models.survival import Survival
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.networks import (
+    Folded,
+    Immediate,
+    OutcomeNetwork,
+    TailScale,
+    WideDeep,
+    event_count,
+    new_value_networks,
+    slots,
+    stack,
+)
+from redenvelope.models.neural_model import Architecture, NeuralModel
 from redenvelope.models.targets import (
     BinaryReward,
     ConsumedCost,
@@ -22,11 +28,9 @@ from redenvelope.models.targets import (
     NumberReward,
     OutcomeTargets,
     RewardedCost,
+    Survival,
 )
-from redenvelope.models.transition import TailScale
-from redenvelope.models.value_network import new_value_networks
-from redenvelope.models.wide_deep import WideDeep
-from redenvelope.planning.learned_values import LearnedValues, LearningReport, unscaled_dual
+from redenvelope.planning.q_values import LearnedValues, LearningReport, unscaled_dual
 
 WIDE = StateLayout((5, 8), 10, 6, 2, (), step_change=1 / 9)
 """Twenty features and ten steps: 10 static numbers, 2 static categories, 6 dynamic numbers, 2 binaries."""

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.chance import draw, fold, fraction, user_fraction, user_key, user_keys
 from redenvelope.errors import UsageError
-from redenvelope.plain import from_plain, to_plain
 from redenvelope.policies.pricing import Pricing
+from redenvelope.randomness import draw, fold, fraction, user_fraction, user_key, user_keys
+from redenvelope.serialization import from_plain, to_plain
 
 
 def test_integer_and_text_ids_agree_at_the_edges() -> None:

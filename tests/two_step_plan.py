@@ -12,11 +12,9 @@ from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.settings import NeuralSettings
-from redenvelope.models.training import TrainingSettings
+from redenvelope.models.training import NeuralSettings, TrainingSettings
 from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
-from redenvelope.simulate.two_step import two_step
+from redenvelope.simulate.finite import FiniteCampaign, two_step
 from tests.quick_programs import quick_programs
 
 BUDGET = 2.9295

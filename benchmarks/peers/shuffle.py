@@ -25,8 +25,8 @@ PARTS = 8
 
 def tasks(folder: Path) -> None:
     from redenvelope.engine.ray import RayEngine
+    from redenvelope.lake.inputs import LogReader
     from redenvelope.lake.partition import partition
-    from redenvelope.lake.readers import LogReader
     from redenvelope.log.columns import ColumnMap
 
     partition(folder / "log", LogReader(ColumnMap()), folder / "tasks", RayEngine(), parts=PARTS, rows_at_once=100_000)

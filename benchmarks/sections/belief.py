@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from redenvelope.simulate.envelope_dynamics import LEVELS, STATES, EnvelopeDynamics, state_rows
-from redenvelope.simulate.envelope_planning import plan
-from redenvelope.simulate.envelope_users import EnvelopeUsers
+from redenvelope.simulate.dynamics import LEVELS, STATES, EnvelopeDynamics, EnvelopeUsers, plan, state_rows
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 FloatArray = NDArray[np.float64]

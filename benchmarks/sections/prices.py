@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from quality import Stage
 from quality import learn as read_campaign
-from redenvelope.dual.bisection import Bisection
+from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solution import DualSolution
-from redenvelope.dual.solve import solve_dual
-from redenvelope.learning.retrained import RetrainedPrice
-from redenvelope.learning.soft_q import SoftQ
-from redenvelope.log.encoding import Encoder
-from redenvelope.models.examples import Examples
-from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice
+from redenvelope.dual.solvers import Bisection
+from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.models.dataset import Examples
+from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 LEAST_SAVING = 8.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from quality import BUDGET_SHARES, Stage, answers, interval, learn
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.models.fit import fit_neural
-from redenvelope.simulate.envelope_parameters import EnvelopeParameters, random_parameters
+from redenvelope.simulate.dynamics import EnvelopeParameters, random_parameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 SHARES = (0.05, *BUDGET_SHARES, 0.75, 1.0)

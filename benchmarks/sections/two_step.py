@@ -10,17 +10,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from quality import interval
-from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.induction import backward_induction
-from redenvelope.learning.retrained import RetrainedPrice
-from redenvelope.learning.soft_q import SoftQ
-from redenvelope.log.encoding import Encoder
+from redenvelope.finite.problem import evaluate
+from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
 from redenvelope.models.tabular import fit_tabular
-from redenvelope.planning.learned_price import LearnedPolicy, LearnedPrice
+from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
 from redenvelope.policies.policy import Policy
-from redenvelope.simulate.two_step import two_step
+from redenvelope.simulate.finite import two_step
 from sections.prices import Price, mixed, search
 
 USERS, BUDGET, MOST_LOSS = 20_000, 2.9295, 0.02

@@ -21,9 +21,8 @@ def campaign_of(family: str, seed: int) -> SimulatedCampaign:
 def quick_settings(seed: int) -> Any:
     """A small model: a certificate has to hold whatever the model is worth."""
     from redenvelope.fitting.settings import FitSettings
-    from redenvelope.learning.settings import LearningSettings
-    from redenvelope.models.settings import NeuralSettings
-    from redenvelope.models.training import TrainingSettings
+    from redenvelope.learning.folds import LearningSettings
+    from redenvelope.models.training import NeuralSettings, TrainingSettings
 
     training = TrainingSettings(steps=600, batch_rows=512, epochs_most=20)
     neural = NeuralSettings(outcome_hidden=(32,), transition_hidden=(32,), members=1, training=training)

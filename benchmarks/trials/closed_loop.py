@@ -63,7 +63,7 @@ def judged(campaign: Any, plan: Any, log: Any, budget: float) -> dict[str, Any]:
 
 def plug_in_policy(policy: Any, log: Any, budget: float) -> Callable[[Any, Any], Any]:
     """The plan whose price comes from its own belief, on the very users it was trained on."""
-    from redenvelope.dual.solve import solve_dual
+    from redenvelope.dual.search import solve_dual
     from redenvelope.policies.pricing import Pricing
 
     first = log.starts[:-1][:2_000]

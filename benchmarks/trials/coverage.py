@@ -18,9 +18,10 @@ CONFIDENCE = 0.95
 
 def coverage(task: Task) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
-    from redenvelope.evaluation.logs import Extent
-    from redenvelope.fitting.contenders import contender, evidence_of
+    from redenvelope.evaluation.evaluate import Extent
     from redenvelope.fitting.encoded import encode
+    from redenvelope.fitting.holdout import encoded_data as evidence_of
+    from redenvelope.fitting.holdout import priced_policy as contender
     from redenvelope.log.read import log_from_frame
 
     family, seed, users = task.family, task.seed, task.users
@@ -47,15 +48,13 @@ def coverage(task: Task) -> dict[str, Any]:
 def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any, Any], Any]]:
     """A plan with a small model of other users, its catalogue, and a policy that is half that plan, half chance."""
     from redenvelope.fitting.encoded import encode
-    from redenvelope.fitting.scouting import grid_of_prices, temperature_for
+    from redenvelope.fitting.price_grid import grid_of_prices, temperature_for
     from redenvelope.fitting.settings import SearchSettings
-    from redenvelope.log.encoding import Encoder
+    from redenvelope.log.encoding.encoder import Encoder
     from redenvelope.log.read import log_from_frame
-    from redenvelope.models.examples import Examples
+    from redenvelope.models.dataset import Examples
     from redenvelope.models.fit import fit_neural
-    from redenvelope.plan.policy import DeployedPolicy
-    from redenvelope.plan.sources import ModelSource
-    from redenvelope.plan.specification import PolicySpecification
+    from redenvelope.plan.policy import DeployedPolicy, ModelSource, PolicySpecification
     from redenvelope.policies.pricing import Pricing
 
     log = log_from_frame(campaign.log(4_000, seed + 2_000_000))
@@ -80,9 +79,8 @@ def half_chance(probabilities: Any) -> Any:
 
 def bounds_of(evidence: Any, seed: int) -> dict[str, dict[str, Any]]:
     """Estimate and one-sided bounds of a policy's cost by estimator."""
-    from redenvelope.evaluation.concentration import Concentration
+    from redenvelope.evaluation.confidence import Concentration, Normal, Skewed, StudentisedBootstrap
     from redenvelope.evaluation.evaluate import evaluate_partitions
-    from redenvelope.evaluation.intervals import Normal, Skewed, StudentisedBootstrap
     from redenvelope.evaluation.marginalised import Marginalised
 
     kinds = {"normal": Normal(), "skewed": Skewed(), "studentised bootstrap": StudentisedBootstrap()}

@@ -12,12 +12,12 @@ from trials.coverage import blended_policy
 def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     """Which estimate of a plan's cost may be relied on, on fresh users, and by how much the others differ."""
     from redenvelope.evaluation.agreement import agreement, checking_estimators, verdict
-    from redenvelope.evaluation.evaluate import evaluate_partitions
-    from redenvelope.evaluation.logs import Extent
+    from redenvelope.evaluation.evaluate import Extent, evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
-    from redenvelope.fitting.contenders import contender, evidence_of
     from redenvelope.fitting.encoded import encode
-    from redenvelope.fitting.scouting import grid_of_prices
+    from redenvelope.fitting.holdout import encoded_data as evidence_of
+    from redenvelope.fitting.holdout import priced_policy as contender
+    from redenvelope.fitting.price_grid import grid_of_prices
     from redenvelope.fitting.settings import SearchSettings
     from redenvelope.log.read import log_from_frame
     from redenvelope.policies.pricing import Pricing

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from redenvelope.audit.audit import Audit, audit_log
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.records import Budget, Rule
-    from redenvelope.dual.allocation import allocate_one_step
     from redenvelope.dual.column_generation import solve_budgets
     from redenvelope.dual.frontier import Frontier
-    from redenvelope.dual.solve import DualSolver, solve_dual
-    from redenvelope.engine.engine import Engine
-    from redenvelope.engine.local import LocalEngine
+    from redenvelope.dual.one_step import allocate_one_step
+    from redenvelope.dual.search import DualSolver, solve_dual
+    from redenvelope.engine.engine import Engine, LocalEngine
     from redenvelope.engine.ray import RayEngine
     from redenvelope.errors import (
         LedgerError,
@@ -35,37 +34,34 @@ if TYPE_CHECKING:
         RedenvelopeError,
         UsageError,
     )
-    from redenvelope.evaluation.estimator import Estimator
-    from redenvelope.evaluation.logs import evaluate_log
+    from redenvelope.evaluation.estimators import Estimator
+    from redenvelope.evaluation.evaluate import evaluate_log
     from redenvelope.finite.linear_program import linear_program
     from redenvelope.finite.problem import FiniteProblem
-    from redenvelope.fitting.cache import Cache
     from redenvelope.fitting.evaluate import evaluate_plan
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.fit_lake import SampleSettings, fit_lake
     from redenvelope.fitting.settings import FitSettings, SearchSettings
+    from redenvelope.fitting.stage_cache import Cache
     from redenvelope.lake.reading import LakeLog, open_lake
     from redenvelope.ledger.ledger import Ledger, open_ledger
     from redenvelope.log.columns import ColumnMap
-    from redenvelope.log.encoding import Encoder
+    from redenvelope.log.encoding.encoder import Encoder
     from redenvelope.log.findings import Finding
-    from redenvelope.log.log import Log
+    from redenvelope.log.log import Log, split
     from redenvelope.log.read import inspect_log, log_from_frame, read_log
-    from redenvelope.log.split import split
     from redenvelope.models.environment import EnvironmentModel
-    from redenvelope.plan.allocate_folder import allocate_folder
     from redenvelope.plan.certificate import Certificate
-    from redenvelope.plan.decider import Decider, Decision
+    from redenvelope.plan.decide import Decider, Decision
+    from redenvelope.plan.lake import allocate_folder
     from redenvelope.plan.plan import Plan
-    from redenvelope.policies.constraints import Constraint
-    from redenvelope.policies.policy import Policy
+    from redenvelope.policies.policy import Constraint, Policy
     from redenvelope.policies.pricing import Pricing
     from redenvelope.progress import Event
+    from redenvelope.report.drawing import plot_frontier
     from redenvelope.report.page import render_report
-    from redenvelope.report.plots import plot_frontier
     from redenvelope.simulate.envelopes import EnvelopeCampaign
-    from redenvelope.simulate.finite import FiniteCampaign
-    from redenvelope.simulate.two_step import two_step
+    from redenvelope.simulate.finite import FiniteCampaign, two_step
 
 _HOMES = {
     "ColumnMap": "log.columns",
@@ -77,46 +73,46 @@ _HOMES = {
     "log_from_frame": "log.read",
     "Log": "log.log",
     "Finding": "log.findings",
-    "split": "log.split",
-    "Encoder": "log.encoding",
+    "split": "log.log",
+    "Encoder": "log.encoding.encoder",
     "audit_log": "audit.audit",
     "Audit": "audit.audit",
     "EnvironmentModel": "models.environment",
     "Policy": "policies.policy",
-    "Constraint": "policies.constraints",
+    "Constraint": "policies.policy",
     "Pricing": "policies.pricing",
     "solve_budgets": "dual.column_generation",
-    "solve_dual": "dual.solve",
-    "DualSolver": "dual.solve",
+    "solve_dual": "dual.search",
+    "DualSolver": "dual.search",
     "Frontier": "dual.frontier",
-    "allocate_one_step": "dual.allocation",
-    "Estimator": "evaluation.estimator",
-    "evaluate_log": "evaluation.logs",
+    "allocate_one_step": "dual.one_step",
+    "Estimator": "evaluation.estimators",
+    "evaluate_log": "evaluation.evaluate",
     "Engine": "engine.engine",
-    "LocalEngine": "engine.local",
+    "LocalEngine": "engine.engine",
     "RayEngine": "engine.ray",
     "fit": "fitting.fit",
     "fit_lake": "fitting.fit_lake",
     "SampleSettings": "fitting.fit_lake",
     "open_lake": "lake.reading",
     "LakeLog": "lake.reading",
-    "allocate_folder": "plan.allocate_folder",
-    "Cache": "fitting.cache",
+    "allocate_folder": "plan.lake",
+    "Cache": "fitting.stage_cache",
     "evaluate_plan": "fitting.evaluate",
     "render_report": "report.page",
-    "plot_frontier": "report.plots",
+    "plot_frontier": "report.drawing",
     "FitSettings": "fitting.settings",
     "SearchSettings": "fitting.settings",
     "Event": "progress",
     "Plan": "plan.plan",
     "Certificate": "plan.certificate",
-    "Decider": "plan.decider",
-    "Decision": "plan.decider",
+    "Decider": "plan.decide",
+    "Decision": "plan.decide",
     "open_ledger": "ledger.ledger",
     "Ledger": "ledger.ledger",
     "EnvelopeCampaign": "simulate.envelopes",
     "FiniteCampaign": "simulate.finite",
-    "two_step": "simulate.two_step",
+    "two_step": "simulate.finite",
     "FiniteProblem": "finite.problem",
     "linear_program": "finite.linear_program",
     "RedenvelopeError": "errors",

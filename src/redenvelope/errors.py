@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from redenvelope.log.findings import Finding
 
-__all__ = ["LedgerError", "LogError", "ModelError", "PlanError", "ProblemError", "RedenvelopeError", "UsageError"]
-
 
 class RedenvelopeError(Exception):
     """Anything redenvelope raises on purpose: the message says what is wrong, where, and what to do."""

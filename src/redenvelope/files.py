@@ -16,24 +16,6 @@ from typing import IO
 
 from redenvelope.errors import UsageError
 
-__all__ = [
-    "CACHE_VARIABLE",
-    "cache_folder",
-    "forget",
-    "locked",
-    "named",
-    "nameless",
-    "put_in_place",
-    "read_regular",
-    "replacing",
-    "require_writable",
-    "resolved",
-    "same_file",
-    "settle",
-    "usual_mode",
-    "writing",
-]
-
 CACHE_VARIABLE = "REDENVELOPE_CACHE"
 """Names the folder of what is kept between runs; `off` for none."""
 

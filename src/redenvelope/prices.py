@@ -7,13 +7,10 @@ Everywhere, outcomes lead: [outcomes, …] holds the reward first, then one cost
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
-
-__all__ = ["checked_prices", "outcome_weights"]
-
-FloatArray = NDArray[np.float64]
 
 
 def checked_prices(prices: ArrayLike, budgets: int = 1) -> FloatArray:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Event", "Phase", "Progress", "Stages"]
-
 
 class Phase(StrEnum):
     """Where a stage is."""

@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 
 from redenvelope.errors import RedenvelopeError
-from redenvelope.plain import from_plain
-from redenvelope.plan import folder as folders
-from redenvelope.plan.policy import DeployedPolicy, policy_sha256
-from redenvelope.plan.sources import source_from_state
+from redenvelope.plan import storage as folders
+from redenvelope.plan.policy import DeployedPolicy, policy_sha256, source_from_state
+from redenvelope.serialization import from_plain
 from tests.adversary.signed import edit_json, sign
 
 ODD: tuple[Any, ...] = (

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from redenvelope.plan.store import MANIFEST, sealed
+from redenvelope.plan.storage import MANIFEST, sealed
 
 
 def sign(folder: Path, manifest: dict[str, Any] | None = None, **files: bytes) -> Path:

@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 
 from redenvelope.errors import ModelError, PlanError
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.store import MANIFEST, sealed
+from redenvelope.plan.storage import MANIFEST, sealed
 from tests.two_step_plan import campaign, log, plan
 
 from .plans import certify

@@ -29,10 +29,9 @@ from redenvelope.cli import app, guard
 from redenvelope.errors import RedenvelopeError
 from redenvelope.log.read import inspect_log, read_log
 from redenvelope.plan.allocate import allocate_file
-from redenvelope.plan.decider import Decider
+from redenvelope.plan.decide import Decider
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.questions import answer
-from redenvelope.plan.reprice import reprice
+from redenvelope.plan.reprice import answer, reprice
 from redenvelope.report.page import render_report
 from tests.log.test_fuzz import check_log
 

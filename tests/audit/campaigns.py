@@ -2,8 +2,16 @@
 
 import numpy as np
 
-from redenvelope.audit.carry_over import CarryOver, carry_overs, carry_squares, carry_sums
-from redenvelope.audit.effects import ActionEffect, action_effects, effect_squares, effect_sums
+from redenvelope.audit.effects import (
+    ActionEffect,
+    CarryOver,
+    action_effects,
+    carry_overs,
+    carry_squares,
+    carry_sums,
+    effect_squares,
+    effect_sums,
+)
 from redenvelope.audit.overlap import (
     Calibration,
     StepOverlap,

@@ -3,9 +3,8 @@ import re
 
 import pytest
 
-from redenvelope.audit.assignment import assignment_evidence
-from redenvelope.audit.audit import audit_log
-from redenvelope.audit.verdicts import verdicts
+from redenvelope.audit.audit import audit_log, verdicts
+from redenvelope.audit.randomization import assignment_evidence
 from tests.audit.campaigns import SKEWED_3, campaign, log_of
 
 RISING = [[0.0, 0.5, 1.0], [1.0, 1.5, 2.0]]

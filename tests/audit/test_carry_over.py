@@ -1,6 +1,6 @@
 import pytest
 
-from redenvelope.audit.carry_over import CarryOver
+from redenvelope.audit.effects import CarryOver
 from tests.audit.campaigns import SKEWED_3, campaign, carry_over_of, log_of
 
 REWARDS = [[0.0, 0.5, 1.0], [1.0, 1.5, 2.0]]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from redenvelope.audit.effects import MOST_REVERSALS, ActionEffect, Mean, counted, reversals
-from redenvelope.audit.groups import group_sums, squares_by_user
+from redenvelope.audit.statistics import group_sums, squares_by_user
 from redenvelope.log.read import log_from_frame
 from tests.audit.campaigns import SKEWED_3, campaign, effects_of, log_of
 

@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 
 from redenvelope.audit.audit import audit_log, audit_partitions
-from redenvelope.audit.leak_evidence import Evidence
-from redenvelope.audit.leaks import Leak, suspected_leaks
+from redenvelope.audit.leakage import Evidence, Leak, suspected_leaks
 from redenvelope.errors import LogError, UsageError
 from redenvelope.log.read import log_from_frame
 from tests.partitioned_log import read_partitions
@@ -178,7 +177,7 @@ def test_parts_of_a_log_say_the_same(control: pl.DataFrame, leaks: dict[str, pl.
 def test_a_sample_of_users_stands_for_a_large_log(
     control: pl.DataFrame, leaks: dict[str, pl.Series], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redenvelope.audit.leak_evidence._ROWS", 4_000)
+    monkeypatch.setattr("redenvelope.audit.leakage._ROWS", 4_000)
     frame = control.with_columns(leaks["the reward in text tiers"])
     assert [leak.column for leak in audit_log(log_from_frame(frame)).leaks] == ["leak"]
 

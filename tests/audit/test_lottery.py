@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.audit.cells import Cells, category_cells, number_cells
-from redenvelope.audit.foresight import beyond, share_told, shares_by_step, step_agreement
-from redenvelope.audit.lottery import Lottery, lottery
+from redenvelope.audit.leakage import beyond, share_told, shares_by_step, step_agreement
+from redenvelope.audit.randomization import Lottery, lottery
+from redenvelope.audit.statistics import Cells, category_cells, number_cells
 
 ROWS, FOLDS = 4_000, 5
 

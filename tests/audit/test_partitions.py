@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redenvelope.audit.audit import audit_log, audit_partitions
-from redenvelope.audit.quantiles import quantile_sums, quantiles
-from redenvelope.engine.local import LocalEngine
+from redenvelope.audit.overlap import quantile_sums, quantiles
+from redenvelope.engine.engine import LocalEngine
 from redenvelope.log.read import log_from_frame
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from tests.audit.campaigns import SKEWED_3, campaign
@@ -59,7 +59,7 @@ def test_a_campaign_in_parts_and_on_any_number_of_threads() -> None:
 
 
 def test_a_sample_of_users_stands_for_a_large_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redenvelope.audit.assignment._USERS", 300)
+    monkeypatch.setattr("redenvelope.audit.randomization._USERS", 300)
     frame = campaign([[0.0, 0.5, 1.0]] * 2, [[0.1, 0.6, 1.1]] * 2, SKEWED_3).log(1_000, 0)
     whole = audit_log(log_from_frame(frame))
     _, partitions = read_partitions(frame, parts=4)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redenvelope.campaign.conditions import Condition, columns_of, holds
-from redenvelope.campaign.expressions import parse_condition
+from redenvelope.campaign.conditions import Condition, columns_of, holds, parse_condition
 from redenvelope.campaign.rows import FrameRows
 from redenvelope.errors import UsageError
 

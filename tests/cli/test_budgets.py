@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from redenvelope import Campaign, UsageError
 from redenvelope.cli import app
-from redenvelope.cli.budgets import named_budgets
+from redenvelope.cli.options import named_budgets
 
 PLAN: Any = SimpleNamespace(
     certificate=SimpleNamespace(budgets=[SimpleNamespace(name="coupons"), SimpleNamespace(name="a = b")])

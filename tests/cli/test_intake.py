@@ -158,7 +158,7 @@ def test_a_workbook_is_read_and_its_other_sheets_are_named(tmp_path: Path) -> No
 
 
 def test_a_workbook_without_an_engine_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redenvelope.log import workbook
+    from redenvelope.log.formats import excel as workbook
     from redenvelope.log.read import inspect_log
 
     many_users(1).write_excel(tmp_path / "log.xlsx")
@@ -183,6 +183,6 @@ def test_costs_that_are_booked_a_step_later_are_noticed(tmp_path: Path) -> None:
 
 def two_step_log(users: int) -> pl.DataFrame:
     """Two steps of four actions each, the dearer ones costing more, wherever the user stands."""
-    from redenvelope.simulate.two_step import two_step
+    from redenvelope.simulate.finite import two_step
 
     return two_step().log(users, seed=1)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from redenvelope.cli.interrupts import heeding_interrupts, stop_if_interrupted
+from redenvelope.cli.guard import heeding_interrupts, stop_if_interrupted
 
 
 def test_the_first_interrupt_waits_for_a_safe_place(capsys: pytest.CaptureFixture[str]) -> None:

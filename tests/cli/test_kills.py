@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import PlanError
-from redenvelope.plan import store
+from redenvelope.plan import storage as store
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.program import PROGRAM, run_here

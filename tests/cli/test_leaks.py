@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from redenvelope.cli import app
-from redenvelope.simulate.two_step import two_step
+from redenvelope.simulate.finite import two_step
 from tests.two_step_plan import BUDGET, small_models
 
 __all__ = ["small_models"]

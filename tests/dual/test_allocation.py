@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linprog
 
-from redenvelope.dual import allocation
-from redenvelope.dual.allocation import OneStepAllocation, allocate_one_step
+from redenvelope.dual import one_step as allocation
+from redenvelope.dual.one_step import OneStepAllocation, allocate_one_step
 from redenvelope.dual.solution import DualStatus
 from redenvelope.errors import ProblemError, UsageError
 

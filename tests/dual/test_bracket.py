@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.dual.bracket import Bracket, finite_bracket, paper_bound, valid_bound
-from redenvelope.dual.price import Point, RecordedPrice
-from redenvelope.dual.secant import Secant
-from redenvelope.dual.solve import solve_dual
+from redenvelope.dual.oracle import Point, RecordedPrice
+from redenvelope.dual.search import solve_dual
+from redenvelope.dual.solvers import Bracket, Secant, finite_bracket, paper_bound, valid_bound
 from redenvelope.errors import UsageError
 from redenvelope.finite.induction import exact_price
 from redenvelope.finite.problem import FiniteProblem
@@ -17,7 +16,7 @@ from redenvelope.simulate.finite import random_problem
 
 def action_means(problem: FiniteProblem) -> tuple[np.ndarray, np.ndarray]:
     """Mean reward and cost of each action in a log of the uniform policy, [actions] each."""
-    from redenvelope.finite.evaluate import occupancy
+    from redenvelope.finite.problem import occupancy
 
     uniform = problem.allowed / problem.allowed.sum(axis=1, keepdims=True)
     visits = occupancy(problem, uniform).sum(axis=0)

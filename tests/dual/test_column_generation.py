@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from redenvelope.dual.column_generation import ColumnGeneration, solve_budgets
-from redenvelope.dual.several import BudgetStatus
-from redenvelope.dual.solution import DualStatus
+from redenvelope.dual.solution import BudgetStatus, DualStatus
 from redenvelope.errors import ProblemError, UsageError
 from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import least_costs, linear_program

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redenvelope.dual.curve import Landing, MonotoneCurve
-from redenvelope.dual.price import PriceFunction
-from redenvelope.dual.secant import Secant
+from redenvelope.dual.frontier import Landing, MonotoneCurve
+from redenvelope.dual.oracle import PriceFunction
+from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solution import DualStatus
-from redenvelope.dual.solve import solve_dual
+from redenvelope.dual.solvers import Secant
 from redenvelope.errors import ProblemError, UsageError
 
 PRICES = np.array([0.0, 1.0, 2.0, 4.0, np.inf])

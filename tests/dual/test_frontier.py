@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from redenvelope.dual.frontier import Frontier, frontier, refined_frontier
-from redenvelope.dual.price import RecordedPrice
-from redenvelope.dual.secant import Secant
-from redenvelope.dual.solve import solve_dual
+from redenvelope.dual.oracle import RecordedPrice
+from redenvelope.dual.search import solve_dual
+from redenvelope.dual.solvers import Secant
 from redenvelope.errors import UsageError
 from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import linear_program

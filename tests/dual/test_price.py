@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.dual.price import Point, RecordedPrice
+from redenvelope.dual.oracle import Point, RecordedPrice
 from redenvelope.errors import ProblemError
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.dual.bisection import Bisection
-from redenvelope.dual.secant import Secant
+from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solution import DualStatus
-from redenvelope.dual.solve import solve_dual
-from redenvelope.finite.evaluate import evaluate
+from redenvelope.dual.solvers import Bisection, Secant
 from redenvelope.finite.induction import exact_price, finite_policy
 from redenvelope.finite.linear_program import linear_program
-from redenvelope.finite.problem import FiniteProblem
-from redenvelope.simulate.finite import random_problem
-from redenvelope.simulate.two_step import two_step_problem
+from redenvelope.finite.problem import FiniteProblem, evaluate
+from redenvelope.simulate.finite import random_problem, two_step_problem
 
 
 def random_case(seed: int) -> tuple[FiniteProblem, float]:

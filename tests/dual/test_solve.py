@@ -7,11 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from redenvelope.dual.bisection import Bisection
-from redenvelope.dual.newton import Newton
-from redenvelope.dual.secant import Secant
+from redenvelope.dual.search import DualSolver, solve_dual
 from redenvelope.dual.solution import DualStatus
-from redenvelope.dual.solve import DualSolver, solve_dual
+from redenvelope.dual.solvers import Bisection, Newton, Secant
 from redenvelope.errors import ProblemError, UsageError
 from redenvelope.finite.induction import exact_price
 from redenvelope.finite.problem import FiniteProblem

@@ -7,14 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from redenvelope.dual.ascent import DualAscent
-from redenvelope.dual.bisection import Bisection
-from redenvelope.dual.bracket import Bracket, SearchEnd, finite_bracket
-from redenvelope.dual.newton import Newton
-from redenvelope.dual.price import RecordedPrice
-from redenvelope.dual.secant import Secant
+from redenvelope.dual.oracle import RecordedPrice
+from redenvelope.dual.search import DualSolver, solve_dual
 from redenvelope.dual.solution import DualStatus
-from redenvelope.dual.solve import DualSolver, solve_dual
+from redenvelope.dual.solvers import Bisection, Bracket, DualAscent, Newton, SearchEnd, Secant, finite_bracket
 from redenvelope.finite.induction import exact_price
 from redenvelope.simulate.finite import random_problem
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from redenvelope.engine.local import LocalEngine
+from redenvelope.engine.engine import LocalEngine
 from redenvelope.errors import UsageError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.engine import programs
+from redenvelope.engine import memory as programs
 
 ASK = """
 from redenvelope.engine.programs import keep_programs

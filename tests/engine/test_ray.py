@@ -13,13 +13,12 @@ import polars as pl
 import pytest
 
 from redenvelope.audit.audit import audit_partitions
-from redenvelope.engine.local import LocalEngine
-from redenvelope.engine.named import engine_named
+from redenvelope.engine.engine import LocalEngine, engine_named
 from redenvelope.engine.ray import RayEngine
 from redenvelope.errors import UsageError
 from redenvelope.lake.reading import open_lake
 from redenvelope.log.columns import ColumnMap
-from redenvelope.simulate.two_step import two_step
+from redenvelope.simulate.finite import two_step
 from tests.engine.ray_work import Killed, refuse, square, where
 
 # Not imported here: the engine sets Ray up before its first import.

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.gather import gather
-from redenvelope.finite.evaluate import evaluate
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import gather
+from redenvelope.finite.problem import FiniteProblem, evaluate
 from redenvelope.simulate.finite import random_problem
 
 FloatArray = NDArray[np.float64]

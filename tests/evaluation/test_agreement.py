@@ -9,11 +9,11 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.agreement import Agreement, agreement, checking_estimators, paired_agreement, verdict
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import gather
+from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.evaluate import evaluate_partitions
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.gather import gather
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.reasons import Reason, Weight
 
 from .conftest import World
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from redenvelope.evaluation.arms import assignment_doubt, difference, mean_interval
+from redenvelope.evaluation.ab_test import assignment_doubt, difference, mean_interval
 
 
 def test_without_skewness_it_is_the_interval_of_welch() -> None:

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import Estimate
-from redenvelope.evaluation.estimators import ESTIMATORS
-from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.gather import gather
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import gather
+from redenvelope.evaluation.diagnostics import Weight
+from redenvelope.evaluation.evaluate import ESTIMATORS, Estimate, evaluate, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.reasons import Weight
 
 ALL = ESTIMATORS | {"marginalised": Marginalised()}
 EVERY = list(ALL)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from redenvelope.evaluation.agreement import checking_estimators
+from redenvelope.evaluation.data import gather
 from redenvelope.evaluation.evaluate import evaluate_partitions
-from redenvelope.evaluation.gather import gather
 from redenvelope.evaluation.marginalised import Marginalised
 
 STEPS, USERS = 4, 6_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.concentration import Concentration
-from redenvelope.evaluation.reasons import Weight
+from redenvelope.evaluation.confidence import Concentration
+from redenvelope.evaluation.diagnostics import Weight
 
 
 def with_whales(users: int, whales: int, times: float) -> np.ndarray:

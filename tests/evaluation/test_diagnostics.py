@@ -8,13 +8,11 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.diagnostics import diagnose, merge_diagnostics
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import gather
+from redenvelope.evaluation.diagnostics import Reason, Weight, diagnose, merge_diagnostics
 from redenvelope.evaluation.evaluate import evaluate
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.gather import gather
-from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.evaluation.regressions import MeansByCell
+from redenvelope.evaluation.marginalised import Marginalised, MeansByCell
 
 from .conftest import World
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.direct import direct
 from redenvelope.evaluation.doubly_robust import doubly_robust, weighted_doubly_robust
-from redenvelope.evaluation.importance import per_decision, self_normalised_per_decision
+from redenvelope.evaluation.estimators import direct, per_decision, self_normalised_per_decision
 
 from .conftest import Drawn, FloatArray, World
 

@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.doubly_robust import weighted_doubly_robust
-from redenvelope.evaluation.estimator import Estimator, Prepared
-from redenvelope.evaluation.estimators import ESTIMATORS, estimator_named
-from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.magic import magic_shares
-from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.doubly_robust import magic_shares, weighted_doubly_robust
+from redenvelope.evaluation.estimators import Estimator, Prepared
+from redenvelope.evaluation.evaluate import ESTIMATORS, estimator_named, evaluate, evaluate_partitions
+from redenvelope.evaluation.influence import Terms
+from redenvelope.evaluation.marginalised import Marginalised, MeansByCell
 from redenvelope.evaluation.partitions import Partitions
-from redenvelope.evaluation.regressions import MeansByCell
-from redenvelope.evaluation.terms import Terms
 
 from .conftest import World
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation import gather as module
-from redenvelope.evaluation.gather import gather
+from redenvelope.evaluation import data as module
+from redenvelope.evaluation.data import gather
 
 from .conftest import World
 

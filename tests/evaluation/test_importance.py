@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.importance import (
+from redenvelope.evaluation.estimators import (
     per_decision,
     self_normalised_per_decision,
     self_normalised_trajectory,

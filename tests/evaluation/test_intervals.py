@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.confidence import Bootstrap, EmpiricalBernstein, Interval, Normal, StudentisedBootstrap
+from redenvelope.evaluation.data import gather
 from redenvelope.evaluation.evaluate import evaluate
-from redenvelope.evaluation.gather import gather
-from redenvelope.evaluation.intervals import Bootstrap, EmpiricalBernstein, Interval, Normal, StudentisedBootstrap
 
 from .conftest import World
 

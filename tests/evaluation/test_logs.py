@@ -7,12 +7,19 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimators import ESTIMATORS
-from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.intervals import Bootstrap
-from redenvelope.evaluation.logs import Extent, decide_by, evaluate_log, evidence_of, partitions_of
+from redenvelope.evaluation.confidence import Bootstrap
+from redenvelope.evaluation.evaluate import (
+    ESTIMATORS,
+    Extent,
+    decide_by,
+    evaluate,
+    evaluate_log,
+    evaluate_partitions,
+    partitions_of,
+)
+from redenvelope.evaluation.evaluate import off_policy_data as evidence_of
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.finite.evaluate import evaluate as exact_value
+from redenvelope.finite.problem import evaluate as exact_value
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 from redenvelope.simulate.finite import FiniteCampaign, random_problem

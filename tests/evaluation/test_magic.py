@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.direct import direct
-from redenvelope.evaluation.doubly_robust import weighted_doubly_robust
+from redenvelope.evaluation.doubly_robust import _simplex_minimum, weighted_doubly_robust
+from redenvelope.evaluation.estimators import direct
 from redenvelope.evaluation.evaluate import evaluate
-from redenvelope.evaluation.magic import _simplex_minimum
 
 from .conftest import World
 

@@ -8,18 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope import chance
+from redenvelope import randomness as chance
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import gather
 from redenvelope.evaluation.doubly_robust import doubly_robust
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.gather import gather
-from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.marginalised import Marginalised, MeansByCell, Regression, RidgeOnFeatures, fitted_values
 from redenvelope.evaluation.partitions import as_partitions
-from redenvelope.evaluation.regressions import MeansByCell, Regression
-from redenvelope.evaluation.ridge import RidgeOnFeatures
-from redenvelope.evaluation.tabular import fitted_values
-from redenvelope.finite.evaluate import occupancy
+from redenvelope.finite.problem import occupancy
 
 from .conftest import Drawn, FloatArray, World, make_world
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope import chance
+from redenvelope import randomness as chance
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.doubly_robust import doubly_robust
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.doubly_robust import MoreRobust, doubly_robust
+from redenvelope.evaluation.estimators import per_decision
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.importance import per_decision
-from redenvelope.evaluation.more_robust import MoreRobust
 
 from .conftest import FloatArray, World
 

@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.direct import direct
 from redenvelope.evaluation.doubly_robust import doubly_robust, weighted_doubly_robust
-from redenvelope.evaluation.estimators import ESTIMATORS
-from redenvelope.evaluation.evaluate import evaluate_partitions
-from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.regressions import MeansByCell
+from redenvelope.evaluation.estimators import direct
+from redenvelope.evaluation.evaluate import ESTIMATORS, evaluate_partitions
+from redenvelope.evaluation.marginalised import Marginalised, MeansByCell
 
 from .conftest import World, every_path, make_world
 

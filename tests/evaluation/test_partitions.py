@@ -11,18 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redenvelope.engine.local import LocalEngine
+from redenvelope.engine.engine import LocalEngine
 from redenvelope.errors import UsageError
-from redenvelope.evaluation import evidence as module
-from redenvelope.evaluation import resampling
-from redenvelope.evaluation.estimate import Evaluation
-from redenvelope.evaluation.estimators import ESTIMATORS
-from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.intervals import Bootstrap, EmpiricalBernstein, Interval, Normal, StudentisedBootstrap
-from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.regressions import MeansByCell
-from redenvelope.evaluation.ridge import RidgeOnFeatures
+from redenvelope.evaluation import confidence as resampling
+from redenvelope.evaluation import data as module
+from redenvelope.evaluation.confidence import Bootstrap, EmpiricalBernstein, Interval, Normal, StudentisedBootstrap
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.evaluate import ESTIMATORS, Evaluation, evaluate, evaluate_partitions
+from redenvelope.evaluation.marginalised import Marginalised, MeansByCell, RidgeOnFeatures
 
 from .conftest import World, make_world
 

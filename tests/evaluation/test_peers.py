@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import gather
 from redenvelope.evaluation.evaluate import evaluate
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.gather import gather
 
 STORED = json.loads((Path(__file__).parent / "peer_numbers.json").read_text())
 OBP = {"ipw": "per_decision", "snipw": "self_normalised_per_decision", "dm": "direct", "dr": "doubly_robust"}

@@ -4,12 +4,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.evaluation.people import by_person, design_effect, person_keys
+from redenvelope.evaluation.clustering import by_person, design_effect, person_keys
 from redenvelope.evaluation.skewness import Spread
 from redenvelope.log.columns import ColumnMap
-from redenvelope.log.join import join_logs
+from redenvelope.log.log import join_logs, split
 from redenvelope.log.read import log_from_frame
-from redenvelope.log.split import split
 from tests.log.files import many_users
 from tests.partitioned_log import read_partitions
 

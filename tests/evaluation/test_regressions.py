@@ -7,8 +7,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.regressions import Arriving, MeansByCell, Regression
-from redenvelope.evaluation.ridge import RidgeOnFeatures
+from redenvelope.evaluation.marginalised import Arriving, MeansByCell, Regression, RidgeOnFeatures
 
 FOLDS, FEATURES, PRICES = 5, 40, 3
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope import chance
+from redenvelope import randomness as chance
 from redenvelope.errors import UsageError
-from redenvelope.evaluation import resampling
+from redenvelope.evaluation import confidence as resampling
+from redenvelope.evaluation.confidence import GROUPS, bootstrap_values, group_sums, studentised_draws
 from redenvelope.evaluation.doubly_robust import weighted_doubly_robust
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.resampling import GROUPS, bootstrap_values, group_sums, studentised_draws
-from redenvelope.evaluation.terms import Terms
+from redenvelope.evaluation.influence import Terms
 
 from .conftest import World
 

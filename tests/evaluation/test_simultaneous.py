@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.evaluation import neighbours, simultaneous
-from redenvelope.evaluation.estimate import Evaluation
-from redenvelope.evaluation.evaluate import evaluate_partitions
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.neighbours import neighbour_sums
-from redenvelope.evaluation.simultaneous import each_confidence
+from redenvelope.evaluation import confidence as simultaneous
+from redenvelope.evaluation import influence as neighbours
+from redenvelope.evaluation.confidence import each_confidence
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
+from redenvelope.evaluation.influence import neighbour_sums
 
 PRICES = 6
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
+from redenvelope.evaluation.confidence import Normal, Skewed
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.intervals import Normal, Skewed
 from redenvelope.evaluation.skewness import Spread, normal_score, skewness_of_mean, studentised_quantile
 
 from .conftest import World

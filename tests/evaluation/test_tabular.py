@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.direct import direct
-from redenvelope.evaluation.tabular import cell_means, fitted_values
+from redenvelope.evaluation.estimators import direct
+from redenvelope.evaluation.marginalised import cell_means, fitted_values
 
 from .conftest import World
 

@@ -9,8 +9,8 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.doubly_robust import weighted_doubly_robust
-from redenvelope.evaluation.importance import per_decision
-from redenvelope.evaluation.terms import Terms, merge_moments
+from redenvelope.evaluation.estimators import per_decision
+from redenvelope.evaluation.influence import Terms, merge_moments
 
 from .conftest import World
 

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from experiments.methods import Continued, Counted, Planned, true_value, values_to_go
 
-from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.induction import backward_induction
-from redenvelope.log.encoding import Encoder
+from redenvelope.finite.problem import evaluate
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
 from redenvelope.models.tabular import fit_tabular
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.simulate.finite import FiniteCampaign, random_problem
-from redenvelope.simulate.two_step import two_step, two_step_problem
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.simulate.finite import FiniteCampaign, random_problem, two_step, two_step_problem
 
 DUALS = np.array([0.0, 0.7, 1.2, 1.4, np.inf])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from experiments.searches import ASCENT, BISECTION, MANY, NEWTON, _Problem, _run, _Search
 
-from redenvelope.dual.secant import Secant
+from redenvelope.dual.solvers import Secant
 from redenvelope.finite.induction import exact_price
-from redenvelope.simulate.two_step import two_step, two_step_problem
+from redenvelope.simulate.finite import two_step, two_step_problem
 
 # Not the paper's: that one is a corner, which a plan meets without any mixture.
 BUDGET = 2.5

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.finite.evaluate import evaluate, occupancy
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.finite.problem import FiniteProblem, evaluate, occupancy
 from redenvelope.simulate.finite import random_problem
 
 

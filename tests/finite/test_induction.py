@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.induction import backward_induction, exact_price, finite_policy
 from redenvelope.finite.linear_program import least_costs
-from redenvelope.finite.problem import FiniteProblem
-from redenvelope.simulate.finite import random_problem
-from redenvelope.simulate.two_step import two_step_problem
+from redenvelope.finite.problem import FiniteProblem, evaluate
+from redenvelope.simulate.finite import random_problem, two_step_problem
 
 DUALS = np.array([0.0, 0.1, 0.5, 1.0, 3.0, 20.0, np.inf])
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.linear_program import least_costs, linear_program
-from redenvelope.finite.problem import FiniteProblem
-from redenvelope.simulate.finite import random_problem
-from redenvelope.simulate.two_step import two_step_problem
+from redenvelope.finite.problem import FiniteProblem, evaluate
+from redenvelope.simulate.finite import random_problem, two_step_problem
 
 
 def deterministic_values(problem: FiniteProblem) -> np.ndarray:

@@ -10,10 +10,9 @@ import pytest
 from scipy.optimize import linprog
 
 from redenvelope.errors import UsageError
-from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import LinearProgramSolution, least_costs, linear_program
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.finite.problem import FiniteProblem, evaluate
 from redenvelope.simulate.finite import random_problem
 from tests.finite.test_several_budgets import every_policy
 

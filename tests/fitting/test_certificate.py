@@ -7,13 +7,13 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.fitting.check import Contestant, check_policies, fold_sha256
 from redenvelope.fitting.encoded import encode
 from redenvelope.fitting.evaluate import evaluate_plan
-from redenvelope.log.log import Log
-from redenvelope.log.split import split
+from redenvelope.fitting.holdout import CandidatePolicy as Contestant
+from redenvelope.fitting.holdout import check_policies, fold_sha256
+from redenvelope.log.log import Log, split
 from redenvelope.plan.certificate import Certificate
-from redenvelope.plan.certify import Checked, Question, certify, walk
+from redenvelope.plan.fixed_sequence_test import Checked, Question, certify, walk
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
 from redenvelope.policies.pricing import Pricing

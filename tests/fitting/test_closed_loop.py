@@ -9,7 +9,7 @@ from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.campaign import Decide
-from redenvelope.simulate.envelope_parameters import random_parameters
+from redenvelope.simulate.dynamics import random_parameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from redenvelope.simulate.finite import FiniteCampaign, random_problem
 from tests.two_step_plan import BUDGET, QUICK

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from redenvelope.fitting.comparison import compare, logged_by_user
+from redenvelope.fitting.record import compare, logged_by_user
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.questions import answer
+from redenvelope.plan.reprice import answer
 
 
 def test_differences_are_paired() -> None:

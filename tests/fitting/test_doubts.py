@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from redenvelope.audit.audit import audit_log
-from redenvelope.audit.leaks import Leak
-from redenvelope.evaluation.reasons import Weight
-from redenvelope.fitting.doubts import doubts
+from redenvelope.audit.leakage import Leak
+from redenvelope.evaluation.diagnostics import Weight
+from redenvelope.fitting.certify import objections as doubts
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from redenvelope.fitting.check import DecidedRows
-from redenvelope.fitting.exploration import _effective
+from redenvelope.fitting.holdout import DecidedRows
+from redenvelope.fitting.price_grid import _effective
 from redenvelope.fitting.settings import EXPLORE, FitSettings, usual_share
-from redenvelope.log.coerce import TINY_PROPENSITY
+from redenvelope.log.schema.coerce import TINY_PROPENSITY
 from tests.plan.rule_world import plan_with, rows_at, small_log
 from tests.quick_programs import quick_programs
 

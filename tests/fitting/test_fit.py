@@ -8,9 +8,8 @@ import pytest
 from redenvelope.errors import LogError, UsageError
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings, SearchSettings
-from redenvelope.log.log import Log
+from redenvelope.log.log import Log, split_fold
 from redenvelope.log.read import log_from_frame
-from redenvelope.log.split import split_fold
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.two_step_plan import BUDGET, QUICK, exploring, true_value

@@ -6,13 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.fitting.bins import all_bins
-from redenvelope.fitting.check import DecidedRows
-from redenvelope.fitting.groups import grouped_steps
+from redenvelope.fitting.explain import all_bins, grouped_steps
+from redenvelope.fitting.holdout import DecidedRows
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.who import StepGroups
+from redenvelope.plan.record import StepGroups
 from tests.two_step_plan import campaign, log, plan
 
 __all__ = ["campaign", "log", "plan"]

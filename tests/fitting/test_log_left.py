@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from redenvelope.campaign.records import Rule
-from redenvelope.fitting.method import Lessons
-from redenvelope.fitting.rules import log_left, with_rules
-from redenvelope.log.encoding import Encoder
+from redenvelope.fitting.learn import LearnedModel as Lessons
+from redenvelope.fitting.learn import log_left, with_rules
+from redenvelope.log.encoding.encoder import Encoder
 from tests.plan.rule_world import STEPS, breaks, small_log
 
 

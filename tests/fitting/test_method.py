@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.fitting import method
+from redenvelope.fitting import learn as method
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from redenvelope.evaluation.data import OffPolicyData as Evidence
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.evidence import Evidence
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.finite.problem import FiniteProblem
-from redenvelope.fitting.ratio_features import MOST_COLUMNS, RatioFeatures
-from redenvelope.log.layout import StateLayout
+from redenvelope.fitting.encoded import MOST_COLUMNS, RatioFeatures
+from redenvelope.log.encoding.layout import StateLayout
 from tests.evaluation.conftest import Drawn, World
 
 GROUPS, STEPS, ACTIONS = 4, 4, 2

@@ -16,7 +16,7 @@ from redenvelope.fitting.fit import fit
 from redenvelope.log.findings import Severity
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
-from redenvelope.simulate.envelope_dynamics import state_rows
+from redenvelope.simulate.dynamics import state_rows
 from redenvelope.simulate.envelopes import EnvelopeCampaign, envelope_frame
 
 PILOT, USERS, BUDGET, ROUNDS = 6_000, 16_000, 5.0, 3

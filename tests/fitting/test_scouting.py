@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from redenvelope.fitting.encoded import EncodedLog, encode
-from redenvelope.fitting.scouting import grid_of_prices, horizon_for, temperature_for
+from redenvelope.fitting.price_grid import grid_of_prices, horizon_for, temperature_for
 from redenvelope.fitting.settings import SearchSettings
 from redenvelope.log.log import Log
 from redenvelope.plan.plan import Plan

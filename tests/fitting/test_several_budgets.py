@@ -11,15 +11,13 @@ import polars as pl
 import pytest
 
 from redenvelope import Budget, Campaign, Decider, FitSettings, Log, Plan, UsageError, log_from_frame
-from redenvelope.dual.several import BudgetStatus
+from redenvelope.dual.solution import BudgetStatus
 from redenvelope.errors import PlanError
-from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.linear_program import linear_program
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.finite.problem import FiniteProblem, evaluate
 from redenvelope.fitting.evaluate import evaluate_plan
 from redenvelope.fitting.fit import fit
-from redenvelope.plan.questions import answer
-from redenvelope.plan.reprice import reprice
+from redenvelope.plan.reprice import answer, reprice
 from redenvelope.report.page import render_report
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.quick_programs import quick_programs

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.fitting.check import DecidedRows
-from redenvelope.fitting.shares import action_shares
+from redenvelope.fitting.explain import action_shares
+from redenvelope.fitting.holdout import DecidedRows
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from redenvelope.evaluation.agreement import Verdict
+from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
-from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.fitting import trusted
-from redenvelope.fitting.check import Check, Contestant, check_policies
+from redenvelope.fitting import certify as trusted
+from redenvelope.fitting.certify import trusted_check
 from redenvelope.fitting.encoded import encode
-from redenvelope.fitting.trusted import trusted_check
-from redenvelope.log.log import Log
-from redenvelope.log.split import split
-from redenvelope.plan.climb import climb
+from redenvelope.fitting.holdout import CandidatePolicy as Contestant
+from redenvelope.fitting.holdout import Check, check_policies
+from redenvelope.log.log import Log, split
+from redenvelope.plan.fixed_sequence_test import climb
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from tests.two_step_plan import BUDGET

@@ -10,14 +10,12 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.fitting.evaluate import evaluate_plan
-from redenvelope.fitting.verdict import judge
-from redenvelope.log.drift import drift_findings
-from redenvelope.log.encoding import Encoder
-from redenvelope.log.log import Log
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.fitting.evaluate import evaluate_plan, judge
+from redenvelope.log.encoding.drift import drift_findings
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.log import Log, split_fold
 from redenvelope.log.read import log_from_frame
-from redenvelope.log.split import split_fold
 from redenvelope.plan.certificate import Figure
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign

@@ -19,15 +19,13 @@ import polars as pl
 import pytest
 
 from redenvelope.audit.audit import audit_log, audit_partitions
-from redenvelope.engine.local import LocalEngine
+from redenvelope.engine.engine import LocalEngine
 from redenvelope.errors import LogError, UsageError
-from redenvelope.lake.partition import partition
-from redenvelope.lake.readers import LogReader
+from redenvelope.lake.inputs import LogReader
+from redenvelope.lake.partition import buckets_of, partition
 from redenvelope.lake.reading import LakeLog, open_lake
-from redenvelope.lake.shuffle import buckets_of
 from redenvelope.log.columns import ColumnMap
-from redenvelope.log.join import join_logs
-from redenvelope.log.log import Log
+from redenvelope.log.log import Log, join_logs
 from redenvelope.log.read import read_log
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
@@ -227,8 +225,8 @@ def test_an_id_has_one_bucket_however_it_is_stored() -> None:
 @pytest.mark.slow
 def test_killed_for_good_it_goes_on(folder: Path, tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from redenvelope.engine.local import LocalEngine\n"
-        "from redenvelope.lake.partition import partition; from redenvelope.lake.readers import LogReader\n"
+        "import sys; from pathlib import Path; from redenvelope.engine.engine import LocalEngine\n"
+        "from redenvelope.lake.partition import partition; from redenvelope.lake.inputs import LogReader\n"
         "from redenvelope.log.columns import ColumnMap\n"
         "partition(sys.argv[1], LogReader(ColumnMap()), Path(sys.argv[2]), LocalEngine(1), parts=64, rows_at_once=50)"
     )

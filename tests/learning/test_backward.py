@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from redenvelope.finite.induction import backward_induction
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.planning.learned_price import LearnedPrice
+from redenvelope.planning.q_values import LearnedPrice
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
 

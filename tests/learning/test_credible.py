@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from redenvelope.learning.credible import credible_means
+from redenvelope.learning.late_effects import credible_means
 
 ROWS, LEADING, WIDTH, SERIES = 4_000, 3, 8, 4
 

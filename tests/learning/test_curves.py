@@ -7,11 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from redenvelope.learning.backward import future_loss
-from redenvelope.learning.curves import aim_at
+from redenvelope.learning.backward import aim_at, future_loss
 from redenvelope.learning.folds import FoldedRows
-from redenvelope.log.layout import StateLayout
-from redenvelope.models.value_network import ValueNetwork, new_value_networks
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.networks import ValueNetwork, new_value_networks
 
 HEADS, COMPONENTS, ACTIONS, ROWS, CURVES = 7, 2, 4, 400, 6
 LAYOUT = StateLayout((3,), 2, 1, 0, (), step_change=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.learning.double_value import double_value
+from redenvelope.learning.soft_q import double_value
 from redenvelope.prices import outcome_weights
 
 DUALS = np.array([0.0, 0.7, np.inf])

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.finite.evaluate import evaluate
 from redenvelope.finite.induction import backward_induction
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.finite.problem import FiniteProblem, evaluate
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.planning.learned_values import LearnedValues
+from redenvelope.planning.q_values import LearnedValues
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import World, make_world, prepared
 

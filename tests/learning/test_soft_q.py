@@ -10,9 +10,9 @@ import pytest
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.finite.induction import backward_induction
 from redenvelope.finite.problem import FiniteProblem
-from redenvelope.learning.settings import LearningSettings
+from redenvelope.learning.folds import LearningSettings
 from redenvelope.learning.soft_q import SoftQ, all_prices, near_prices
-from redenvelope.planning.learned_values import LearnedValues
+from redenvelope.planning.q_values import LearnedValues
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
 

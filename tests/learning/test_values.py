@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.learning.folds import new_folds
-from redenvelope.learning.settings import LearningSettings
+from redenvelope.learning.folds import LearningSettings, new_folds
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.planning.learned_stored import learned_from_state, learned_state
-from redenvelope.planning.learned_values import LearnedValues
-from redenvelope.policies.values import Valuer
+from redenvelope.planning.q_storage import learned_from_state, learned_state
+from redenvelope.planning.q_values import LearnedValues
+from redenvelope.policies.action_values import Valuer
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
 

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from redenvelope.errors import LedgerError
-from redenvelope.ledger.ledger import open_ledger
+from redenvelope.ledger.ledger import Writer, open_ledger
 from redenvelope.ledger.records import Decided, Expire, Refused, Settled
-from redenvelope.ledger.writer import Writer
 from tests.ledger.asking import NOW, TTL, hold, settle
 
 THREADS = 8

@@ -8,11 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from redenvelope.errors import LedgerError
-from redenvelope.ledger.clock import steady_clock
-from redenvelope.ledger.ledger import Ledger
+from redenvelope.ledger.ledger import Ledger, Writer, steady_clock
 from redenvelope.ledger.records import Decided
 from redenvelope.ledger.verify import verify
-from redenvelope.ledger.writer import Writer
 from tests.ledger.asking import fund, hold, settle
 
 

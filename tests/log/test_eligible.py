@@ -8,7 +8,7 @@ import pytest
 
 from redenvelope import audit_log, log_from_frame, read_log
 from redenvelope.errors import ModelError
-from redenvelope.log.eligible import listed_actions
+from redenvelope.log.eligibility import listed_actions
 from redenvelope.log.log import ActionCatalogue
 from tests.partitioned_log import read_partitions
 

@@ -10,12 +10,11 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import ModelError
-from redenvelope.log.encoding import MISSING, OTHER, Encoder
-from redenvelope.log.layout import StateLayout
-from redenvelope.log.log import Log
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.layout import MISSING, OTHER, StateLayout
+from redenvelope.log.log import Log, split
 from redenvelope.log.read import log_from_frame
-from redenvelope.log.split import split
-from redenvelope.plain import from_plain, to_plain
+from redenvelope.serialization import from_plain, to_plain
 
 from .files import ROWS, USERS, good_log
 

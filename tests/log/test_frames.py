@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.log.frames import to_polars
+from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.two_step_plan import campaign, log, plan

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redenvelope.errors import ModelError
-from redenvelope.log.encoding import Encoder
-from redenvelope.log.history import HistoryEncoding, history_sums
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.history import HistoryEncoding, history_sums
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.plain import from_plain, to_plain
+from redenvelope.serialization import from_plain, to_plain
 
 LABELS = ("none", "small", "large")
 

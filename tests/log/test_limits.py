@@ -14,9 +14,10 @@ import polars as pl
 import pytest
 
 from redenvelope.engine import memory
-from redenvelope.log import contents, limits
+from redenvelope.log import limits
 from redenvelope.log.columns import ColumnMap
-from redenvelope.log.footer import stored_bytes
+from redenvelope.log.formats import discovery as contents
+from redenvelope.log.formats.parquet import stored_bytes
 from redenvelope.log.read import inspect_log, read_log
 
 from .files import csv, good_log, parquet

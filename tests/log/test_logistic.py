@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
-from redenvelope.log.logistic import fit_logistic, log_probabilities
+from redenvelope.log.propensity import fit_logistic, log_probabilities
 
 RIDGE = 1e-4
 

@@ -15,17 +15,13 @@ from hypothesis import strategies as st
 
 from redenvelope.errors import LogError, UsageError
 from redenvelope.log.columns import ColumnMap
-from redenvelope.log.encoding import Encoder
-from redenvelope.log.feature_sums import feature_sums
+from redenvelope.log.encoding.encoder import Encoder, feature_sums
 from redenvelope.log.findings import Finding, Findings
-from redenvelope.log.join import join_logs
-from redenvelope.log.log import Log
-from redenvelope.log.moments import NumberSums
-from redenvelope.log.read import log_from_frame, read_log
-from redenvelope.log.schema import FeatureColumn, Schema
-from redenvelope.log.split import split
+from redenvelope.log.log import Log, join_logs, split
+from redenvelope.log.read import log_from_frame, read_log, table_of
+from redenvelope.log.schema.schema import FeatureColumn, Schema
+from redenvelope.log.schema.statistics import NumberSums
 from redenvelope.log.tables import Table
-from redenvelope.log.tabulate import table_of
 from tests.partitioned_log import partition_log, read_partitions
 
 from .files import good_log

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import UsageError
+from redenvelope.log.cleaning.dates import dates_of, with_relative, with_relative_row
 from redenvelope.log.columns import ColumnMap
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.log.relative import dates_of, with_relative, with_relative_row
 
 RELATIVE = ColumnMap(dates="relative")
 
@@ -145,7 +145,7 @@ def test_the_option_is_one_of_two(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_read_in_parts_has_the_same(tmp_path: Path) -> None:
-    from redenvelope.engine.local import LocalEngine
+    from redenvelope.engine.engine import LocalEngine
     from redenvelope.lake.reading import open_lake
     from redenvelope.log.read import read_log
 

@@ -11,12 +11,12 @@ import pytest
 
 import redenvelope.log.rules
 from redenvelope.errors import LogError, UsageError
-from redenvelope.log import tabulate
+from redenvelope.log import read as tabulate
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.formats.discovery import SourceFile
 from redenvelope.log.read import inspect_log, log_from_frame, read_log
 from redenvelope.log.rules import RULES
-from redenvelope.log.sources import SourceFile
 
 from .files import ROWS, csv, good_log, lines, put
 from .test_feature_rules import CASES as FEATURE_CASES

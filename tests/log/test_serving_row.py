@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redenvelope.errors import ModelError
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 
 from .files import ROWS, good_log

@@ -11,8 +11,8 @@ import pytest
 
 from redenvelope.errors import LogError
 from redenvelope.log.columns import ColumnMap
+from redenvelope.log.formats.discovery import files_of
 from redenvelope.log.read import inspect_log, read_log
-from redenvelope.log.sources import files_of
 
 from .files import good_log
 

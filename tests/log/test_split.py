@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.log.log import Log
+from redenvelope.log.log import Log, split
 from redenvelope.log.read import log_from_frame, read_log
-from redenvelope.log.split import split
 
 from .files import csv, good_log
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from redenvelope.log.exact import exact_mean, exact_sums
-from redenvelope.log.moments import changes_within, merge_numbers, number_sums
-from redenvelope.log.words import MOST_LABELS, label_sums, merge_labels, words_of
+from redenvelope.log.schema.statistics import changes_within, exact_mean, exact_sums, merge_numbers, number_sums
+from redenvelope.log.schema.text import MOST_LABELS, label_sums, merge_labels, words_of
 
 SETTINGS = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from redenvelope.log.layout import StateLayout
-from redenvelope.models.examples import Examples
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import NeuralFit, fit_neural
-from redenvelope.models.settings import NeuralSettings
-from redenvelope.models.training import TrainingSettings
+from redenvelope.models.training import NeuralSettings, TrainingSettings
 
 STEPS = 3
 ACTIONS = 4

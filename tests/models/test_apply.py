@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.models import apply
-from redenvelope.models.apply import apply_outcomes, apply_steps
+from redenvelope.models import environment as apply
+from redenvelope.models.environment import apply_outcomes, apply_steps
 
 
 class Doubling:

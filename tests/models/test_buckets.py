@@ -1,6 +1,6 @@
 import numpy as np
 
-from redenvelope.models.buckets import bucket, filled
+from redenvelope.models.environment import bucket, filled
 
 
 def test_buckets_hold_their_rows_and_are_few() -> None:

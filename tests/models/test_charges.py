@@ -8,19 +8,17 @@ import polars as pl
 import pytest
 
 from redenvelope import Budget, ColumnMap, Log, UsageError, log_from_frame
+from redenvelope.campaign.conditions import parse_condition
 from redenvelope.campaign.costs import charged_log
-from redenvelope.campaign.expressions import parse_condition
 from redenvelope.errors import ModelError
-from redenvelope.log.encode_table import state_places
-from redenvelope.log.encoding import Encoder
-from redenvelope.models.apply import apply_steps
-from redenvelope.models.charged import ChargedModel
-from redenvelope.models.charges import Charge, Charges, new_charges
-from redenvelope.models.decoded import decoding_for
-from redenvelope.models.neural import NeuralModel
-from redenvelope.plain import from_plain, to_plain
-from redenvelope.planning.single import SinglePlanner
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.table import state_places
+from redenvelope.models.charges import Charge, ChargedModel, Charges, decoding_for, new_charges
+from redenvelope.models.environment import apply_steps
+from redenvelope.models.neural_model import NeuralModel
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.planning.single_user import SinglePlanner
+from redenvelope.serialization import from_plain, to_plain
 from tests.random_networks import random_model
 
 ACTIONS = ("nothing", "push", "coupon")

@@ -1,8 +1,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.models.events import event_chances, event_count, logged_events
-from redenvelope.models.examples import Rows
+from redenvelope.models.dataset import Rows
+from redenvelope.models.networks import event_chances, event_count, logged_events
 from redenvelope.models.targets import (
     BinaryReward,
     ConsumedCost,

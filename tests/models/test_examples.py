@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import ModelError
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples, require_states
+from redenvelope.models.dataset import Examples, require_states
 
 FRAME = pl.DataFrame(
     {

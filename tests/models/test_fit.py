@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError
-from redenvelope.models.examples import Examples
-from redenvelope.models.fit import NeuralFit, fit_neural
-from redenvelope.models.neural import NeuralModel
-from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.dataset import Examples
+from redenvelope.models.fit import NeuralFit, fit_neural, row_losses, trial_losses
+from redenvelope.models.neural_model import NeuralModel
 from redenvelope.models.targets import NumberCost, NumberReward, RewardedCost
-from redenvelope.models.task import new_task, outcome_loss
-from redenvelope.models.trials import row_losses, trial_losses
+from redenvelope.models.training import NeuralSettings, new_task, outcome_loss
 
 Draw = Callable[[int, int], Examples]
 

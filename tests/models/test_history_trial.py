@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
-from redenvelope.models.history_trial import HistoryChoice, _helps, try_history
-from redenvelope.models.settings import NeuralSettings
-from redenvelope.simulate.two_step import two_step
+from redenvelope.models.dataset import Examples
+from redenvelope.models.history_test import HistoryChoice, _helps, try_history
+from redenvelope.models.training import NeuralSettings
+from redenvelope.simulate.finite import two_step
 
 STEPS, USERS = 4, 2_500
 

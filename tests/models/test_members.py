@@ -1,4 +1,4 @@
-from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.training import NeuralSettings
 
 
 def test_large_logs_need_no_ensemble() -> None:

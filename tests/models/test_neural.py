@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError
-from redenvelope.models.apply import fixed_parts, node_outcomes, node_steps
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
+from redenvelope.models.environment import fixed_parts, node_outcomes, node_steps
 from redenvelope.models.fit import NeuralFit
-from redenvelope.models.neural import NeuralModel
-from redenvelope.models.outcome import OutcomeNetwork
+from redenvelope.models.networks import OutcomeNetwork
+from redenvelope.models.neural_model import NeuralModel
 
 Draw = Callable[[int, int], Examples]
 

@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
-from redenvelope.models.past_score import PastScore, _score, past_scores
+from redenvelope.models.dataset import Examples
+from redenvelope.models.history_test import PastScore, _score, past_scores
 
 USERS, STEPS = 3_000, 4
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.models.response import MONOTONE, STRUCTURES, TRIAL, new_response
+from redenvelope.models.responses import MONOTONE, STRUCTURES, TRIAL, new_response
 
 ACTIONS = 5
 RISING = np.array([-1.0, -0.6, -0.5, 0.2, 0.9])

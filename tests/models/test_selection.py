@@ -1,7 +1,6 @@
 import numpy as np
 
-from redenvelope.models.response import STRUCTURES
-from redenvelope.models.selection import allowed_structures, choose_structure, falls
+from redenvelope.models.responses import STRUCTURES, allowed_structures, choose_structure, falls
 
 
 def draw(means: list[float], rows: int = 20_000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError
-from redenvelope.models.neural import NeuralModel
-from redenvelope.models.response import TRIAL
-from redenvelope.models.single.build import single_model
+from redenvelope.models.neural_model import NeuralModel
+from redenvelope.models.responses import TRIAL
+from redenvelope.models.single.model import single_model
 from tests.quick_programs import quick_programs
 from tests.random_networks import BARE, LAYOUTS, MIXED, random_model, random_states
 

@@ -6,15 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.examples import Examples
+from redenvelope.models.dataset import Examples
 from redenvelope.models.fidelity import measure_fidelity
 from redenvelope.models.fit import fit_neural
-from redenvelope.models.neural import NeuralModel
-from redenvelope.models.settings import NeuralSettings
+from redenvelope.models.neural_model import NeuralModel
 from redenvelope.models.tabular import fit_tabular
-from redenvelope.models.training import TrainingSettings
+from redenvelope.models.training import NeuralSettings, TrainingSettings
 
 STAYING = np.array([0.45, 0.9, 0.95])
 STEPS = 4

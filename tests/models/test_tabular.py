@@ -6,8 +6,8 @@ import pytest
 
 from redenvelope.errors import ModelError
 from redenvelope.finite.problem import FiniteProblem
-from redenvelope.log.layout import StateLayout
-from redenvelope.models.examples import Examples
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.dataset import Examples
 from redenvelope.models.tabular import TabularModel, fit_tabular
 
 LAYOUT = StateLayout((), 0, 0, 1, (), step_change=1.0)

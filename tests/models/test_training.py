@@ -7,7 +7,7 @@ import pytest
 
 from redenvelope.errors import ModelError
 from redenvelope.models import training
-from redenvelope.models.examples import Rows
+from redenvelope.models.dataset import Rows
 from redenvelope.models.training import TrainingSettings, train
 
 SETTINGS = TrainingSettings(learning_rate=0.05, weight_decay=0.0, batch_rows=64, epochs_least=8, epochs_most=8)

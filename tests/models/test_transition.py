@@ -4,9 +4,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.log.layout import StateLayout
-from redenvelope.models.examples import Examples, Rows
-from redenvelope.models.transition import TailScale, TransitionNetwork, tail_scale
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.dataset import Examples, Rows
+from redenvelope.models.networks import TailScale, TransitionNetwork, tail_scale
 
 Draw = Callable[[int, int], Examples]
 

@@ -2,8 +2,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.log.layout import StateLayout
-from redenvelope.models.wide_deep import WideDeep
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.networks import WideDeep
 
 
 @pytest.mark.parametrize("hidden", [(8, 6), (8,), ()])

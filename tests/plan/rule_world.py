@@ -11,14 +11,12 @@ import numpy as np
 import polars as pl
 
 from redenvelope.campaign.records import Rule
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
-from redenvelope.models.known import known_moves
+from redenvelope.models.neural_model import known_moves
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.sources import LearnedSource, ModelSource
-from redenvelope.plan.specification import PolicySpecification
+from redenvelope.plan.policy import DeployedPolicy, LearnedSource, ModelSource, PolicySpecification
 from redenvelope.policies.pricing import Pricing
 from tests.random_networks import random_model, random_values
 

@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.chance import user_keys
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.columns import ColumnMap
-from redenvelope.plan import users_table
+from redenvelope.plan import allocate as users_table
 from redenvelope.plan.allocate import allocate_file
 from redenvelope.plan.plan import Plan
+from redenvelope.randomness import user_keys
 from redenvelope.simulate.finite import FiniteCampaign
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.plan.amounts import Money, money
+from redenvelope.plan.money import Money, money
 from redenvelope.plan.plan import Plan
 from tests.program import run_here as run
 

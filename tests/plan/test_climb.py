@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.neighbours import NeighbourSums
-from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.plan.climb import climb, descend
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.influence import NeighbourSums
+from redenvelope.plan.fixed_sequence_test import climb, descend
 from redenvelope.plan.ladder import Ladder, Place, new_ladder
 
 COSTS = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])

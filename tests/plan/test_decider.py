@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import ModelError
-from redenvelope.plan.decider import Decider
+from redenvelope.plan.decide import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
 from redenvelope.simulate.finite import FiniteCampaign

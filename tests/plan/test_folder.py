@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import PlanError, UsageError
-from redenvelope.plan.folder import FORMAT
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.storage import FORMAT
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.adversary.signed import edit, edit_json, sign
 

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.engine.local import LocalEngine
+from redenvelope.engine.engine import LocalEngine
 from redenvelope.errors import ModelError
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.read import log_from_frame
-from redenvelope.plan.allocate_folder import allocate_folder
-from redenvelope.plan.decider import Decider
+from redenvelope.plan.decide import Decider
+from redenvelope.plan.lake import allocate_folder
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
 from redenvelope.simulate.finite import FiniteCampaign

@@ -12,10 +12,9 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import LogError, UsageError
-from redenvelope.log.arms import read_arm, read_both_arms
-from redenvelope.plan.kept import compare_with_promise
+from redenvelope.log.ab_test import read_arm, read_both_arms
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.rolled_out import compare_arms
+from redenvelope.plan.rollout_check import compare_arms, compare_with_promise
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.program import run_here as run
 from tests.two_step_plan import true_value

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from redenvelope import Budget
-from redenvelope.campaign.charged_table import charges_of
-from redenvelope.log.arms import Arm, read_arm
+from redenvelope.campaign.costs import charges_of
+from redenvelope.log.ab_test import Arm, read_arm
 from redenvelope.plan.certificate import BudgetFigure
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.rolled_out import compare_arms
+from redenvelope.plan.rollout_check import compare_arms
 
 BUDGETS = (
     Budget("money", per_user=4.0),

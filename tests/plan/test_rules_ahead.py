@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from redenvelope.campaign.records import Rule
-from redenvelope.log.encode_table import state_places
-from redenvelope.models.apply import apply_steps
-from redenvelope.policies.standing_rows import standing_of_frame
+from redenvelope.log.encoding.table import state_places
+from redenvelope.models.environment import apply_steps
+from redenvelope.policies.eligibility_state import eligibility_of_frame as standing_of_frame
 from tests.plan.rule_world import LABELS, STEPS, plan_with, rows_at
 from tests.quick_programs import quick_programs
 

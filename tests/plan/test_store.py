@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from redenvelope.errors import PlanError, UsageError
-from redenvelope.plan import store
-from redenvelope.plan.folder import FORMAT
+from redenvelope.plan import storage as store
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.storage import FORMAT
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ import pytest
 
 from redenvelope import LogError, UsageError, log_from_frame
 from redenvelope.log.columns import ColumnMap
-from redenvelope.log.frames import to_polars
+from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.log.log import Log
 from redenvelope.plan.plan import Plan
-from redenvelope.report.truth_view import plan_truth_rows, truth_sentence
-from redenvelope.simulate.finite import FiniteCampaign
-from redenvelope.simulate.two_step import two_step
+from redenvelope.report.terminal import plan_truth_rows, truth_sentence
+from redenvelope.simulate.finite import FiniteCampaign, two_step
 from tests.two_step_plan import BUDGET, true_value
 
 NAMES = {"user": "customer_id", "action": "coupon", "reward": "revenue"}

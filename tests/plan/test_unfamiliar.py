@@ -10,7 +10,7 @@ import pytest
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.read import log_from_frame
-from redenvelope.plan.decider import Decider
+from redenvelope.plan.decide import Decider
 from redenvelope.plan.plan import Plan
 from tests.program import run_here as run
 from tests.quick_programs import quick_programs

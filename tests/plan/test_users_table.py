@@ -12,7 +12,7 @@ import pytest
 
 from redenvelope.errors import ModelError, RedenvelopeError, UsageError
 from redenvelope.plan.allocate import allocate_file
-from redenvelope.plan.decider import Decider
+from redenvelope.plan.decide import Decider
 from redenvelope.plan.plan import Plan
 
 USERS = 40
@@ -135,7 +135,7 @@ def test_a_user_twice_is_found_however_far_apart(plan: Plan, name: str, tmp_path
 def test_places_in_later_parts_are_rows_of_the_file(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redenvelope.plan.users_table.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("redenvelope.plan.allocate.ROWS_AT_ONCE", 7)
     odd = table().with_columns(state=pl.when(pl.col("user") == 30).then(pl.lit("s99")).otherwise(pl.lit("s0")))
     odd.write_parquet(tmp_path / "users.parquet")
     (finding,) = allocate_file(plan, tmp_path / "users.parquet", tmp_path / "out.parquet", seed=0).findings

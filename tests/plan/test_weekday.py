@@ -13,7 +13,8 @@ from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
-from redenvelope.serve.deciding import Asked, PlanInUse
+from redenvelope.serve.active_plan import DecisionQuery as Asked
+from redenvelope.serve.active_plan import PlanInUse
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import QUICK
 

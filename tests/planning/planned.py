@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.policies.eligibility_state import Eligible
 from redenvelope.policies.policy import normalised
-from redenvelope.policies.standing import Eligible
 from redenvelope.prices import checked_prices
 
 __all__ = ["PlannedPolicy"]

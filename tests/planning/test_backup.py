@@ -7,12 +7,10 @@ import pytest
 from scipy.optimize import linprog
 
 from redenvelope.errors import UsageError
-from redenvelope.planning import batches
-from redenvelope.planning.backup import backup
-from redenvelope.planning.branching import Branching
-from redenvelope.planning.grow import grow
-from redenvelope.planning.masks import NodeMasks
-from redenvelope.policies.standing import Standing
+from redenvelope.planning import tree as batches
+from redenvelope.planning.bellman import backup
+from redenvelope.planning.tree import Branching, NodeMasks, grow
+from redenvelope.policies.eligibility_state import EligibilityState as Standing
 from tests.planning.exact import World, induction
 
 DUALS = np.array([0.0, 0.3, np.inf, 1.0, 4.0])

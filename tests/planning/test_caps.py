@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redenvelope.campaign.records import Rule
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import ActionCatalogue
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.rule_constraint import RuleConstraint
-from redenvelope.policies.standing import Standing
+from redenvelope.policies.eligibility_state import EligibilityState as Standing
+from redenvelope.policies.rules import RuleConstraint
 from tests.planning.exact import World
 
 LABELS = ("a", "b", "c", "d")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import gather
 from redenvelope.evaluation.evaluate import evaluate
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.gather import gather
 from redenvelope.planning.continuation import Continuation
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.values import ActionValues
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.policies.action_values import ActionValues
 from tests.planning.exact import World, induction
 
 DUALS = np.array([0.0, 0.4, 1.0, np.inf])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from redenvelope.planning.backup import backup, expected_backup
-from redenvelope.planning.grow import Tree
+from redenvelope.planning.bellman import backup, expected_backup
+from redenvelope.planning.tree import Tree
 
 
 def drawn(seed: int, budgets: int, users: int = 70, actions: int = 3, depth: int = 3) -> Tree:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.models import apply
-from redenvelope.planning.branching import Branching
-from redenvelope.planning.grow import grow
+from redenvelope.models import environment as apply
+from redenvelope.planning.tree import Branching, grow
 
 
 @pytest.mark.parametrize("budgets", [1, 2])

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.log.history import HistoryEncoding
-from redenvelope.models.known import KnownMoves, known_moves, moved
-from redenvelope.models.neural import NeuralModel
-from redenvelope.planning.single import SinglePlanner
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.log.encoding.history import HistoryEncoding
+from redenvelope.models.neural_model import KnownMoves, NeuralModel, known_moves, moved
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.planning.single_user import SinglePlanner
 from tests.random_networks import WIDE, random_model, random_states
 
 ACTIONS, STEPS = 3, 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.planning.learned_decisions import action_scores, choose, supported
+from redenvelope.planning.q_values import action_scores, choose, supported
 from redenvelope.prices import outcome_weights
 
 DUALS = np.array([0.0, 0.7, np.inf])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.planning.learned_passes import block_rows, in_blocks
+from redenvelope.planning.q_values import block_rows, in_blocks
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 1_000, 9_000])

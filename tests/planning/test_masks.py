@@ -9,11 +9,11 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.planning.continuation import Continuation
-from redenvelope.planning.masks import NodeMasks
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.constraints import Constraint
-from redenvelope.policies.standing import Standing
+from redenvelope.planning.tree import NodeMasks
+from redenvelope.policies.eligibility_state import EligibilityState as Standing
+from redenvelope.policies.policy import Constraint
 from tests.planning.exact import induction
 from tests.planning.planned import PlannedPolicy
 

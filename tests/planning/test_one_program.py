@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError
-from redenvelope.planning import one_program
-from redenvelope.planning.one_program import decide_in_one_program
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.planning import planner as one_program
+from redenvelope.planning.planner import TreePlanner, decide_in_one_program
 from tests.planning.exact import induction
 
 

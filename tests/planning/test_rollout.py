@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from redenvelope.planning import rollout
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.tree import TreePlanner
 from tests.planning.exact import induction
 
 DUALS = np.array([0.0, 0.4, 1.0, np.inf])

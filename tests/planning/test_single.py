@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.models.neural import NeuralModel
-from redenvelope.planning.single import SinglePlanner
-from redenvelope.planning.single_backup import back_up, new_terms
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.constraints import Constraint
+from redenvelope.models.neural_model import NeuralModel
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.planning.single_user import SinglePlanner, back_up, new_terms
+from redenvelope.policies.policy import Constraint
 from tests.random_networks import BARE, WIDE, random_model, random_states
 
 USERS, STEPS = 12, 10

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.log.layout import StateLayout
-from redenvelope.planning.learned_values import LearnedValues
-from redenvelope.planning.single_learned import SingleLearned
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.planning.q_values import LearnedValues
+from redenvelope.planning.single_user import SingleLearned
 from tests.random_networks import MIXED, WIDE, random_states, random_values
 
 USERS, STEPS = 12, 10

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.planning.branching import Branching
 from redenvelope.planning.continuation import Continuation
-from redenvelope.planning.grow import grow
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.rollout import ModelPrice
-from redenvelope.planning.single import SinglePlanner
-from redenvelope.planning.tree import TreePlanner
+from redenvelope.planning.single_user import SinglePlanner
+from redenvelope.planning.tree import Branching, grow
 from tests.planning.conftest import TableModel
 from tests.planning.exact import World, induction
 from tests.random_networks import random_model, random_states

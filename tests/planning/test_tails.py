@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from redenvelope.planning.tails import fit_tail
+from redenvelope.planning.continuation import fit_tail
 
 
 def test_what_is_linear_is_found():

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.planning.temperature import (
-    entropy_cost,
-    entropy_loss,
-    suggest_temperature,
-    value_at_stake,
-)
+from redenvelope.planning.temperature import entropy_cost, entropy_loss, suggest_temperature, value_at_stake
 
 
 def test_two_actions_in_closed_form():
@@ -57,8 +52,8 @@ def test_entropy_cost_is_read_at_equal_cost():
 
 
 def test_entropy_costs_reward_in_a_real_frontier(network_world):
+    from redenvelope.planning.planner import TreePlanner
     from redenvelope.planning.rollout import ModelPrice
-    from redenvelope.planning.tree import TreePlanner
 
     model, states = network_world(0, users=200)
     duals = np.append(np.linspace(0, 3, 200), np.inf)

@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.planning import batches
-from redenvelope.planning.backup import backup
-from redenvelope.planning.branching import Branching
-from redenvelope.planning.grow import grow
-from redenvelope.planning.masks import NodeMasks
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.standing import Standing
-from redenvelope.policies.values import Valuer
+from redenvelope.planning import tree as batches
+from redenvelope.planning.bellman import backup
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.planning.tree import Branching, NodeMasks, grow
+from redenvelope.policies.action_values import Valuer
+from redenvelope.policies.eligibility_state import EligibilityState as Standing
 from tests.planning.exact import induction
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.policies.checks import checked_eligible, checked_steps_left, whole_mask
+from redenvelope.policies.policy import checked_eligible, checked_steps_left, whole_mask
 
 
 def test_steps_left_are_one_number_or_one_a_user():

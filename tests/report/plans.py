@@ -9,34 +9,35 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from redenvelope.audit.assignment import AssignmentEvidence
 from redenvelope.audit.audit import Audit
-from redenvelope.audit.carry_over import CarryOver
-from redenvelope.audit.effects import ActionEffect, Mean, Reversal
+from redenvelope.audit.effects import ActionEffect, CarryOver, Mean, Reversal
 from redenvelope.audit.overlap import Calibration, StepOverlap
-from redenvelope.dual.several import BudgetStatus
-from redenvelope.dual.solution import DualStatus
+from redenvelope.audit.randomization import AssignmentEvidence
+from redenvelope.dual.solution import BudgetStatus, DualStatus
 from redenvelope.log.findings import Finding, Severity
 from redenvelope.log.log import ActionCatalogue
-from redenvelope.models.fidelity import Fidelity, FidelityThresholds, OutcomeFidelity
-from redenvelope.models.followed import FollowedOutcome, RollOutFidelity
-from redenvelope.models.gaps import ActionFidelity
+from redenvelope.models.fidelity import ActionFidelity, Fidelity, FidelityThresholds, OutcomeFidelity, RollOutFidelity
+from redenvelope.models.fidelity import RollOutOutcome as FollowedOutcome
 from redenvelope.plan.certificate import BudgetFigure, Certificate, Figure
-from redenvelope.plan.climb import Stop
+from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.ladder import Ladder, Place, Rung
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import PolicySpecification
 from redenvelope.plan.record import (
     ActionShares,
+    Alternative,
     ComparedPolicy,
+    Condition,
+    Example,
     FeatureShares,
     FitRecord,
     FoldSize,
+    Group,
     PlannerRecord,
     Shares,
+    StepGroups,
     StepShares,
 )
-from redenvelope.plan.specification import PolicySpecification
-from redenvelope.plan.who import Alternative, Condition, Example, Group, StepGroups
 from redenvelope.policies.pricing import Pricing
 
 HOSTILE = "<script>alert(1)</script>"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redenvelope.report.evaluation_view import show_evaluation
+from redenvelope.report.terminal import show_evaluation
 
 OVER = {"status": "contradicted", "message": "the cost is at least 9.8, the budget 4"}
 

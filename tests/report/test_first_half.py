@@ -12,20 +12,16 @@ import polars as pl
 import pytest
 
 from redenvelope.campaign.records import Budget
-from redenvelope.dual.several import BudgetStatus
-from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.plan.amounts import Money
+from redenvelope.dual.solution import BudgetStatus
+from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.certificate import BudgetFigure, Figure
-from redenvelope.plan.climb import climb
+from redenvelope.plan.fixed_sequence_test import climb
+from redenvelope.plan.money import Money
 from redenvelope.plan.plan import Plan
-from redenvelope.report.budget_section import budget_section
-from redenvelope.report.budgets import break_even, budget_points, points_along
-from redenvelope.report.examples_section import examples_section
-from redenvelope.report.glossary import linked
-from redenvelope.report.outlook import outlook
-from redenvelope.report.page import render_report
-from redenvelope.report.summary_section import summary_section
-from redenvelope.report.who_section import who_section
+from redenvelope.report.budget_slider import break_even, budget_points, budget_section, points_along
+from redenvelope.report.page import linked, render_report
+from redenvelope.report.summary import outlook, summary_section
+from redenvelope.report.who_gets_what import examples_section, who_section
 from tests.report.parsed import Parsed
 from tests.report.plans import certificate, compared, ladder, plan, record
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.audit.verdicts import verdicts
-from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.audit.audit import verdicts
+from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.log.findings import Severity
 from redenvelope.progress import Stages
-from redenvelope.report.plan_view import StageView, show_plan
+from redenvelope.report.terminal import StageView, show_plan
 from tests.report.plans import audit, certificate, finding, plan, record
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from redenvelope.plan.plan import Plan
 from redenvelope.report import page
-from redenvelope.report.saved import save_with_report
+from redenvelope.report.page import save_with_report
 from tests.two_step_plan import campaign, log, plan
 
 __all__ = ["campaign", "log", "plan"]

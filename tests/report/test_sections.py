@@ -9,21 +9,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from redenvelope.audit.audit import verdicts
 from redenvelope.audit.effects import Mean
-from redenvelope.audit.verdicts import verdicts
 from redenvelope.dual.solution import DualStatus
-from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.certificate import Figure
-from redenvelope.plan.climb import Stop
+from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.ladder import Place
 from redenvelope.policies.pricing import Pricing
-from redenvelope.report.audit_charts import action_chart, overlap_chart
-from redenvelope.report.certificate_section import certificate_section, unspent_sentence
-from redenvelope.report.evidence_sections import log_section, model_section
+from redenvelope.report.evidence import action_chart, log_section, model_section, overlap_chart
 from redenvelope.report.frontier_charts import ladder_chart
 from redenvelope.report.page import render_report
 from redenvelope.report.plan_sections import making_section, search_section
-from redenvelope.report.summary_section import summary_section
+from redenvelope.report.summary import certificate_section, summary_section, unspent_sentence
 from tests.report.parsed import Parsed
 from tests.report.plans import HOSTILE, audit, certificate, compared, fidelity, ladder, plan, policy, record
 

@@ -14,7 +14,7 @@ import pytest
 import redenvelope
 from redenvelope import Budget, Campaign
 from redenvelope.plan.plan import Plan
-from redenvelope.serve.deciding import PlanInUse
+from redenvelope.serve.active_plan import PlanInUse
 from tests.ledger.conftest import postgres, url
 from tests.quick_programs import quick_programs
 from tests.serve.coupons import Coupons
@@ -80,8 +80,7 @@ def make_plan(folder: Path, explore: float | None = None, campaign: Campaign | N
     from redenvelope.fitting.fit import fit
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.read import log_from_frame
-    from redenvelope.models.settings import NeuralSettings
-    from redenvelope.models.training import TrainingSettings
+    from redenvelope.models.training import NeuralSettings, TrainingSettings
 
     neural = NeuralSettings(
         outcome_hidden=(16,),

@@ -12,10 +12,10 @@ from typing import Any
 
 from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.records import Fund
+from redenvelope.serve.admission import Tokens
+from redenvelope.serve.server import serving
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import ServeSettings
-from redenvelope.serve.thread import serving
-from redenvelope.serve.tokens import Tokens
 
 __all__ = ["Running", "running"]
 

@@ -7,14 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from redenvelope.chance import draw
 from redenvelope.errors import UsageError
 from redenvelope.ledger.records import Choice
 from redenvelope.plan.plan import Plan
-from redenvelope.serve.affordable import Tariff, choose
-from redenvelope.serve.funds import Kept
+from redenvelope.randomness import draw
+from redenvelope.serve.funds import FundedBudget as Kept
+from redenvelope.serve.funds import Tariff, choose, face_values, tariff_of
 from redenvelope.serve.settings import ServeSettings
-from redenvelope.serve.tariffs import face_values, tariff_of
 from tests.serve.coupons import LABELS
 
 SHARES = (0.2, 0.5, 0.3)

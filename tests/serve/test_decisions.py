@@ -12,7 +12,7 @@ import pytest
 
 from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.verify import verify
-from redenvelope.plan.decider import Decider
+from redenvelope.plan.decide import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.serve.settings import ServeSettings
 from tests.ledger.postgres_server import PostgresServer

@@ -12,10 +12,8 @@ from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.records import Balance, Fund
 from redenvelope.ledger.verify import verify
 from redenvelope.plan.ladder import Place
-from redenvelope.serve.answers import DecisionAnswer, DecisionRequest, OutcomeRequest
-from redenvelope.serve.mixing import place_for
-from redenvelope.serve.paced import users_to_come
-from redenvelope.serve.pacing import Belief, Pacer, Progress
+from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeRequest
+from redenvelope.serve.pacing import Belief, Pacer, Progress, place_for, users_to_come
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import PacingSettings, ServeSettings
 from tests.report.plans import certificate, ladder, plan

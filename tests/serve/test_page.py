@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from redenvelope.ledger.records import Fund
+from redenvelope.serve.admission import Tokens, new_token
 from redenvelope.serve.settings import PacingSettings, ServeSettings
-from redenvelope.serve.tokens import Tokens, new_token
 from tests.report.test_browser import DESK, PHONE, browser
 from tests.serve.coupons import LABELS, Coupons
 from tests.serve.running import Running, running

@@ -183,7 +183,7 @@ def test_a_token_is_made_and_shown_once(tmp_path: Path) -> None:
     secret = made.stdout.strip()
     assert secret not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
-    from redenvelope.serve.tokens import Tokens
+    from redenvelope.serve.admission import Tokens
 
     caller = Tokens.read(file).caller(f"Bearer {secret}")
     assert caller is not None

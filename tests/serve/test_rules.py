@@ -9,7 +9,8 @@ import pytest
 
 from redenvelope import Decider, Rule
 from redenvelope.plan.plan import Plan
-from redenvelope.serve.deciding import Asked, PlanInUse
+from redenvelope.serve.active_plan import DecisionQuery as Asked
+from redenvelope.serve.active_plan import PlanInUse
 from tests.serve.coupons import LABELS
 
 PAST = ({"step": 0, "action": "1 €", "reward": 1.0, "cost": 0.0},)

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redenvelope.errors import UsageError
+from redenvelope.serve.admission import ROLES, Tokens, new_token
 from redenvelope.serve.app import HEADERS
 from redenvelope.serve.settings import Limits, ServeSettings
-from redenvelope.serve.tokens import ROLES, Tokens, new_token
 from tests.serve.running import Running, running
 
 LIMITS = Limits(body_bytes=4_096, batch_bytes=20_000, body_seconds=0.5, requests_a_second=1e6)

@@ -17,13 +17,13 @@ from redenvelope.ledger.export import log_frame
 from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.records import Balance, Fund
 from redenvelope.ledger.verify import verify
-from redenvelope.plan.decider import Decider
+from redenvelope.plan.decide import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.answers import DecisionAnswer, DecisionRequest, OutcomeRequest
-from redenvelope.serve.funds import funds_for, kept_budgets
-from redenvelope.serve.mixing import SeveralPrices
-from redenvelope.serve.pacing import Pacer, Progress
+from redenvelope.serve.funds import funded_budgets as kept_budgets
+from redenvelope.serve.funds import funds_for
+from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeRequest
+from redenvelope.serve.pacing import Pacer, Progress, SeveralPrices
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import PacingSettings, ServeSettings
 from tests.program import run_here

@@ -9,7 +9,7 @@ import pytest
 from redenvelope.errors import UsageError
 from redenvelope.simulate.campaign import Campaign, ask, draw_actions, summarise_run
 from redenvelope.simulate.envelopes import EnvelopeCampaign
-from redenvelope.simulate.two_step import two_step
+from redenvelope.simulate.finite import two_step
 
 FRAME = pl.DataFrame({"user": [0, 1], "step": [0, 0]})
 

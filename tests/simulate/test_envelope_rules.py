@@ -13,10 +13,8 @@ from redenvelope.dual.column_generation import ColumnGeneration
 from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import linear_program
 from redenvelope.finite.problem import FiniteProblem
-from redenvelope.simulate.envelope_dynamics import STATES, state_rows
-from redenvelope.simulate.envelope_parameters import EnvelopeParameters
-from redenvelope.simulate.envelope_rules import RuledEnvelopes
-from redenvelope.simulate.envelopes import EnvelopeCampaign
+from redenvelope.simulate.dynamics import STATES, EnvelopeParameters, state_rows
+from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes
 
 SMALL = EnvelopeParameters(amounts=(0, 2, 5), steps=3)
 

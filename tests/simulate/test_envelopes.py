@@ -13,7 +13,7 @@ import pytest
 from redenvelope.errors import ProblemError, UsageError
 from redenvelope.finite.linear_program import linear_program
 from redenvelope.finite.problem import FiniteProblem
-from redenvelope.simulate.envelope_parameters import EnvelopeParameters, random_parameters
+from redenvelope.simulate.dynamics import EnvelopeParameters, random_parameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from redenvelope.simulate.finite import FiniteCampaign
 

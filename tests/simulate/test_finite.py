@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import ProblemError, UsageError
-from redenvelope.finite.evaluate import evaluate, occupancy
 from redenvelope.finite.linear_program import linear_program
+from redenvelope.finite.problem import evaluate, occupancy
 from redenvelope.simulate.finite import FiniteCampaign, random_problem
 
 SEEDS = range(4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.finite.evaluate import Value
-from redenvelope.simulate.landing import Price, bisect_price, climb_envelope
+from redenvelope.finite.problem import Value
+from redenvelope.simulate.campaign import Price, bisect_price, climb_envelope
 
 # (3, 2.5) lies below the envelope; its corners are the others, with slopes 2, 1 and 0.25.
 POINTS = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0], [3.0, 2.5], [5.0, 4.5]])

@@ -10,9 +10,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.simulate.envelope_dynamics import OUTCOMES, EnvelopeDynamics, state_parts, state_rows
-from redenvelope.simulate.envelope_parameters import random_parameters
-from redenvelope.simulate.envelope_users import EnvelopeUsers, draw_users
+from redenvelope.simulate.dynamics import (
+    OUTCOMES,
+    EnvelopeDynamics,
+    EnvelopeUsers,
+    draw_users,
+    random_parameters,
+    state_parts,
+    state_rows,
+)
 from trials.families.laws import FloatArray, Happened, State
 
 _TRAITS = ("activity", "lifts", "consumption", "logging_tilts", "habits", "fatigues")

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
+from math import ceil, inf
 from operator import add
 from typing import Any
 
-from redenvelope.audit.assignment import AssignmentEvidence, assignment_evidence
-from redenvelope.audit.carry_over import CarryOver, carry_overs
-from redenvelope.audit.effects import ActionEffect, Mean, Reversal, action_effects, reversals
-from redenvelope.audit.fitness import report_few_users, report_gaps
-from redenvelope.audit.leaks import Leak, report_leaks, suspected_leaks
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.audit.effects import (
+    ActionEffect,
+    CarryOver,
+    CarrySums,
+    Mean,
+    Reversal,
+    action_effects,
+    carry_overs,
+    carry_squares,
+    carry_sums,
+    counted,
+    effect_squares,
+    effect_sums,
+    reversals,
+)
+from redenvelope.audit.leakage import Leak, leak_sample, report_leaks, suspected_leaks
 from redenvelope.audit.overlap import (
     LEAST_EFFECTIVE_USERS,
+    MOST_STEPS,
     Calibration,
+    QuantileSums,
     StepOverlap,
     calibration,
+    calibration_sums,
     overlap_by_step,
+    overlap_sums,
+    quantile_sums,
+    quantiles,
     steps_alive,
 )
-from redenvelope.audit.quantiles import quantiles
-from redenvelope.audit.sums import FirstSums, SecondSums, first_sums, second_sums
-from redenvelope.engine.engine import Engine
-from redenvelope.engine.local import LocalEngine
+from redenvelope.audit.randomization import AssignmentEvidence, assignment_evidence, evidence_sample
+from redenvelope.audit.statistics import GroupSums, UserMoments
+from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
-from redenvelope.log.join import join_logs
-from redenvelope.log.log import Log
-from redenvelope.log.split import SHARES
-
-__all__ = ["Audit", "Fold", "audit_log", "audit_partitions"]
+from redenvelope.log.log import SHARES, Log, join_logs, split_fold
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
@@ -82,7 +98,6 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the sentences of `verdicts`."""
-        from redenvelope.audit.verdicts import verdicts
 
         content = asdict(self)
         content["findings"] = [finding.as_dict() for finding in self.findings]
@@ -215,3 +230,280 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
         elif budget > result.dearest_cost:
             findings.add("budget_slack", column="cost", budget=budget, most=result.dearest_cost)
     return replace(result, findings=merge(known, findings.sorted()))
+
+
+# The two rounds of an audit over the parts of a log: sums of each part, which add up to those of the whole.
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is the same in every part of a log."""
+
+    labels: tuple[str, ...]
+    """Of the actions."""
+    features: int
+    static_features: int
+    propensity_source: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FirstSums:
+    """What needs no other figure. Sums of parts add up."""
+
+    header: Header
+    rows: int
+    first_step: int
+    last_step: int
+    longest: int
+    """Most steps of a user."""
+    gaps: int
+    """Rows that skip a step of their user."""
+    people: int
+    """Different users; fewer than sequences where some have several episodes."""
+    fold_users: NDArray[np.int64]
+    """[folds]"""
+    fold_rows: NDArray[np.int64]
+    """[folds]"""
+    logged: UserMoments
+    """Outcomes of each user, summed over the steps."""
+    calibration: UserMoments
+    action_rows: NDArray[np.int64]
+    """[actions]"""
+    effects: GroupSums
+    carry: CarrySums
+    propensities: QuantileSums
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return self.logged.users
+
+    @property
+    def greedy_action(self) -> int:
+        """The action with the highest mean reward."""
+        return int(np.nanargmax(self.effects.means[0]))
+
+    @property
+    def steps(self) -> int:
+        """Number of steps whose overlap is looked at."""
+        return min(self.longest, MOST_STEPS)
+
+    def __add__(self, other: FirstSums) -> FirstSums:
+        """The sums of both parts."""
+        return FirstSums(
+            self.header,
+            self.rows + other.rows,
+            min(self.first_step, other.first_step),
+            max(self.last_step, other.last_step),
+            max(self.longest, other.longest),
+            self.gaps + other.gaps,
+            self.people + other.people,
+            self.fold_users + other.fold_users,
+            self.fold_rows + other.fold_rows,
+            self.logged + other.logged,
+            self.calibration + other.calibration,
+            self.action_rows + other.action_rows,
+            self.effects + other.effects,
+            self.carry + other.carry,
+            self.propensities + other.propensities,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SecondSums:
+    """What needs the figures of the first round. Sums of parts add up."""
+
+    effects: NDArray[np.float64]
+    """Squares of which errors are made, [outcomes, actions]."""
+    carry: NDArray[np.float64]
+    """The same of carried means, [outcomes, actions]."""
+    overlap: NDArray[np.float64]
+    """[steps, 8]"""
+    sample: tuple[Log, ...]
+    """Users on whom the assignment is looked at."""
+    leak_sample: tuple[Log, ...]
+    """Users on whom columns are looked at that may not have been known."""
+
+    def __add__(self, other: SecondSums) -> SecondSums:
+        """The sums of both parts."""
+        return SecondSums(
+            self.effects + other.effects,
+            self.carry + other.carry,
+            self.overlap + other.overlap,
+            self.sample + other.sample,
+            self.leak_sample + other.leak_sample,
+        )
+
+
+def first_sums(log: Log) -> FirstSums:
+    """The first round over a part of at least one user."""
+    fold, folds = split_fold(log.keys), len(SHARES)
+    return FirstSums(
+        header=Header(
+            log.catalogue.labels,
+            len(log.features.names),
+            len(log.features.static),
+            log.propensity_source,
+            log.findings,
+        ),
+        rows=len(log),
+        first_step=log.first_step,
+        last_step=log.first_step + log.campaign_steps - 1,
+        longest=int(log.lengths.max()),
+        gaps=log.gaps,
+        people=log.people,
+        fold_users=np.bincount(fold[log.begins], minlength=folds),
+        fold_rows=np.array([int(log.lengths[fold == number].sum()) for number in range(folds)]),
+        logged=UserMoments.of(np.stack([log.sums_by_user(values) for values in log.outcomes], axis=1)),
+        calibration=calibration_sums(log),
+        action_rows=np.bincount(log.action, minlength=len(log.catalogue)),
+        effects=effect_sums(log),
+        carry=carry_sums(log),
+        propensities=quantile_sums(log.propensity),
+    )
+
+
+def second_sums(log: Log, first: FirstSums) -> SecondSums:
+    """The second round over a part, given the first round's sums of all parts."""
+    sample, leaks = evidence_sample(log, first.users), leak_sample(log, first.rows)
+    return SecondSums(
+        effects=effect_squares(log, np.nan_to_num(first.effects.means)),
+        carry=carry_squares(log, first.carry),
+        overlap=overlap_sums(log, first.greedy_action, first.steps),
+        sample=() if sample is None else (sample,),
+        leak_sample=() if leaks is None else (leaks,),
+    )
+
+
+# Why no plan can be made from a log that can be read: said by the audit, and in the same words by a fit.
+
+
+LEAST_USERS = 50
+"""Of the folds that tune and check: a certificate refuses fewer effective ones."""
+
+
+def report_gaps(rows: int, findings: Findings) -> None:
+    """Report so many rows that skip a step of their user, if any."""
+    if rows:
+        findings.add("fit_step_gap", column="step", count=rows)
+
+
+def report_few_users(folds: Sequence[int], findings: Findings) -> None:
+    """Report folds (train, tune, check) of so few users that none could be spared to choose or to check a plan."""
+    users, fewest = sum(folds), min(folds[1:])
+    if fewest < LEAST_USERS:
+        # A share that chance made small would be about as small again: a fifth more, and rounded up.
+        enough = ceil(LEAST_USERS * users / max(fewest, 1) * 1.2 / 50) * 50
+        findings.add(
+            "fit_few_users", column="user", count=users, fewest=fewest, needed=LEAST_USERS, enough=f"{enough:,}"
+        )
+
+
+# An audit in sentences: what a person should know before planning.
+
+
+def verdicts(audit: Audit) -> Iterator[str]:
+    """The sentences, in the order a person would ask."""
+    yield _assignment(audit)
+    yield from _columns(audit)
+    yield _monotonicity(audit)
+    yield _carry_over(audit)
+    yield _overlap(audit)
+    yield _budget(audit)
+
+
+def _assignment(audit: Audit) -> str:
+    evidence = audit.assignment
+    if audit.propensity_source == "estimated":
+        return "Propensities are estimated, not logged: what drove the assignment unseen can bias every figure here."
+    if evidence.looks_random:
+        return "Assignment looks random: on users held out, the features do not predict which action was logged."
+    return (
+        f"Assignment depends on the features ({evidence.gain:.3f} nats a row over plain frequencies): "
+        "raw averages mislead, and the figures here are weighted by 1/propensity."
+    )
+
+
+def _columns(audit: Audit) -> Iterator[str]:
+    asked = [repr(leak.column) for leak in audit.leaks if not leak.known]
+    if asked:
+        yield (
+            f"Perhaps not known when the action was chosen: {', '.join(asked)}. Such a column makes plans look better "
+            "than they are, so none is certified until it is left out, or said to have been known."
+        )
+
+
+def _monotonicity(audit: Audit) -> str:
+    if not audit.reversals:
+        return "Dearer is better as far as the log can tell: no dearer action earns clearly less than a cheaper one."
+    worst = audit.reversals[0]
+    dear, cheap = worst.dear, worst.cheap
+    return (
+        f"Dearer is not always better: {dear.label!r} costs {dear.cost.estimate:.3g} and earns "
+        f"{dear.reward.estimate:.3g}, {cheap.label!r} costs {cheap.cost.estimate:.3g} and earns "
+        f"{cheap.reward.estimate:.3g} ({counted(audit.reversals)})."
+    )
+
+
+_CARRY_OVER = {
+    "none": "Carry-over between steps is weak at most, none is visible beyond chance",
+    "weak": "Carry-over between steps is weak",
+    "moderate": "Carry-over between steps is moderate",
+    "strong": "Carry-over between steps is strong",
+}
+
+
+def _carry_over(audit: Audit) -> str:
+    if not audit.carry_over and audit.steps > 1:
+        return "There are too few users to see whether anything carries over from one step to the next."
+    if not audit.carry_over:
+        return "Nobody has two steps: there is no sequence to plan, a one-step allocation will do."
+    shares = ", ".join(f"{effect.outcome} {_share(effect)}" for effect in audit.carry_over)
+    strongest = max((effect.strength for effect in audit.carry_over), key=list(_CARRY_OVER).index)
+    gain = "little" if strongest in ("none", "weak") else "something"
+    return (
+        f"{_CARRY_OVER[strongest]} (the previous action's effect beside the present one's: {shares}): "
+        f"planning ahead has {gain} to gain."
+    )
+
+
+def _share(effect: CarryOver) -> str:
+    """Beside an action that does next to nothing at its own step, a share would be any number."""
+    return f"{effect.share:.0%}" if effect.share <= 1 else "more than at its own step"
+
+
+def _overlap(audit: Audit) -> str:
+    """Judged on the users who check: whole histories for a fixed action are the worst case, single steps the best."""
+    alive, last, share = audit.steps_alive, audit.overlap[-1], audit.check_share
+    left = f"one fixed action keeps {last.greedy:,.0f} effective users of {last.users:,} by the last step"
+    if alive == len(audit.overlap):
+        return (
+            f"Overlap is good: {left}, about {share * last.greedy:,.0f} of them among the {share:.0%} who check, "
+            f"where a certificate needs {LEAST_EFFECTIVE_USERS}."
+        )
+    narrowest = min(audit.overlap, key=lambda overlap: overlap.alone)
+    at_most = share * narrowest.alone
+    dies = f"Trajectory weights die after {alive} step{'s' if alive != 1 else ''}: {left}."
+    certificate = (
+        f"A certificate weighs step by step, which leaves at most about {at_most:,.0f} effective users among the "
+        f"{share:.0%} who check, and needs {LEAST_EFFECTIVE_USERS}"
+    )
+    if at_most >= LEAST_EFFECTIVE_USERS:
+        return f"{dies} {certificate}: plans near the logged behaviour can be checked, long ones far from it cannot."
+    needed = audit.users * LEAST_EFFECTIVE_USERS / at_most if at_most else inf
+    enough = f"a log of about {_rounded(needed)} users" if needed < inf else "a log with that action at every step"
+    return f"{dies} {certificate}: {enough} would do."
+
+
+def _rounded(users: float) -> str:
+    """Two digits: an extrapolation has no more."""
+    return f"{float(f'{users:.1e}'):,.0f}"
+
+
+def _budget(audit: Audit) -> str:
+    return (
+        f"Users cost {audit.logged_cost.estimate:.4g} and earned {audit.logged_reward.estimate:.4g} each as logged; "
+        f"one fixed action for everybody would cost from {audit.cheapest_cost:.4g} to {audit.dearest_cost:.4g}: "
+        "budgets in between make sense."
+    )

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.audit.groups import ROUNDING, GroupSums, group_sums, squares_by_user
+from redenvelope.audit.statistics import ROUNDING, GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
-
-__all__ = [
-    "ActionEffect",
-    "Mean",
-    "Reversal",
-    "action_effects",
-    "counted",
-    "effect_squares",
-    "effect_sums",
-    "reversals",
-]
 
 MOST_REVERSALS = 100
 """Pairs that are kept."""
@@ -114,3 +104,144 @@ def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:
     difference = estimate[None, :] - estimate[:, None]
     rounding = ROUNDING * np.maximum(np.abs(estimate)[None, :], np.abs(estimate)[:, None])
     return np.asarray(difference > 3 * np.hypot(error[None, :], error[:, None]) + rounding)
+
+
+# Is it sequential at all? What an action does to the outcomes of the next step.
+
+
+_SURE = 1e-3
+_WEAK, _STRONG = 0.10, 0.30
+
+
+@dataclass(frozen=True)
+class CarryOver:
+    """How much the previous action moves an outcome, beside what the present action does."""
+
+    outcome: Literal["reward", "cost"]
+    direct: float
+    """Standard deviation over actions of the outcome at the same step."""
+    carried: float
+    """Standard deviation over previous actions of the outcome one step later, noise taken off."""
+    p_value: float
+    """Probability of differences as large if nothing carried over."""
+
+    @property
+    def share(self) -> float:
+        """Carried effect as a share of the direct one."""
+        return self.carried / self.direct if self.direct > 0 else 0.0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether an action moves the outcome of the next step more than that of its own: it seems booked there."""
+        return self.p_value <= _SURE and self.carried > self.direct
+
+    @property
+    def late_share(self) -> float:
+        """Of what an action moves at its own step and the next, the share that comes at the next."""
+        return self.carried / (self.carried + self.direct) if self.carried > 0 else 0.0
+
+    @property
+    def strength(self) -> Literal["none", "weak", "moderate", "strong"]:
+        """The share in a word: weak below 10 %, strong from 30 % on; none when it may be chance."""
+        if self.p_value > _SURE:
+            return "none"
+        return "weak" if self.share < _WEAK else "moderate" if self.share < _STRONG else "strong"
+
+
+@dataclass(frozen=True, eq=False)
+class CarrySums:
+    """Outcomes by the previous and the present action; sums of parts add up.
+
+    Both actions are weighted by their propensities, so that neither who got the previous action nor what
+    was sent after it can pose as carry-over.
+    """
+
+    pairs: GroupSums
+    """Groups are [previous, present] actions, laid flat."""
+    actions: int
+
+    def __add__(self, other: CarrySums) -> CarrySums:
+        """The sums of both sets of rows."""
+        return CarrySums(self.pairs + other.pairs, self.actions)
+
+    @property
+    def direct(self) -> GroupSums:
+        """By the present action."""
+        totals, weighted = self._tables
+        return GroupSums(totals.sum(axis=0), weighted.sum(axis=1))
+
+    @property
+    def carried(self) -> GroupSums:
+        """What the present action's mean leaves, by the previous action."""
+        totals, weighted = self._tables
+        left = weighted - np.nan_to_num(self.direct.means)[:, None, :] * totals
+        return GroupSums(totals.sum(axis=1), left.sum(axis=2))
+
+    @property
+    def _tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        square = (self.actions, self.actions)
+        return self.pairs.totals.reshape(square), self.pairs.weighted.reshape(-1, *square)
+
+
+def carry_sums(log: Log) -> CarrySums:
+    """The sums of the rows that have a predecessor."""
+    actions = len(log.catalogue)
+    previous, weights = _previous(log)
+    pairs = previous * actions + log.action
+    return CarrySums(group_sums(pairs, weights, log.outcomes, actions**2), actions)
+
+
+def carry_squares(log: Log, sums: CarrySums) -> NDArray[np.float64]:
+    """What the errors of the carried means are made of, given the sums of all users, [outcomes, actions]."""
+    previous, weights = _previous(log)
+    direct, carried = np.nan_to_num(sums.direct.means), np.nan_to_num(sums.carried.means)
+    residuals = log.outcomes - direct[:, log.action] - carried[:, previous]
+    return squares_by_user(log, previous, weights, residuals, len(log.catalogue))
+
+
+def carry_overs(sums: CarrySums, squares: NDArray[np.float64]) -> tuple[CarryOver, ...]:
+    """Compare the next step's outcomes between previous actions; none where too few users have two steps."""
+    direct, carried, errors = sums.direct.means, sums.carried.means, sums.carried.errors(squares)
+    names: tuple[Literal["reward", "cost"], ...] = ("reward", "cost")
+    effects = [_carry_over(name, direct[place], carried[place], errors[place]) for place, name in enumerate(names)]
+    return tuple(effect for effect in effects if effect is not None)
+
+
+def _previous(log: Log) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The action before each row and the weight of the two, [rows]; first rows have no weight."""
+    inverse = 1.0 / log.propensity
+    weights = np.zeros(len(log))
+    weights[1:] = inverse[1:] * inverse[:-1]
+    weights[log.starts[:-1]] = 0.0
+    previous = np.zeros(len(log), dtype=np.int32)
+    previous[1:] = log.action[:-1]
+    return previous, weights
+
+
+def _carry_over(
+    outcome: Literal["reward", "cost"],
+    direct: NDArray[np.float64],
+    carried: NDArray[np.float64],
+    errors: NDArray[np.float64],
+) -> CarryOver | None:
+    from scipy.special import chdtrc
+
+    seen = np.isfinite(carried)
+    rounding = ROUNDING * float(np.nanmax(np.abs(direct), initial=0.0))
+    if seen.sum() > 1 and np.maximum(errors, np.abs(carried))[seen].max() <= rounding:
+        # The present action says it all: what is left is not noise but rounding, and no test of it means a thing.
+        return CarryOver(outcome, float(np.nanstd(direct)), carried=0.0, p_value=1.0)
+    known = seen & (errors > rounding)
+    if known.sum() < 2:
+        return None
+    carried, errors = carried[known], errors[known]
+    precision = (errors.min() / errors) ** 2  # up to a factor: amounts may be in any unit, however small
+    centre = (precision * carried).sum() / precision.sum()
+    statistic = (((carried - centre) / errors) ** 2).sum()
+    spread = max(carried.var() - (errors**2).mean(), 0.0)
+    return CarryOver(
+        outcome,
+        direct=float(np.nanstd(direct)),
+        carried=float(np.sqrt(spread)),
+        p_value=float(chdtrc(len(carried) - 1, statistic)),
+    )

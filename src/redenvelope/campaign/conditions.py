@@ -5,6 +5,7 @@ Unknown is carried through `and`, `or` and `not` as in SQL and polars. A conditi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -13,26 +14,9 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Among",
-    "Column",
-    "Compare",
-    "Condition",
-    "Either",
-    "Every",
-    "Leaf",
-    "Missing",
-    "Negation",
-    "RowColumns",
-    "Texts",
-    "Verdict",
-    "columns_of",
-    "holds",
-    "judged",
-    "leaves",
-]
+from redenvelope.arrays import BoolArray
+from redenvelope.errors import UsageError
 
-BoolArray = NDArray[np.bool_]
 Kind = Literal["number", "text"]
 
 _SIGNS = {
@@ -252,3 +236,241 @@ def _is_text(column: Texts, wanted: tuple[str, ...]) -> Verdict:
     known = column.codes != -1
     said = np.isin(column.codes, places)
     return Verdict(known & said, known & ~said)
+
+
+# The language of conditions: comparisons of columns, joined by and, or, not. It is read, never executed.
+#
+#     tenure_days >= 30
+#     segment == 'new' and not (visits > 3 or is_member)
+#     country in ('FR', 'DE') and `days since order` is not null
+#     visits > purchases
+#
+# Columns are names, those with other letters stand in backticks; texts are quoted, numbers are not. `step` is the
+# number of the decision. A condition holds where it is true: where a value that it needs is missing, it does not.
+
+
+_LONGEST = 2_000  # letters
+_DEEPEST = 50  # parentheses and nots inside of each other
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
+      | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
+      | `(?P<quoted>[^`]+)`
+      | (?P<name>[^\W\d]\w*)
+      | (?P<sign>==|!=|<>|<=|>=|=|<|>)
+      | (?P<mark>[()\[\],])
+    )""",
+    re.VERBOSE,
+)
+_WORDS = ("and", "or", "not", "in", "is", "null", "none", "true", "false")
+_SAME = {"=": "==", "<>": "!="}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+class _Token(NamedTuple):
+    kind: str
+    """number, text, column, sign, mark, word, or end."""
+    value: str
+    place: int
+    """Of its first letter, from 1."""
+
+
+def parse_condition(text: str) -> Condition:
+    """The condition that a text says; what cannot be read raises a UsageError with the place and a remedy."""
+    if len(text) > _LONGEST:
+        raise UsageError(f"a condition of {len(text):,} letters is too long; at most {_LONGEST:,} are read")
+    return _Reader(_tokens(text)).whole()
+
+
+def _tokens(text: str) -> list[_Token]:
+    found, place = [], 0
+    while text[place:].strip():
+        match = _TOKEN.match(text, place)
+        if match is None:
+            raise _unexpected(text, place)
+        kind = str(match.lastgroup)
+        value = match.group(kind)
+        begins = match.start(kind) + 1
+        if kind == "name" and value.lower() in _WORDS:
+            kind, value = "word", value.lower()
+        elif kind in ("name", "quoted"):
+            kind = "column"
+        elif kind == "text":
+            value = value[1:-1].replace(value[0] * 2, value[0])
+        found.append(_Token(kind, _SAME.get(value, value) if kind == "sign" else value, begins))
+        place = match.end()
+    return [*found, _Token("end", "", len(text) + 1)]
+
+
+def _unexpected(text: str, place: int) -> UsageError:
+    place += len(text[place:]) - len(text[place:].lstrip())
+    hints = {
+        "&": "; write 'and'",
+        "|": "; write 'or'",
+        "!": "; write 'not'",
+        "~": "; write 'not'",
+        "'": "; the text has no end",
+        '"': "; the text has no end",
+        "`": "; the name has no end",
+    }
+    letter = text[place]
+    return UsageError(f"letter {place + 1}: {letter!r} has no meaning here{hints.get(letter, '')}")
+
+
+class _Reader:
+    """Reads tokens from left to right: or binds least, then and, then not, then comparisons."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens, self._next, self._depth = tokens, 0, 0
+
+    def whole(self) -> Condition:
+        if self._seen.kind == "end":
+            raise UsageError("the condition is empty; write one such as tenure_days >= 30")
+        condition = self._either()
+        if self._seen.kind != "end":
+            raise self._refusal("'and', 'or' or the end")
+        return condition
+
+    @property
+    def _seen(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> _Token:
+        token = self._seen
+        self._next += 1
+        return token
+
+    def _took(self, kind: str, value: str) -> bool:
+        """Whether the next token was this one; then it is taken."""
+        if self._seen.kind != kind or self._seen.value != value:
+            return False
+        self._next += 1
+        return True
+
+    def _refusal(self, wanted: str) -> UsageError:
+        token = self._seen
+        found = "the end" if token.kind == "end" else repr(token.value)
+        return UsageError(f"letter {token.place}: {wanted} is expected, not {found}")
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise UsageError(
+                f"letter {self._seen.place}: more than {_DEEPEST} levels inside of each other; say it simpler"
+            )
+
+    def _either(self) -> Condition:
+        parts = [self._every()]
+        while self._took("word", "or"):
+            parts.append(self._every())
+        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+
+    def _every(self) -> Condition:
+        parts = [self._negation()]
+        while self._took("word", "and"):
+            parts.append(self._negation())
+        return parts[0] if len(parts) == 1 else Every(tuple(parts))
+
+    def _negation(self) -> Condition:
+        self._deeper()
+        if self._took("word", "not"):
+            condition: Condition = Negation(self._negation())
+        elif self._took("mark", "("):
+            condition = self._either()
+            if not self._took("mark", ")"):
+                raise self._refusal("')'")
+        else:
+            condition = self._comparison()
+        self._depth -= 1
+        return condition
+
+    def _comparison(self) -> Condition:
+        token = self._seen
+        left = self._operand("a column, such as tenure_days")
+        if isinstance(left, Column):
+            if self._took("word", "is"):
+                return self._missing(left.name)
+            if self._took("word", "in"):
+                return Among(left.name, self._values())
+            if self._seen.kind == "word" and self._seen.value == "not":
+                self._take()
+                if not self._took("word", "in"):
+                    raise self._refusal("'in'")
+                return Negation(Among(left.name, self._values()))
+        if self._seen.kind != "sign":
+            if isinstance(left, Column):
+                return left
+            raise self._refusal("a comparison such as >=")
+        sign = self._take().value
+        right = self._operand("a value or a column")
+        if self._seen.kind == "sign":
+            raise UsageError(f"letter {self._seen.place}: comparisons are not chained; join two with 'and'")
+        return _compared(left, sign, right, token.place)
+
+    def _operand(self, wanted: str) -> Column | float | str:
+        token = self._seen
+        if token.kind == "column":
+            self._take()
+            return Column(token.value)
+        value = self._literal()
+        if value is None:
+            raise self._refusal(wanted)
+        return value
+
+    def _literal(self) -> float | str | None:
+        """A number (true is 1) or a text, if the next token is one."""
+        token = self._seen
+        if token.kind == "number":
+            self._take()
+            return _finite(token)
+        if token.kind == "text":
+            self._take()
+            return token.value
+        if token.kind == "word" and token.value in ("true", "false"):
+            self._take()
+            return float(token.value == "true")
+        return None
+
+    def _missing(self, name: str) -> Condition:
+        negated = self._took("word", "not")
+        if not (self._took("word", "null") or self._took("word", "none")):
+            raise self._refusal("'null'")
+        return Negation(Missing(name)) if negated else Missing(name)
+
+    def _values(self) -> tuple[float, ...] | tuple[str, ...]:
+        begins = self._seen.place
+        ends = {"(": ")", "[": "]"}.get(self._seen.value if self._seen.kind == "mark" else "")
+        if ends is None:
+            raise self._refusal("a list such as ('a', 'b')")
+        self._take()
+        values: list[float | str] = []
+        while not values or self._took("mark", ","):
+            value = self._literal()
+            if value is None:
+                raise self._refusal("a number or a quoted text")
+            values.append(value)
+        if not self._took("mark", ends):
+            raise self._refusal(f"',' or {ends!r}")
+        texts = tuple(value for value in values if isinstance(value, str))
+        numbers = tuple(value for value in values if not isinstance(value, str))
+        if texts and numbers:
+            raise UsageError(f"letter {begins}: the list holds numbers and texts; a column has one of the two")
+        return texts or numbers
+
+
+def _finite(token: _Token) -> float:
+    number = float(token.value)
+    if abs(number) > 1e38:  # what float32 holds
+        raise UsageError(f"letter {token.place}: the number {token.value} is too large")
+    return number
+
+
+def _compared(left: Column | float | str, sign: str, right: Column | float | str, place: int) -> Condition:
+    if not isinstance(left, Column):
+        if not isinstance(right, Column):
+            raise UsageError(f"letter {place}: two values are compared; one side must be a column")
+        left, right, sign = right, left, _TURNED[sign]
+    if isinstance(right, str) and sign not in ("==", "!="):
+        raise UsageError(f"letter {place}: texts have no order; compare them with ==, != or in")
+    return Compare(left.name, sign, right)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from redenvelope.campaign.conditions import Condition
-from redenvelope.campaign.expressions import parse_condition
-from redenvelope.campaign.mistakes import Mistake, refuse
+from redenvelope.campaign.conditions import Condition, parse_condition
 from redenvelope.errors import UsageError
-
-__all__ = ["LONGEST_WINDOW", "Budget", "Rule", "budget_mistakes", "rule_mistakes"]
 
 LONGEST_WINDOW = 64
 """Steps that a rule may look back: what was done in each is carried along every branch of a tree."""
@@ -223,3 +219,33 @@ def _is_whole(value: Any) -> bool:
 def _is_amount(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value) and 0 <= value <= _LARGEST
+
+
+# Mistakes in a campaign: collected, never only the first, each with its place and a remedy.
+
+
+class Mistake(NamedTuple):
+    """One thing that makes no sense."""
+
+    place: str
+    """Where in the campaign, such as `[[rule]] 2, only_where`."""
+    message: str
+    """What is wrong, and what to do."""
+
+    def inside(self, table: str) -> Mistake:
+        """The same, said of an entry of a table such as `[[rule]] 2`."""
+        return Mistake(f"{table}, {self.place}" if self.place else table, self.message)
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
+
+
+def refuse(mistakes: Iterable[Mistake], where: str = "") -> None:
+    """Raise a UsageError that says all mistakes, if there are any; `where` names the file."""
+    found = [str(mistake) for mistake in mistakes]
+    if not found:
+        return
+    before = f"{where}: " if where else ""
+    if len(found) == 1:
+        raise UsageError(before + found[0])
+    raise UsageError(f"{before}{len(found)} mistakes\n" + "\n".join(f"  {line}" for line in found))

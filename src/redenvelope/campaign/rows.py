@@ -11,12 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.campaign.conditions import Texts
+from redenvelope.log.columns import column
+from redenvelope.log.encoding.row import label_of, number_of
+from redenvelope.log.encoding.table import serving_numbers, serving_text
 from redenvelope.log.log import FeatureTable
-from redenvelope.log.named import column
-from redenvelope.log.serving_frame import serving_numbers, serving_text
-from redenvelope.log.serving_row import label_of, number_of
-
-__all__ = ["STEP", "FrameRows", "OneRow", "TableRows", "places_of"]
 
 STEP = "step"
 """What the number of the decision is called in conditions."""

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from redenvelope import __version__
-from redenvelope.cli import compare, data, making, money, plans, serving
+from redenvelope.cli import data, fit, plans, serving
 from redenvelope.cli.guard import guarded
-from redenvelope.engine.programs import keep_programs
+from redenvelope.engine.memory import keep_programs
 
 __all__ = ["app", "main"]
 
@@ -26,18 +26,18 @@ for _command in (
     data.demo,
     data.simulate,
     data.audit,
-    making.fit,
-    making.reprice,
+    fit.fit,
+    fit.reprice,
     plans.frontier,
     plans.evaluate,
-    compare.compare,
+    plans.compare,
     plans.allocate,
     plans.report,
     serving.serve,
     serving.token,
 ):
     app.command()(_command)
-app.add_typer(money.ledger)
+app.add_typer(serving.ledger)
 
 
 def _show_version(wanted: bool) -> None:

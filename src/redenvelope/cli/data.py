@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import time
+from contextlib import closing
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from redenvelope.cli.options import (
@@ -36,14 +41,19 @@ from redenvelope.cli.options import (
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable
+from redenvelope.ledger.ledger import open_ledger
+from redenvelope.ledger.records import Fund
+from redenvelope.serve.server import serving
+from redenvelope.serve.service import Service
+from redenvelope.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from redenvelope.plan.plan import Plan
     from redenvelope.simulate.campaign import Campaign
-    from redenvelope.simulate.envelope_rules import RuledEnvelopes
+    from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes
 
-__all__ = ["audit", "demo", "simulate"]
 
 _BYTES_A_ROW = 300
 """That a simulated row takes while it is drawn, roughly."""
@@ -78,10 +88,9 @@ def demo(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import read_log
-    from redenvelope.plan.store import require_room
-    from redenvelope.report.plan_view import StageView, show_plan
-    from redenvelope.report.saved import save_with_report
-    from redenvelope.report.truth_view import plan_truth_rows, truth_sentence, truth_table
+    from redenvelope.plan.storage import require_room
+    from redenvelope.report.page import save_with_report
+    from redenvelope.report.terminal import StageView, plan_truth_rows, show_plan, truth_sentence, truth_table
     from redenvelope.simulate.envelopes import EnvelopeCampaign
 
     if live:
@@ -112,8 +121,6 @@ def demo(
     console.print(truth_table(rows))
     console.print(f"[bold]{truth_sentence(campaign, rows, plan.certificate)}[/]")
     if live:
-        from redenvelope.cli.live import go_live
-
         go_live(campaign, plan, out, budget, crowd, seconds)
 
 
@@ -131,7 +138,7 @@ def simulate(
 
     The campaign with rules has two budgets, a cap and an eligibility: its campaign.toml is written beside the log.
     """
-    from redenvelope.plan.store import require_outside
+    from redenvelope.plan.storage import require_outside
 
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
@@ -146,7 +153,7 @@ def simulate(
     _write_table(frame, out)
     content: dict[str, Any] = {"log": str(out), "users": users, "rows": len(frame), "columns": frame.columns}
     if truth:
-        from redenvelope.report.truth_view import truth_rows
+        from redenvelope.report.terminal import truth_rows
 
         content["truth"] = truth_rows(campaign, _budgets(campaign))
     if as_json:
@@ -156,15 +163,14 @@ def simulate(
     if truth:
         from rich.console import Console
 
-        from redenvelope.report.truth_view import truth_table
+        from redenvelope.report.terminal import truth_table
 
         Console().print(truth_table(content["truth"]))
 
 
 def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool) -> None:
     """The log of the campaign with rules, and its campaign file."""
-    from redenvelope.simulate.envelope_rules import RuledEnvelopes
-    from redenvelope.simulate.envelopes import EnvelopeCampaign
+    from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes
 
     campaign = RuledEnvelopes(EnvelopeCampaign(population=300))
     rules, content = out.parent / "campaign.toml", campaign.toml()
@@ -232,10 +238,11 @@ def audit(
 
     from redenvelope.audit.audit import audit_log
     from redenvelope.campaign.costs import without_costs
-    from redenvelope.cli.lakes import audited, lake_asked
+    from redenvelope.cli.lakes import audited
+    from redenvelope.cli.lakes import lake_options as lake_asked
     from redenvelope.log.findings import Severity
     from redenvelope.log.read import inspect_log
-    from redenvelope.report.audit_view import show_audit, show_findings
+    from redenvelope.report.terminal import show_audit, show_findings
 
     asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
     result, lake = None, lake_asked(work, engine, parts)
@@ -287,7 +294,7 @@ def _is_log_of(path: Path, campaign: Campaign) -> bool:
 
 def _campaign(name: CampaignName, population: int = 1_000) -> Campaign:
     if name is CampaignName.TWO_STEP:
-        from redenvelope.simulate.two_step import two_step
+        from redenvelope.simulate.finite import two_step
 
         return two_step()
     from redenvelope.simulate.envelopes import EnvelopeCampaign
@@ -299,3 +306,71 @@ def _budgets(campaign: Campaign) -> list[float]:
     """Three budgets around what giving every action equally often would cost."""
     least, uniform = campaign.cheapest().cost, campaign.uniform().cost
     return [least + share * (uniform - least) for share in (0.5, 1.0, 1.5)]
+
+
+# The live part of the demo: a service, a crowd that walks in over HTTP, and what came of it.
+
+
+_TOGETHER = 20
+"""Users who walk in at the same time."""
+
+
+def go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, crowd: int, seconds: float) -> None:
+    """Serve a plan to a crowd that redeems more often than the log said, for about so many seconds."""
+    from redenvelope.simulate.envelopes import EnvelopeCrowd
+
+    ledger = out / "ledger.db"
+    for old in (ledger, ledger.with_name("ledger.db-wal"), ledger.with_name("ledger.db-shm")):
+        old.unlink(missing_ok=True)  # of an earlier demo
+    settings = ServeSettings(audience=crowd)
+    total = round(100 * budget * crowd)
+    service = Service(out / "plan", open_ledger(f"sqlite:///{ledger}"), [Fund("budget", total, 0)], settings)
+    people = EnvelopeCrowd(campaign, crowd, seed=7, consumption=1.2)
+    with serving(service) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        typer.echo(
+            f"4. live: {crowd:,} users who redeem a fifth more often than the log said; watch http://127.0.0.1:{port}/"
+        )
+        earned = _walk_in(people, plan, connection, campaign.steps, seconds)
+        found = _asked(connection, "GET", "/v1/campaign")
+    money = found["budgets"][0]
+    optimum = campaign.optimum(budget)
+    typer.echo(
+        f"spent {money['spent'] / 100:,.2f} of {total / 100:,.2f} ({money['spent'] / total:.1%}), never above; "
+        f"{len(found['price_notes'])} changes of the price"
+    )
+    typer.echo(
+        f"earned {earned / crowd:.4g} a user; the plan said {plan.certificate.reward.estimate:.4g} for "
+        f"{plan.certificate.cost.estimate:.4g} a user, and the optimum of the campaign as it was logged is "
+        f"{optimum.reward:.4g} for {optimum.cost:.4g}"
+    )
+    typer.echo(f"redenvelope ledger verify sqlite:///{ledger}")
+
+
+def _walk_in(people: Any, plan: Plan, connection: http.client.HTTPConnection, steps: int, seconds: float) -> float:
+    """Everybody decided for and settled, over HTTP; the reward that was earned."""
+    places = {float(label): place for place, label in enumerate(plan.catalogue.labels)}
+    earned, began = 0.0, time.monotonic()
+    for first in range(0, len(people), _TOGETHER):
+        rows = np.arange(first, min(first + _TOGETHER, len(people)))
+        for step in range(steps):
+            asked = [
+                {"request_id": f"{row}-{step}", "user": int(row), "features": features}
+                for row, features in zip(rows, people.seen(rows, step), strict=True)
+            ]
+            answers = _asked(connection, "POST", "/v1/decisions/batch", {"decisions": asked})["answers"]
+            given = np.array([places[float(answer["action"])] for answer in answers])
+            rewards, costs = people.happen(rows, given)
+            outcomes = [
+                {"decision_id": answer["decision_id"], "reward": reward, "amount": round(100 * cost)}
+                for answer, reward, cost in zip(answers, rewards.tolist(), costs.tolist(), strict=True)
+            ]
+            _asked(connection, "POST", "/v1/outcomes/batch", {"outcomes": outcomes})
+            earned += float(rewards.sum())
+        time.sleep(max(0.0, seconds * rows[-1] / len(people) - (time.monotonic() - began)))
+    return earned
+
+
+def _asked(connection: http.client.HTTPConnection, method: str, path: str, content: Any = None) -> Any:
+    body = None if content is None else json.dumps(content)
+    connection.request(method, path, body, {"content-type": "application/json"})
+    return json.loads(connection.getresponse().read())

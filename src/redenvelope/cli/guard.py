@@ -14,16 +14,16 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from redenvelope import __version__
 from redenvelope.cli.options import REFUSED
 from redenvelope.errors import LogError, RedenvelopeError
-
-__all__ = ["A_BUG", "NO_MEMORY", "OUTPUT_LOST", "guarded"]
+from redenvelope.progress import Event
 
 A_BUG, NO_MEMORY, OUTPUT_LOST = 70, 71, 74
 """Exit codes beside 2 and 3; as in sysexits.h."""
@@ -261,3 +261,50 @@ def _code(error: SystemExit) -> int:
         return error.code or 0
     _say(str(error.code))
     return 1
+
+
+# Ctrl-C between two steps of long work: raised inside a compiler or a garbage collection, it gets lost or crashes.
+
+
+_pressed: list[int] = []
+
+
+@contextmanager
+def heeding_interrupts() -> Iterator[None]:
+    """Within, the first Ctrl-C is only remembered, for `stop_if_interrupted`; the second is as ever."""
+    _pressed.clear()
+    before = signal.signal(signal.SIGINT, _press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def stop_if_interrupted() -> None:
+    """Raise KeyboardInterrupt if Ctrl-C was pressed; called between steps, where it is safe to stop."""
+    if _pressed:
+        raise KeyboardInterrupt
+
+
+def _press(number: int, frame: FrameType | None) -> None:
+    if _pressed:
+        raise KeyboardInterrupt
+    _pressed.append(number)
+    print("\nstopping after this step, nothing will be written; Ctrl-C again stops at once", file=sys.stderr)
+
+
+# What long commands show while they run.
+
+
+@contextmanager
+def listening(quiet: bool) -> Iterator[Callable[[Event], None]]:
+    """A live view of the stages, to be told events; Ctrl-C is heeded whenever it is told something."""
+    from redenvelope.report.terminal import StageView
+
+    with heeding_interrupts(), StageView(enabled=not quiet) as view:
+
+        def listen(event: Event) -> None:
+            stop_if_interrupted()
+            view.tell(event)
+
+        yield listen

@@ -5,26 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from redenvelope.cli.listening import listening
-from redenvelope.engine.engine import Engine
-from redenvelope.engine.named import engine_named
+from redenvelope.cli.guard import listening
+from redenvelope.engine.engine import Engine, engine_named
 from redenvelope.errors import LogError, UsageError
 from redenvelope.progress import Progress, Stages
 
 if TYPE_CHECKING:
     from redenvelope.audit.audit import Audit
     from redenvelope.campaign.campaign import Campaign
-    from redenvelope.fitting.cache import Cache
     from redenvelope.fitting.settings import FitSettings
+    from redenvelope.fitting.stage_cache import Cache
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.findings import Finding
     from redenvelope.plan.allocate import AllocationSummary
     from redenvelope.plan.plan import Plan
 
-__all__ = ["LakeAsked", "Question", "allocated", "audited", "fitted", "lake_asked"]
 
-
-class LakeAsked(NamedTuple):
+class LakeOptions(NamedTuple):
     """How a lake is gone through."""
 
     work: Path
@@ -46,16 +43,16 @@ class Question(NamedTuple):
     cache: Cache | None
 
 
-def lake_asked(
+def lake_options(
     work: Path | None,
     engine: str | None,
     parts: int | None,
     train_users: int | None = None,
     check_users: int | None = None,
-) -> LakeAsked | None:
+) -> LakeOptions | None:
     """What the options ask for; None where the log is to be read into memory."""
     if work is not None:
-        return LakeAsked(work, engine_named(engine or "local"), parts, train_users, check_users)
+        return LakeOptions(work, engine_named(engine or "local"), parts, train_users, check_users)
     said = {"--engine": engine, "--parts": parts, "--train-users": train_users, "--check-users": check_users}
     given = [name for name, value in said.items() if value is not None]
     if given:
@@ -63,7 +60,7 @@ def lake_asked(
     return None
 
 
-def fitted(log: str, lake: LakeAsked, question: Question, estimate_propensity: bool) -> Plan:
+def fitted(log: str, lake: LakeOptions, question: Question, estimate_propensity: bool) -> Plan:
     """A plan from a log of any size."""
     from redenvelope.fitting.fit_lake import CHECK_USERS, TRAIN_USERS, SampleSettings, fit_lake
     from redenvelope.lake.reading import open_lake
@@ -83,7 +80,7 @@ def fitted(log: str, lake: LakeAsked, question: Question, estimate_propensity: b
 
 def audited(
     log: str,
-    lake: LakeAsked,
+    lake: LakeOptions,
     campaign: Campaign,
     budget: float | None,
     known_before: tuple[str, ...],
@@ -117,7 +114,7 @@ def allocated(
     quiet: bool,
 ) -> AllocationSummary:
     """Decide for files of any size, into a folder."""
-    from redenvelope.plan.allocate_folder import allocate_folder
+    from redenvelope.plan.lake import allocate_folder
 
     where = engine_named(engine or "local")
     with listening(quiet) as listen:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redenvelope.cli.options import PlanArgument, SeedOption, require_installed
+from redenvelope.cli.options import (
+    NOT_CERTIFIED,
+    JsonOption,
+    PlanArgument,
+    SeedOption,
+    given_path,
+    print_json,
+    require_installed,
+)
 from redenvelope.errors import UsageError
+from redenvelope.files import require_writable
 
 if TYPE_CHECKING:
-    from redenvelope.serve.tokens import Tokens
+    from redenvelope.serve.admission import Tokens
 
-__all__ = ["serve", "token"]
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -60,11 +69,11 @@ def serve(
     SIGTERM ends it in good order (exit code 0), SIGHUP takes the plan folder anew.
     """
     require_installed()
-    from redenvelope.ledger.clock import steady_clock
-    from redenvelope.ledger.ledger import open_ledger
+    from redenvelope.ledger.ledger import open_ledger, steady_clock
     from redenvelope.plan.plan import Plan
     from redenvelope.serve.app import new_app
-    from redenvelope.serve.funds import funds_for, kept_budgets
+    from redenvelope.serve.funds import funded_budgets as kept_budgets
+    from redenvelope.serve.funds import funds_for
     from redenvelope.serve.server import bound, run
     from redenvelope.serve.service import Service
     from redenvelope.serve.settings import PacingSettings, ServeSettings
@@ -98,7 +107,7 @@ def token(
 ) -> None:
     """Make a token for callers of serve: the secret is shown once, only its hash is kept."""
     from redenvelope.files import writing
-    from redenvelope.serve.tokens import new_token
+    from redenvelope.serve.admission import new_token
 
     secret, line = new_token(name, roles.split(","))
     with writing(file):
@@ -151,7 +160,7 @@ def _by_label(given: list[str]) -> dict[str, dict[str, float]] | None:
 
 
 def _tokens(path: Path | None, host: str) -> Tokens | None:
-    from redenvelope.serve.tokens import Tokens
+    from redenvelope.serve.admission import Tokens
 
     if path is not None:
         return Tokens.read(path)
@@ -159,3 +168,76 @@ def _tokens(path: Path | None, host: str) -> Tokens | None:
         raise UsageError(f"--host {host} is reached from elsewhere: give --tokens, or listen on 127.0.0.1")
     typer.echo("warning: without --tokens everybody on this machine may decide, settle and look", err=True)
     return None
+
+
+# The commands around a ledger: verify, export.
+
+
+ledger = typer.Typer(
+    name="ledger", help="Look into the ledger of a campaign.", no_args_is_help=True, rich_markup_mode=None
+)
+
+LedgerArgument = Annotated[
+    str, typer.Argument(metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
+]
+
+
+@ledger.command()
+def verify(url: LedgerArgument, as_json: JsonOption = False) -> None:
+    """Recompute every balance from the entries, and name what differs.
+
+    Exit code 0: nothing differs; 2: the ledger cannot be opened; 3: something differs.
+    """
+    from redenvelope.ledger.ledger import open_ledger
+    from redenvelope.ledger.verify import verify as verify_ledger
+
+    with closing(open_ledger(url, create=False)) as opened:
+        found = verify_ledger(opened)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        for one in found.budgets:
+            left = one["total"] - one["held"] - one["spent"]
+            typer.echo(
+                f"{one['budget']}: total {one['total']:,}, spent {one['spent']:,}, held {one['held']:,}, left {left:,} "
+                "(minor units)"
+            )
+        for difference in found.differences:
+            typer.echo(str(difference), err=True)
+        verdict = "every balance is what the entries say" if found.is_sound else "the books differ from the entries"
+        typer.echo(f"{found.decisions:,} decisions, {found.entries:,} entries: {verdict}")
+    if not found.is_sound:
+        raise typer.Exit(NOT_CERTIFIED)
+
+
+@ledger.command()
+def export(
+    url: LedgerArgument,
+    out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet).")],
+    minor_units: Annotated[
+        int | None, typer.Option(min=1, help="Minor units in a unit of currency; without, as they were served.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the decisions and what came of them as a log, for audit and fit.
+
+    Users of whom a decision is still open are left out; a decision that expired earned and cost nothing. A file
+    campaign.toml beside the log says which columns are no features.
+    """
+    from redenvelope.ledger.export import export_log
+    from redenvelope.ledger.ledger import open_ledger
+
+    if out.suffix.lower() != ".parquet":
+        raise UsageError(f"{out}: the log is written as .parquet; choose that ending")
+    require_writable(out)
+    with closing(open_ledger(url, create=False)) as opened:
+        found = export_log(opened, out, minor_units)
+    if as_json:
+        content = {"rows": found.rows, "users": found.users, "open_users": found.open_users, "expired": found.expired}
+        print_json({"log": str(out), **content})
+        return
+    typer.echo(f"{out}: {found.rows:,} rows of {found.users:,} users, {found.expired:,} of which expired")
+    if found.open_users:
+        typer.echo(f"{found.open_users:,} user(s) with a decision that is still open are left out", err=True)
+    if found.campaign_file is None:
+        typer.echo("a campaign.toml was there already: let it ignore the columns price and plan", err=True)

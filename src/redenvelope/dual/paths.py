@@ -13,13 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.dual.master import best_mixture
-from redenvelope.dual.price import PriceFunction
-from redenvelope.dual.several import Priced, RecordedPlans
-
-__all__ = ["Path", "Paths", "gather_plans", "paths_through"]
-
-FloatArray = NDArray[np.float64]
+from redenvelope.arrays import FloatArray
+from redenvelope.dual.column_generation import best_mixture
+from redenvelope.dual.oracle import PriceFunction
+from redenvelope.dual.solution import Priced, RecordedPlans
 
 # Scales of the budgets at which plans are looked for.
 _SCALES = (0.6, 0.8, 0.9, 1.0, 1.15, 1.5)

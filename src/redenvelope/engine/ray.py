@@ -16,10 +16,8 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from redenvelope.engine.local import cores
+from redenvelope.engine.engine import cores
 from redenvelope.errors import UsageError
-
-__all__ = ["RayEngine"]
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")

@@ -29,28 +29,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import Evaluation
-from redenvelope.evaluation.estimator import Estimator
-from redenvelope.evaluation.estimators import estimator_named
+from redenvelope.evaluation.clustering import by_person
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.estimators import Estimator
+from redenvelope.evaluation.evaluate import Evaluation, estimator_named
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.people import by_person
-from redenvelope.evaluation.reasons import Reason, Weight
 from redenvelope.evaluation.skewness import Spread, normal_score, skewness_of_mean
-
-__all__ = [
-    "LARGEST_Z",
-    "Agreement",
-    "Verdict",
-    "agreement",
-    "checking_estimators",
-    "paired_agreement",
-    "verdict",
-]
-
-FloatArray = NDArray[np.float64]
 
 LARGEST_Z = 3.0
 """Standard errors by which two estimates of the same users may differ by chance."""

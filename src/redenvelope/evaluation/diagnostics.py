@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from redenvelope.evaluation.evidence import Evidence
-from redenvelope.evaluation.reasons import Reason, Weight
-
-__all__ = ["Diagnostics", "diagnose", "merge_diagnostics"]
-
-FloatArray = NDArray[np.float64]
+from redenvelope.arrays import FloatArray
+from redenvelope.evaluation.data import OffPolicyData
 
 # An average over fewer effective users has no error worth quoting.
 _LEAST_EFFECTIVE_USERS = 50.0
@@ -157,7 +155,7 @@ class Diagnostics:
         )
 
 
-def diagnose(evidence: Evidence) -> Diagnostics:
+def diagnose(evidence: OffPolicyData) -> Diagnostics:
     """Sums of the weights of the evidence after each step."""
     weights, ones = evidence.weights, np.ones(evidence.users)
     return Diagnostics(
@@ -187,3 +185,36 @@ def merge_diagnostics(first: Diagnostics, second: Diagnostics) -> Diagnostics:
         certain=first.certain + share * (second.certain - first.certain),
         estimated=first.estimated or second.estimated,
     )
+
+
+# Reasons: what speaks against an estimate, as data.
+
+
+class Weight(StrEnum):
+    """What a reason means for an estimate."""
+
+    REFUSAL = "refusal"
+    """The estimate must not be relied on."""
+    WARNING = "warning"
+    """The estimate may be used, and the reason is to be shown with it."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing that speaks against an estimate."""
+
+    rule: str
+    weight: Weight
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.weight}: {self.message}"
+
+    def as_dict(self) -> dict[str, str]:
+        """Plain data for JSON."""
+        return {"rule": self.rule, "weight": self.weight.value, "message": self.message}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Reason:
+        """The reason that `as_dict` wrote."""
+        return cls(str(content["rule"]), Weight(content["weight"]), str(content["message"]))

@@ -21,12 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-__all__ = ["Spread", "merged_cubes", "normal_score", "skewness_of_mean", "studentised_quantile"]
-
-FloatArray = NDArray[np.float64]
+from redenvelope.arrays import FloatArray
 
 # Below this, the transformation and its limit differ by less than rounding.
 _STRAIGHT = 1e-6

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.audit.audit import report_gaps
 from redenvelope.campaign.costs import charged_log
-from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimate import Evaluation
-from redenvelope.evaluation.estimator import Estimator
-from redenvelope.evaluation.estimators import ESTIMATORS
-from redenvelope.evaluation.evaluate import evaluate_partitions
-from redenvelope.evaluation.intervals import require_confidence
-from redenvelope.evaluation.logs import Extent
+from redenvelope.errors import LogError, UsageError
+from redenvelope.evaluation.confidence import require_confidence
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.estimators import Estimator
+from redenvelope.evaluation.evaluate import ESTIMATORS, Evaluation, Extent, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.fitting.check import Contestant, check_policies, fold_sha256
-from redenvelope.fitting.comparable import lacking_features
-from redenvelope.fitting.comparison import logged_by_user
-from redenvelope.fitting.contenders import contender, evidence_of
 from redenvelope.fitting.encoded import EncodedLog, encode
-from redenvelope.fitting.rules import log_left
+from redenvelope.fitting.holdout import CandidatePolicy, check_policies, encoded_data, fold_sha256, priced_policy
+from redenvelope.fitting.learn import log_left
+from redenvelope.fitting.record import logged_by_user
 from redenvelope.fitting.settings import SearchSettings
-from redenvelope.fitting.verdict import Verdict, judge
-from redenvelope.log.drift import drift_findings
-from redenvelope.log.findings import Finding
-from redenvelope.log.log import Log
-from redenvelope.log.split import split_fold
-from redenvelope.plain import to_plain
+from redenvelope.log.encoding.drift import drift_findings
+from redenvelope.log.findings import Finding, Findings, Severity
+from redenvelope.log.log import Log, split_fold
+from redenvelope.plan.certificate import BudgetFigure, Certificate, Figure
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
-from redenvelope.policies.standing import allowed
-
-__all__ = ["evaluate_plan"]
+from redenvelope.policies.eligibility_state import allowed
+from redenvelope.serialization import to_plain
 
 
 def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
@@ -55,9 +51,9 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     kept = whole if all_users else _not_trained_on(plan, whole)
     encoded = _encoded(plan, kept)
     estimator = _estimator(plan)
-    own = contender(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
+    own = priced_policy(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
     extent = Extent.of(encoded.log)
-    evidence = [evidence_of(batch, [own.values(batch)], extent) for batch in encoded.batches()]
+    evidence = [encoded_data(batch, [own.values(batch)], extent) for batch in encoded.batches()]
     shown = {each.name: each for each in (*ESTIMATORS.values(), Marginalised(seed=plan.record.seed), estimator)}
     evaluations = evaluate_partitions(evidence, list(shown.values()))
     logged = logged_by_user(encoded.log).mean(axis=1)
@@ -108,7 +104,7 @@ def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
     """The plan's ladder on other users: all prices, because neighbours share their baselines beyond the trees."""
     mixtures = plan.ladder.mixtures()
     prices = plan.ladder.prices if mixtures is None else mixtures.prices
-    own = {"plan": Contestant(plan.policy, prices, mixtures)}
+    own = {"plan": CandidatePolicy(plan.policy, prices, mixtures)}
     check = check_policies(own, encoded, _walkers(plan, encoded), estimator, 0, plan.record.seed)
     return check.ladder("plan")
 
@@ -165,3 +161,123 @@ def _verified(plan: Plan, log: Log, kept: Log, ladder: Ladder) -> dict[str, Any]
             )
             return {"status": given.status, "verified": same}
     return {"status": given.status, "verified": None, "note": "this log does not hold the fold it was made on"}
+
+
+# Does another log bear a certificate out? Confirmed, contradicted, or too few users to say.
+
+
+Status = Literal["confirmed", "contradicted", "undecided"]
+
+
+@dataclass(frozen=True)
+class BudgetVerdict:
+    """What a log says of one budget."""
+
+    name: str
+    status: Status
+    budget: float
+    cost: Figure
+    message: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a log says of a certificate."""
+
+    status: Status
+    message: str
+    cost: Figure
+    """Of the first budget, with one-sided bounds at the certificate's confidence."""
+    reward: Figure
+    users: int
+    """Who were asked: none of them trained the plan."""
+    budgets: tuple[BudgetVerdict, ...] = ()
+    """Of every budget; empty where a reward was promised."""
+
+
+def judge(
+    certificate: Certificate, reward: Figure, costs: Sequence[Figure], users: int, reasons: tuple[Reason, ...]
+) -> Verdict:
+    """Compare what is promised with bounds on other users; `reasons` speak against these bounds.
+
+    One budget that is contradicted contradicts the certificate, which promises all of them.
+    """
+    level = f"with {certificate.confidence:.0%} confidence, on {users:,} users"
+
+    def verdict(status: Status, message: str, budgets: tuple[BudgetVerdict, ...] = ()) -> Verdict:
+        return Verdict(status, message, costs[0], reward, users, budgets)
+
+    against = next((reason for reason in reasons if reason.weight is Weight.REFUSAL), None)
+    if against is not None:
+        return verdict("undecided", f"this log cannot say: {against.message}")
+    if certificate.target_reward is not None:
+        target = f"the target {certificate.target_reward:.4g}"
+        if reward.upper < certificate.target_reward:
+            return verdict("contradicted", f"the reward is at most {reward.upper:.4g}, {target} ({level})")
+        if reward.lower >= certificate.target_reward:
+            return verdict("confirmed", f"the reward is at least {reward.lower:.4g}, {target} ({level})")
+        return verdict(
+            "undecided",
+            f"too few users to say: the reward is {reward.lower:.4g} to {reward.upper:.4g}, {target} ({level})",
+        )
+    several = len(costs) > 1
+    judged = tuple(_of_budget(*pair, several) for pair in zip(certificate.budgets, costs, strict=True))
+    for status in ("contradicted", "undecided", "confirmed"):
+        said = [each for each in judged if each.status == status]
+        if said:
+            few = "too few users to say: " if status == "undecided" else ""
+            return verdict(status, f"{few}{'; '.join(each.message for each in said)} ({level})", judged)
+    raise AssertionError("a certificate has at least one budget")
+
+
+def _of_budget(promised: BudgetFigure, cost: Figure, several: bool) -> BudgetVerdict:
+    what = f"the cost of {promised.name}" if several else "the cost"
+    budget = f"the budget {promised.budget:.4g}"
+
+    def judged(status: Status, message: str) -> BudgetVerdict:
+        return BudgetVerdict(promised.name, status, promised.budget, cost, message)
+
+    if cost.lower > promised.budget:
+        return judged("contradicted", f"{what} is at least {cost.lower:.4g}, {budget}")
+    if cost.upper <= promised.budget:
+        return judged("confirmed", f"{what} is at most {cost.upper:.4g}, {budget}")
+    return judged("undecided", f"{what} is {cost.lower:.4g} to {cost.upper:.4g}, {budget}")
+
+
+# Whether a log tells what a plan decides by: what it does not tell is never taken as missing without a word.
+
+
+_LEFT_OUT = ("feature_missing_all", "feature_constant", "feature_like_id")
+
+
+def lacking_features(plan: Plan, log: Log) -> tuple[Finding, ...]:
+    """Features that the plan decides by and that reading left out of the log.
+
+    Raises `LogError` where the log lacks such a column, skips steps, or holds steps that the plan does not know.
+    """
+    findings = Findings()
+    report_gaps(log.gaps, findings)
+    first = plan.policy.encoder.first_step
+    last = first + plan.policy.specification.steps - 1
+    outside = int(((log.step < first) | (log.step > last)).sum())
+    if outside:
+        findings.add("evaluate_steps", column="step", count=outside, first=first, last=last)
+    _report_features(plan, log, findings)
+    if findings.refused:
+        raise LogError([finding for finding in findings.sorted() if finding.severity is Severity.ERROR])
+    return findings.sorted()
+
+
+def _report_features(plan: Plan, log: Log, findings: Findings) -> None:
+    encoder = plan.policy.encoder
+    left_out = {finding.column: finding for finding in log.findings if finding.rule in _LEFT_OUT}
+    numbers, categories = set(log.features.numeric_names), set(log.features.category_names)
+    wanted = [(number.name, number.name in numbers) for number in encoder.numbers]
+    wanted += [(category.name, category.name in categories) for category in encoder.categories]
+    for name in (name for name, there in wanted if not there):
+        if name in left_out:
+            findings.add("evaluate_feature_left_out", column=name, count=len(log), why=left_out[name].message)
+        elif name in numbers | categories:
+            findings.add("evaluate_feature_kind", column=name, count=len(log))
+        else:
+            findings.add("evaluate_feature_missing", column=name, count=len(log))

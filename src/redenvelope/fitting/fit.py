@@ -7,59 +7,61 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from redenvelope.audit.audit import Audit, audit_log
-from redenvelope.audit.fitness import report_few_users
+from redenvelope.arrays import FloatArray
+from redenvelope.audit.audit import Audit, audit_log, report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import without_costs
 from redenvelope.campaign.records import Rule
 from redenvelope.dual.paths import Paths
 from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
+from redenvelope.evaluation.diagnostics import Reason
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.evaluation.reasons import Reason
-from redenvelope.fitting.asked import Asked, asked_of
-from redenvelope.fitting.cache import Cache
-from redenvelope.fitting.check import Check, Contestant, check_policies, fold_sha256, planned_fold
-from redenvelope.fitting.comparison import logged_by_user
-from redenvelope.fitting.doubts import doubts
+from redenvelope.fitting.certify import PopulationSummary, concentrations, objections, trusted_check
 from redenvelope.fitting.encoded import EncodedLog, encode
-from redenvelope.fitting.exploration import exploration_record, lost_along, lost_at_prices
-from redenvelope.fitting.frontier import frontier_table
-from redenvelope.fitting.frontiers import first_frontier, frontiers_table, priced_plans
-from redenvelope.fitting.kept import Kept
-from redenvelope.fitting.method import (
-    Lessons,
+from redenvelope.fitting.holdout import CandidatePolicy, Check, check_policies, fold_sha256, planned_fold
+from redenvelope.fitting.learn import (
+    LearnedModel,
     learn_model,
+    model_fidelity,
     one_step_policy,
     policy_words,
-    trust_in,
     unpriced_policy,
     with_campaign,
+    with_rules,
 )
-from redenvelope.fitting.recorded import compared_policies, fit_record
-from redenvelope.fitting.rules import with_rules
-from redenvelope.fitting.scouting import believed_paths, grid_of_prices, model_frontier
+from redenvelope.fitting.objective import Objective, objective_of
+from redenvelope.fitting.price_grid import (
+    believed_paths,
+    exploration_record,
+    grid_of_prices,
+    lost_along,
+    lost_at_prices,
+    model_frontier,
+)
+from redenvelope.fitting.record import (
+    compared_policies,
+    first_frontier,
+    fit_record,
+    frontier_table,
+    frontiers_table,
+    logged_by_user,
+    priced_plans,
+)
 from redenvelope.fitting.settings import FitSettings, usual_share
-from redenvelope.fitting.trusted import trusted_check
-from redenvelope.fitting.whole import Whole, concentrations
+from redenvelope.fitting.stage_cache import Cache, StageCache
 from redenvelope.log.findings import Findings, Severity
-from redenvelope.log.log import Log
-from redenvelope.log.split import split
+from redenvelope.log.log import Log, split
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
-from redenvelope.plan.certify import Checked, Question, certify, walk
+from redenvelope.plan.fixed_sequence_test import Checked, Question, certify, walk
 from redenvelope.plan.ladder import Ladder, Mixtures
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.record import ComparedPolicy, FoldSize
-from redenvelope.policies.standing import allowed
+from redenvelope.policies.eligibility_state import allowed
 from redenvelope.progress import Progress, Stages
-
-__all__ = ["fit"]
-
-FloatArray = NDArray[np.float64]
 
 _JOINT = (0.8, 0.9, 0.95, 0.99)  # confidences at which bounds for all prices at once are kept
 _BOILING = 1e6  # so warm that every action is equally likely
@@ -76,7 +78,7 @@ def fit(
     settings: FitSettings | None = None,
     progress: Progress | None = None,
     cache: Cache | None = None,
-    whole: Whole | None = None,
+    whole: PopulationSummary | None = None,
 ) -> Plan:
     """The best plan for a budget (mean cost a user), or the cheapest for a reward, checked on users apart.
 
@@ -91,7 +93,7 @@ def fit(
     campaign.check(log)
     usual = usual_share(len(log.catalogue))
     explore = next((share for share in (settings.explore, campaign.explore) if share is not None), usual)
-    asked = asked_of(budget, target_reward, campaign, settings.confidence, audience)
+    asked = objective_of(budget, target_reward, campaign, settings.confidence, audience)
     question = asked.question
     log = asked.charged(log)
     stages.begin("audit")
@@ -99,7 +101,7 @@ def fit(
     audited = _audited(whole, stages)
     train, tune, hold = _folds(log, settings, stages)
     sizes = {name: FoldSize(fold.people, len(fold)) for name, fold in zip(_FOLDS, (train, tune, hold), strict=True)}
-    kept = Kept(cache, log, settings, (asked.budgets, campaign.rules, explore))
+    kept = StageCache(cache, log, settings, (asked.budgets, campaign.rules, explore))
     made = _made(train, tune, settings, stages, kept, _Said(asked, campaign.rules, explore))
     lessons, fidelity, scouts, policy = made.lessons, made.fidelity, made.scouts, made.policy
     audited = with_rules(audited, lessons, log)
@@ -115,7 +117,7 @@ def fit(
     check, ladder = _ladder(check, question, settings)
     stop = walk(ladder, question)
     policy = replace(policy, pricing=ladder.pricing(stop.place))
-    against = doubts(log, audited, fidelity, whole.costs)
+    against = objections(log, audited, fidelity, whole.costs)
     certificate = certify(ladder, stop, question, policy, _about(check, against))
     stages.finish("certificate", f"{certificate.status}: {_bounds(certificate)}")
     stages.begin("comparison")
@@ -147,7 +149,7 @@ def fit(
 class _Made:
     """What the users who train and tune have made."""
 
-    lessons: Lessons
+    lessons: LearnedModel
     fidelity: Fidelity
     scouts: EncodedLog
     """Users who tell where the prices of interest lie."""
@@ -158,12 +160,12 @@ class _Made:
 class _Said(NamedTuple):
     """What a campaign says beside the log."""
 
-    asked: Asked
+    asked: Objective
     rules: tuple[Rule, ...]
     explore: float
 
 
-def _made(train: Log, tune: Log, settings: FitSettings, stages: Stages, kept: Kept, said: _Said) -> _Made:
+def _made(train: Log, tune: Log, settings: FitSettings, stages: Stages, kept: StageCache, said: _Said) -> _Made:
     """Learn, ask whether what was learned may be trusted, and choose how to decide by it."""
     stages.begin("model")
     learned = kept.lessons(train.catalogue, lambda: learn_model(train, settings, stages, said.rules))
@@ -171,7 +173,7 @@ def _made(train: Log, tune: Log, settings: FitSettings, stages: Stages, kept: Ke
     stages.finish("model", kept.said("model", lessons.words))
     stages.begin("fidelity")
     tuning = encode(tune, lessons.encoder, lessons.steps, lessons.constraint)
-    fidelity = kept.fidelity(lambda: trust_in(lessons, tuning))
+    fidelity = kept.fidelity(lambda: model_fidelity(lessons, tuning))
     doubted = "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}"
     stages.finish("fidelity", kept.said("fidelity", doubted))
     stages.begin("policy")
@@ -181,14 +183,14 @@ def _made(train: Log, tune: Log, settings: FitSettings, stages: Stages, kept: Ke
     return _Made(lessons, fidelity, scouts, policy)
 
 
-def _looked_at(log: Log, budget: float | None, settings: FitSettings) -> Whole:
+def _looked_at(log: Log, budget: float | None, settings: FitSettings) -> PopulationSummary:
     """What all users say, where the log holds all of them."""
     # Audited is what was logged: the costs of budgets are made of it.
     audited = audit_log(without_costs(log, ()), budget, known_before=settings.known_before)
-    return Whole(audited, concentrations(log), "")
+    return PopulationSummary(audited, concentrations(log), "")
 
 
-def _audited(whole: Whole, stages: Stages) -> Audit:
+def _audited(whole: PopulationSummary, stages: Stages) -> Audit:
     """The audit; what it refuses is refused here, with every reason."""
     audited = whole.audit
     faults = [finding for finding in audited.findings if finding.severity is Severity.ERROR]
@@ -212,8 +214,8 @@ def _folds(log: Log, settings: FitSettings, stages: Stages) -> tuple[Log, ...]:
 
 
 def _contestants(
-    policy: DeployedPolicy, lessons: Lessons, scouts: EncodedLog, settings: FitSettings, kept: Kept
-) -> tuple[dict[str, Contestant], Paths | None]:
+    policy: DeployedPolicy, lessons: LearnedModel, scouts: EncodedLog, settings: FitSettings, kept: StageCache
+) -> tuple[dict[str, CandidatePolicy], Paths | None]:
     """The plan and the bandit, each at prices that users of the train fold fix, and chance; with several budgets, the
     paths that the plan's mixtures take through them too."""
     wanted, several, paths = settings.search, lessons.budgets, None
@@ -226,7 +228,7 @@ def _contestants(
                 name: _falling(grid_of_prices(each, scouts, wanted, rungs[name])) for name, each in policies.items()
             }
         )
-        contestants = {name: Contestant(each, prices[name]) for name, each in policies.items()}
+        contestants = {name: CandidatePolicy(each, prices[name]) for name, each in policies.items()}
     else:
         found = {name: believed_paths(each, scouts, wanted, several, rungs[name]) for name, each in policies.items()}
         paths = found["plan"]
@@ -235,13 +237,13 @@ def _contestants(
             for name, each in policies.items()
         }
     free = np.zeros((1, lessons.free.budgets))
-    return contestants | {"uniform": Contestant(one_step_policy(lessons, _BOILING), free)}, paths
+    return contestants | {"uniform": CandidatePolicy(one_step_policy(lessons, _BOILING), free)}, paths
 
 
-def _mixing(policy: DeployedPolicy, paths: Paths) -> Contestant:
+def _mixing(policy: DeployedPolicy, paths: Paths) -> CandidatePolicy:
     """A contestant whose rungs are mixtures."""
     ladder, prices = paths.ladder, paths.plans.prices
-    return Contestant(policy, prices, Mixtures(prices, ladder.shares, ladder.duals))
+    return CandidatePolicy(policy, prices, Mixtures(prices, ladder.shares, ladder.duals))
 
 
 def _falling(prices: FloatArray) -> FloatArray:
@@ -257,11 +259,11 @@ def _usual_estimator(audited: Audit, seed: int) -> Marginalised:
 
 
 def _checked(
-    contestants: Mapping[str, Contestant],
+    contestants: Mapping[str, CandidatePolicy],
     hold: EncodedLog,
     audited: Audit,
     settings: FitSettings,
-    kept: Kept,
+    kept: StageCache,
 ) -> Check:
     estimator = settings.estimator or _usual_estimator(audited, settings.seed)
     walkers = hold.some_users(settings.search.walkers, "walkers", settings.seed)

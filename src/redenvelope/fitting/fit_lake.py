@@ -17,26 +17,19 @@ from redenvelope.audit.audit import Audit, audit_partitions
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import charged_log, without_costs
 from redenvelope.campaign.records import Budget
-from redenvelope.chance import fraction
-from redenvelope.engine.engine import Engine
-from redenvelope.engine.local import LocalEngine
-from redenvelope.engine.opened import Opened
+from redenvelope.engine.engine import Engine, LocalEngine, Opened
 from redenvelope.errors import UsageError
-from redenvelope.fitting.asked import asked_of
-from redenvelope.fitting.cache import Cache
+from redenvelope.fitting.certify import PopulationSummary, concentrations, merge_concentrations
 from redenvelope.fitting.fit import fit
+from redenvelope.fitting.objective import objective_of
 from redenvelope.fitting.settings import FitSettings
-from redenvelope.fitting.whole import Whole, concentrations, merge_concentrations
-from redenvelope.lake.lake import LakePart
-from redenvelope.lake.pace import paced
+from redenvelope.fitting.stage_cache import Cache
+from redenvelope.lake.lake import LakePart, paced
 from redenvelope.lake.reading import LakeLog
-from redenvelope.log.join import join_logs
-from redenvelope.log.log import Log
-from redenvelope.log.split import split_fold
+from redenvelope.log.log import Log, join_logs, split_fold
 from redenvelope.plan.plan import Plan
 from redenvelope.progress import Progress, Stages
-
-__all__ = ["CHECK_USERS", "TRAIN_USERS", "SampleSettings", "audit_lake", "fit_lake"]
+from redenvelope.randomness import fraction
 
 TRAIN_USERS = 200_000
 CHECK_USERS = 200_000
@@ -91,7 +84,7 @@ def fit_lake(
     words = _words(log, users, shares)
     stages.finish("sample", words)
     campaign.check(log)
-    asked = asked_of(budget, target_reward, campaign, settings.confidence, audience)
+    asked = objective_of(budget, target_reward, campaign, settings.confidence, audience)
     audit = audit_lake(lake, engine, campaign, asked.audited, settings.known_before, stages)
     costs = merge_concentrations(
         list(Opened(engine, _Charged(lake.logs, asked.budgets)).map(concentrations, lake.parts))
@@ -105,7 +98,7 @@ def fit_lake(
         settings=settings,
         progress=progress,
         cache=cache,
-        whole=Whole(audit, costs, words),
+        whole=PopulationSummary(audit, costs, words),
     )
 
 

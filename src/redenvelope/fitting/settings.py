@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.estimator import Estimator
-from redenvelope.learning.settings import LearningSettings
-from redenvelope.log.coerce import TINY_PROPENSITY
-from redenvelope.log.split import SHARES
-from redenvelope.models.settings import NeuralSettings
-from redenvelope.plain import to_plain
+from redenvelope.evaluation.estimators import Estimator
+from redenvelope.learning.folds import LearningSettings
+from redenvelope.log.log import SHARES
+from redenvelope.log.schema.coerce import TINY_PROPENSITY
+from redenvelope.models.training import NeuralSettings
 from redenvelope.planning.temperature import is_temperature
-
-__all__ = ["EXPLORE", "FitSettings", "History", "Method", "SearchSettings", "usual_share"]
+from redenvelope.serialization import to_plain
 
 EXPLORE = 0.02
 """Share of decisions left to chance unless said otherwise (see docs/guides/rules-and-budgets.md)."""

@@ -10,32 +10,24 @@ from typing import NamedTuple
 
 import polars as pl
 
-from redenvelope.engine.engine import Engine
-from redenvelope.engine.opened import Opened
+from redenvelope.engine.engine import Engine, Opened
 from redenvelope.errors import LogError, UsageError
-from redenvelope.lake.inputs import ROWS_AT_ONCE, inputs_of, is_address, slices_of
-from redenvelope.lake.lake import Lake, LakePart
-from redenvelope.lake.pace import paced
-from redenvelope.lake.partition import partition
-from redenvelope.lake.readers import LogReader, raw_rows
-from redenvelope.lake.shuffle import buckets_of
-from redenvelope.log.assemble import assemble
-from redenvelope.log.assignment import AssignmentModel, learn_assignment, report_estimates
-from redenvelope.log.coerce import TINY_PROPENSITY
-from redenvelope.log.columns import ROLES, ColumnMap
+from redenvelope.lake.inputs import ROWS_AT_ONCE, LogReader, inputs_of, is_address, raw_rows, slices_of
+from redenvelope.lake.lake import Lake, LakePart, paced
+from redenvelope.lake.partition import buckets_of, partition
+from redenvelope.log.cleaning.number_formats import PLAIN_INTEGER
+from redenvelope.log.columns import ROLES, ColumnMap, column, put_back
 from redenvelope.log.findings import Finding, Findings, Severity, merge
-from redenvelope.log.finish import finish
-from redenvelope.log.keys import KeySums, merge_keys, settle_keys
+from redenvelope.log.formats.discovery import files_of, partition_columns, report_passed_over
 from redenvelope.log.log import Log
-from redenvelope.log.named import column, put_back
-from redenvelope.log.numbers import PLAIN_INTEGER
-from redenvelope.log.rows import Rows, typed_rows
-from redenvelope.log.schema import Schema, SchemaSums, merge_schemas, schema_sums
-from redenvelope.log.sources import files_of, partition_columns, report_passed_over
+from redenvelope.log.propensity import AssignmentModel, learn_assignment, report_estimates
+from redenvelope.log.schema.coerce import TINY_PROPENSITY
+from redenvelope.log.schema.infer import assemble, finish
+from redenvelope.log.schema.keys import KeySums, merge_keys, settle_keys
+from redenvelope.log.schema.rows import Rows, typed_rows
+from redenvelope.log.schema.schema import Schema, SchemaSums, merge_schemas, schema_sums
 from redenvelope.log.tables import Table, report_roles
 from redenvelope.progress import Stages
-
-__all__ = ["LakeLog", "open_lake"]
 
 _FIRST_ROWS = 1_000  # that are looked at to see what columns may mean
 

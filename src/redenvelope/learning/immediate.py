@@ -10,13 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
-from redenvelope.learning.folds import UserFolds, always, gather, pick
-from redenvelope.learning.settings import LearningSettings
-from redenvelope.models.examples import Examples, Rows
-from redenvelope.models.immediate import Folded, Immediate
-from redenvelope.models.outcome import OutcomeNetwork
-from redenvelope.models.selection import allowed_structures, falls
-from redenvelope.models.stacked import slots, stack
+from redenvelope.learning.folds import LearningSettings, UserFolds, always, gather, pick
+from redenvelope.models.dataset import Examples, Rows
+from redenvelope.models.networks import Folded, Immediate, OutcomeNetwork, WideDeep, slots, stack
+from redenvelope.models.responses import allowed_structures, falls
 from redenvelope.models.targets import (
     CostTarget,
     OutcomeTargets,
@@ -27,9 +24,6 @@ from redenvelope.models.targets import (
     taught,
 )
 from redenvelope.models.training import train
-from redenvelope.models.wide_deep import WideDeep
-
-__all__ = ["immediate_loss", "learn_immediate"]
 
 
 def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSettings, seed: int) -> Immediate:

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
 from redenvelope.learning.backward import fit_backward
-from redenvelope.learning.folds import UserFolds, new_folds
+from redenvelope.learning.folds import LearningSettings, StageProgress, UserFolds, new_folds
 from redenvelope.learning.immediate import learn_immediate
-from redenvelope.learning.late_effects import LateEffects
-from redenvelope.learning.next_states import NextStates
-from redenvelope.learning.settings import LearningSettings, StageProgress
-from redenvelope.models.examples import Examples
-from redenvelope.models.immediate import Immediate
-from redenvelope.planning.learned_decisions import supported
-from redenvelope.planning.learned_passes import in_blocks, present
-from redenvelope.planning.learned_values import (
+from redenvelope.learning.late_effects import Ahead, LateEffects
+from redenvelope.models.dataset import Examples
+from redenvelope.models.networks import Immediate, ValueNetwork
+from redenvelope.planning.q_values import (
+    LearnedPolicy,
+    LearnedPrice,
     LearnedValues,
     LearningReport,
+    block_rows,
     checked_duals,
+    choose,
+    exploring,
+    future,
+    in_blocks,
+    present,
     scaled_dual,
+    supported,
     unscaled_dual,
 )
-from redenvelope.policies.checks import whole_mask
-from redenvelope.policies.constraints import Constraint
-
-__all__ = ["SoftQ", "all_prices", "near_prices"]
+from redenvelope.policies.eligibility_state import EligibilityState
+from redenvelope.policies.policy import Constraint, whole_mask
+from redenvelope.prices import outcome_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,3 +176,197 @@ def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int
     low, high = scaled_dual(duals[place - 1 : place + 1], unit)
     spread = np.linspace(low, min(high, 1 - 1e-6), knots - 2)
     return np.unique(np.concatenate([[0.0], unscaled_dual(spread, unit), [np.inf]]))
+
+
+# What the next states of a log are worth, at every price, by the networks of their step.
+
+
+@dataclass(frozen=True, eq=False)
+class NextStates:
+    """The rows of a log as states that other rows lead to."""
+
+    examples: Examples
+    folds: UserFolds
+    outcomes: NDArray[np.float32]
+    """Of a step, by every fold, [rows, folds, 2, actions]."""
+    allowed: NDArray[np.bool_]
+    """[rows, actions]"""
+    duals: NDArray[np.float64]
+    """[prices]"""
+    temperature: float
+    explore: float = 0.0
+    """Share of later decisions that is drawn evenly among what may be chosen."""
+
+    def targets(self, networks: ValueNetwork | None, rows: NDArray[np.int64], late: LateEffects) -> NDArray[np.float32]:
+        """See backward.Targets."""
+        after = rows[self.examples.continues[rows]] + 1
+        asked = late.asked[after]
+        value, ahead = np.empty((len(after), len(self.duals), self._components), np.float32), None
+        # More is asked of some than of others, and only of those is it computed.
+        if not asked.all():
+            value[~asked] = self._ask(_values, networks, after[~asked])
+        if asked.any():
+            own = after[asked]
+            columns = self.examples.action[own], self.folds.strangers(own)
+            ahead = Ahead(*self._ask(_ahead, networks, own, *columns))
+            value[asked] = ahead.value
+        return late.targets(rows, value, ahead)
+
+    @property
+    def _components(self) -> int:
+        return 3 if self.temperature > 0 else 2
+
+    def _ask(self, program: Any, networks: ValueNetwork | None, rows: NDArray[np.int64], *columns: NDArray[Any]) -> Any:
+        """What a program says of rows, given further columns [rows, ...] of theirs."""
+        weights = jnp.asarray(outcome_weights(self.duals[:, None]).astype(np.float32))
+        temperature, explore = (jnp.asarray(np.float32(number)) for number in (self.temperature, self.explore))
+        sizes = (len(self.duals), self._components, self.examples.actions)
+        numbers = int(np.prod(sizes))
+        shape = (block_rows(len(rows), numbers), self.folds.count, *sizes)
+        nothing = jnp.asarray(np.zeros(shape, np.float32) if networks is None else 0.0)
+
+        def block(states: Any, now: Any, allowed: Any, *others: Any) -> Any:
+            later = nothing if networks is None else future(networks, states)
+            return program(now, later, weights, temperature, explore, allowed, *others)
+
+        own = (self.examples.states[rows], self.outcomes[rows], self.allowed[rows])
+        return in_blocks(block, numbers, *own, *columns)
+
+
+@eqx.filter_jit
+def _values(
+    now: jax.Array,
+    later: jax.Array,
+    weights: jax.Array,
+    temperature: jax.Array,
+    explore: jax.Array,
+    allowed: jax.Array,
+) -> jax.Array:
+    """Values of states, [n, prices, components], where outcomes count by weights [outcomes, prices].
+
+    They are made of what a step gives [n, folds, 2, actions] and what follows, [n, folds, prices, components, actions].
+    """
+    return _double(now, later, weights, temperature, explore, allowed).value
+
+
+@eqx.filter_jit
+def _ahead(
+    now: jax.Array,
+    later: jax.Array,
+    weights: jax.Array,
+    temperature: jax.Array,
+    explore: jax.Array,
+    allowed: jax.Array,
+    action: jax.Array,
+    strangers: jax.Array,
+) -> Ahead:
+    """The same with what is said of the logged action [n]; for `strangers` [n, folds] see UserFolds."""
+    found = _double(now, later, weights, temperature, explore, allowed)
+    taken = strangers.T[:, :, None] * jax.nn.one_hot(action, later.shape[-1])
+    return Ahead(
+        found.value,
+        (found.others * taken[:, :, None, None]).sum(axis=(0, -1)),
+        (found.chosen * taken[:, :, None]).sum(axis=(0, -1)),
+    )
+
+
+def _double(
+    now: jax.Array,
+    later: jax.Array,
+    weights: jax.Array,
+    temperature: jax.Array,
+    explore: jax.Array,
+    allowed: jax.Array,
+) -> DoubleValue:
+    values = later.at[..., :2, :].add(now[:, :, None])
+    return double_value(jnp.swapaxes(values, 0, 1), weights, temperature, allowed, explore)
+
+
+# The double estimator: what a state is worth, without the flattery of a maximum over noisy values.
+
+
+class DoubleValue(NamedTuple):
+    """Of states."""
+
+    value: jax.Array
+    """[n, prices, components]"""
+    chosen: jax.Array
+    """How likely every action is by the choice of all folds but one, [folds, n, prices, actions]."""
+    others: jax.Array
+    """Values by all folds but one, [folds, n, prices, components, actions]."""
+
+
+def double_value(
+    values: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array, explore: jax.Array | float = 0.0
+) -> DoubleValue:
+    """Value of a state from [folds, n, prices, components, actions].
+
+    All folds but one choose and that one says what the choice is worth, so that an action picked because it is
+    over-rated is not over-valued; the mean over who judges counts. With one fold and a temperature it is the
+    log-sum-exp, taken apart into reward, cost and entropy bonus. A share `explore` of the decisions is drawn evenly
+    among what is allowed.
+    """
+    others = _others(values)
+    own, judged = choose(others, weights, temperature, allowed), values
+    chosen = exploring(own, allowed, explore)
+    value = (chosen[..., None, :] * judged).sum(axis=-1)
+    if values.shape[-2] == 3:
+        entropy = -jax.scipy.special.xlogy(own, own).sum(axis=-1)
+        value = value.at[..., 2].add(temperature * (1 - explore) * entropy)
+    return DoubleValue(value.mean(axis=0), chosen, others)
+
+
+def _others(values: jax.Array) -> jax.Array:
+    """For every fold the mean of all others, [folds, ...]; one fold alone is its own judge."""
+    folds = len(values)
+    if folds == 1:
+        return values
+    # Written out: a sum over the few folds would be a loop of its own, at three times the price of all the rest.
+    return jnp.stack([sum(values[other] for other in range(folds) if other != fold) for fold in range(folds)]) / (
+        folds - 1
+    )
+
+
+# A price function that learns anew at every price it is asked for.
+
+
+@dataclass(eq=False)
+class RetrainedPrice:
+    """Learns at a price from the nearest one it knows."""
+
+    learner: SoftQ
+    states: NDArray[np.float32]
+    """First states, [users, width]."""
+    temperature: float = 0.0
+    steps_left: NDArray[np.int64] | int | None = None
+    """Steps left at those states, one number or [users]; None is the whole campaign."""
+    eligible: EligibilityState | NDArray[np.bool_] | None = None
+    """Where users stand, or a mask [users, actions]; None allows all."""
+    progress: StageProgress | None = None
+    known: dict[float, LearnedValues] = field(default_factory=dict)
+    """The values learned so far, by dual."""
+
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
+        """Mean outcomes at prices [prices, 1], without entropy bonus, [outcomes, prices]."""
+        points = [
+            LearnedPrice(self.learned(dual), self.states, self.steps_left, self.eligible)(np.array([[dual]]))
+            for dual in checked_duals(prices).tolist()
+        ]
+        return np.concatenate(points, axis=1)
+
+    def learned(self, dual: float) -> LearnedValues:
+        """The values at a dual, learned if they are not known yet."""
+        (dual,) = checked_duals(dual).tolist()
+        if dual not in self.known:
+            warm = self.known[self._nearest(dual)] if self.known else None
+            self.known[dual] = self.learner.learn([dual], self.temperature, warm, self.progress)
+        return self.known[dual]
+
+    def policy(self, dual: float) -> LearnedPolicy:
+        """The policy at a dual."""
+        return LearnedPolicy(self.learned(dual), dual)
+
+    def _nearest(self, dual: float) -> float:
+        known = np.array(sorted(self.known))
+        unit = self.learner.unit
+        return float(known[np.abs(scaled_dual(known, unit) - scaled_dual(np.array(dual), unit)).argmin()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redenvelope.errors import UsageError
-from redenvelope.ledger.book import Account, Book, Case, Entry
+from redenvelope.ledger.book import Account, Book, Case, Entry, write_all
 from redenvelope.ledger.records import (
     COUNTED,
     Choice,
@@ -22,9 +22,6 @@ from redenvelope.ledger.records import (
     Settled,
     Status,
 )
-from redenvelope.ledger.written import write_all
-
-__all__ = ["Result", "execute"]
 
 Result = Decided | Settled | Refused | Done
 _DECIDED, _SETTLED, _RELEASED, _EXPIRED = range(4)

@@ -17,8 +17,6 @@ from redenvelope.files import replacing, writing
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import COUNTED, Balance, Decided, Status
 
-__all__ = ["Exported", "export_log", "log_frame"]
-
 _ROWS = 20_000
 _PRICE_OF, _COST = "price of ", "cost"
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")

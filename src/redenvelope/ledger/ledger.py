@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
 
 from redenvelope.errors import LedgerError, UsageError
 from redenvelope.ledger.book import Book, decided_rows
 from redenvelope.ledger.commands import Result, execute
+from redenvelope.ledger.database import chunks, marks
 from redenvelope.ledger.records import Balance, Command, Decided, PastStep, Status, Tally
-from redenvelope.ledger.session import chunks, marks
-
-__all__ = ["Database", "Ledger", "SqlLedger", "open_ledger"]
 
 
 class Ledger(Protocol):
@@ -155,3 +157,87 @@ def open_ledger(url: str, create: bool = True) -> Ledger:
 def _without_password(url: str) -> str:
     before, at, after = url.rpartition("@")
     return f"…@{after}" if at else before or after
+
+
+# Group commit: commands that wait at the same time share one transaction, so that one sync of the disk serves many.
+
+
+_MOST = 512
+"""Commands of one transaction: more would make everybody wait for the last."""
+
+
+class _Waiting(NamedTuple):
+    commands: Sequence[Command]
+    answer: Future[list[Result]]
+
+
+class Writer:
+    """One thread that writes to a ledger. An answer comes when what it says is durable, never before."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+        self._closed = False
+        self._thread.start()
+
+    def submit(self, commands: Sequence[Command]) -> Future[list[Result]]:
+        """Have commands carried out, all in one transaction; a LedgerError in the answer means: none of them."""
+        if self._closed:
+            raise LedgerError("the ledger is being closed")
+        answer: Future[list[Result]] = Future()
+        answer.set_running_or_notify_cancel()  # who stops waiting must not stop the writing
+        self._waiting.put(_Waiting(commands, answer))
+        return answer
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        self._closed = True
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            first = self._waiting.get()
+            group = [] if first is None else [first]
+            ending = first is None
+            count = sum(len(one.commands) for one in group)
+            while count < _MOST and not self._waiting.empty():
+                more = self._waiting.get()
+                if more is None:
+                    ending = True
+                    continue
+                group.append(more)
+                count += len(more.commands)
+            if group:
+                self._commit(group)
+
+    def _commit(self, group: Sequence[_Waiting]) -> None:
+        try:
+            results = self._ledger.apply([command for one in group for command in one.commands])
+        except BaseException as error:  # whatever it is, whoever waits has to hear of it
+            for one in group:
+                one.answer.set_exception(error)
+            return
+        start = 0
+        for one in group:
+            one.answer.set_result(results[start : start + len(one.commands)])
+            start += len(one.commands)
+
+
+# Time for a ledger: milliseconds since 1970 that never run backwards while a process lives.
+
+
+Clock = Callable[[], int]
+"""Milliseconds since 1970."""
+
+
+def steady_clock() -> Clock:
+    """A clock that is set once, when it is made, and then runs by itself.
+
+    Somebody who sets the machine's clock changes no hold of a running process. After a restart holds may expire earlier
+    or later than they said; money is safe in both cases, because a late outcome asks for money anew.
+    """
+    started_at, began = time.time_ns() // 1_000_000, time.monotonic_ns()
+    return lambda: started_at + (time.monotonic_ns() - began) // 1_000_000

@@ -10,10 +10,7 @@ from typing import Any
 import psycopg
 
 from redenvelope.errors import LedgerError
-from redenvelope.ledger.session import Session
-from redenvelope.ledger.tables import FORMAT, POSTGRES, statements
-
-__all__ = ["PostgresDatabase"]
+from redenvelope.ledger.database import FORMAT, POSTGRES, Session, statements
 
 _MAKING = 0x52456E76  # an advisory lock: two processes that make the tables at once would get in each other's way
 _CONNECT_SECONDS = 10

@@ -9,29 +9,6 @@ from enum import StrEnum
 
 from redenvelope.errors import UsageError
 
-__all__ = [
-    "COUNTED",
-    "LARGEST_AMOUNT",
-    "THOUSANDTHS",
-    "Balance",
-    "Charge",
-    "Choice",
-    "Command",
-    "Decided",
-    "Done",
-    "Expire",
-    "Fund",
-    "Hold",
-    "PastStep",
-    "PriceNote",
-    "Refusal",
-    "Refused",
-    "Settle",
-    "Settled",
-    "Status",
-    "Tally",
-]
-
 THOUSANDTHS = 1_000
 """Expected amounts are counted in thousandths of a minor unit: most are far below one."""
 

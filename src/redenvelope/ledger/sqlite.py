@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from redenvelope.errors import LedgerError
-from redenvelope.ledger.session import Session
-from redenvelope.ledger.tables import FORMAT, SQLITE, statements
-
-__all__ = ["SqliteDatabase"]
+from redenvelope.ledger.database import FORMAT, SQLITE, Session, statements
 
 _BUSY_SECONDS = 10.0
 _APPLICATION = 0x52456E76  # "REnv": a file of ours, and no other program's

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from redenvelope.ledger.ledger import Ledger
 
-__all__ = ["Difference", "Verification", "verify"]
-
 _MOST_SHOWN = 20
 
 

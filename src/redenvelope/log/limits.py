@@ -1,25 +1,10 @@
 """How large a log, a table and their values may be, and why. What is beyond is refused in words, before memory or time
-is spent on it."""
+is spent on it.
+"""
 
 from __future__ import annotations
 
 from redenvelope.engine.memory import available_memory
-
-__all__ = [
-    "LARGEST_AMOUNT",
-    "LARGEST_STEP",
-    "LEAST_PROPENSITY",
-    "LONGEST_TEXT",
-    "MOST_ACTIONS",
-    "MOST_COLUMNS",
-    "MOST_STEPS",
-    "MOST_UNPACKED",
-    "PARQUET_MEMORY",
-    "TEXT_MEMORY",
-    "UNPACKED_AT_EASE",
-    "amount_of_memory",
-    "memory_lacks",
-]
 
 LEAST_PROPENSITY = 1e-9
 """Of a logged action: a row with less would weigh more than a billion others, and products over a few steps leave what

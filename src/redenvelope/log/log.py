@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -11,11 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.chance import user_keys
+from redenvelope.errors import UsageError
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
-
-__all__ = ["ActionCatalogue", "FeatureTable", "Log"]
+from redenvelope.randomness import fraction, user_keys
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -252,3 +251,65 @@ def _frozen(array: NDArray[_Number]) -> NDArray[_Number]:
     """The same array, which nobody can write to any more."""
     array.flags.writeable = False
     return array
+
+
+# Parts of a log that fit into memory together, as one.
+
+
+def join_logs(parts: Sequence[Log]) -> Log:
+    """The users of all parts in the order of their ids; the parts were read against the same schema, at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    users = pl.concat([part.users for part in parts])
+    # Stable, so that the episodes of a user stay in their order.
+    order = pl.DataFrame({"user": users}).select(pl.arg_sort_by("user", maintain_order=True)).to_series().to_numpy()
+    lengths = np.concatenate([part.lengths for part in parts])
+    begins = np.cumsum(lengths) - lengths
+    starts = np.append(0, np.cumsum(lengths[order]))
+    # Row by row: the user's first row where the parts stand one after the other, and how far on in the user.
+    rows = np.repeat(begins[order] - starts[:-1], lengths[order]) + np.arange(starts[-1])
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])[rows]
+        for name in ("step", "action", "propensity", "reward", "cost")
+    }
+    numeric = np.concatenate([part.features.numeric.T for part in parts], axis=1)[:, rows].T
+    codes = np.concatenate([part.features.codes.T for part in parts], axis=1)[:, rows].T
+    eligible = None
+    if first.eligible is not None:
+        eligible = np.concatenate([part.eligible for part in parts if part.eligible is not None])[rows]
+    return replace(
+        first,
+        eligible=eligible,
+        users=users.gather(order),
+        starts=starts,
+        features=replace(first.features, numeric=numeric, codes=codes),
+        **columns,
+    )
+
+
+# Folds by user: a user lands in the same fold whatever the row order, the files or the other users.
+
+
+SHARES = (0.5, 0.1, 0.4)
+"""Of the users: train, tune and check. A certificate's bound narrows with the check users: on finite campaigns of 6,000
+users four in ten spend a hundredth more of the budget than three in ten, which earns more than the model loses."""
+
+
+def split(log: Log, parts: Sequence[float] = SHARES, seed: int = 0) -> tuple[Log, ...]:
+    """Split a log by user into folds of about these shares: train, tune and check by default."""
+    fold = split_fold(log.keys, parts, seed)
+    folds = tuple(log.select(fold == number) for number in range(len(parts)))
+    for number, part in enumerate(folds):
+        if not len(part.users):
+            raise UsageError(
+                f"fold {number + 1} of {len(parts)} got none of the {len(log.users)} users; bring more users"
+            )
+    return folds
+
+
+def split_fold(keys: NDArray[np.uint64], parts: Sequence[float] = SHARES, seed: int = 0) -> NDArray[np.int64]:
+    """Which fold each user is in, by the user's key alone, [users]."""
+    if not all(part > 0 for part in parts) or abs(sum(parts) - 1) > 1e-9:
+        raise UsageError(f"the parts of a split must be positive and sum to 1, not {tuple(parts)}")
+    return np.searchsorted(np.cumsum(parts)[:-1], fraction(keys, "fold", seed), side="right")

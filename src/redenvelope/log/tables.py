@@ -7,29 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from redenvelope.log.columns import ROLES, SAID, ColumnMap, nearest_name
-from redenvelope.log.eligible import ELIGIBLE, as_text, is_listed
-from redenvelope.log.findings import EXAMPLES, Findings
-from redenvelope.log.guess import guessed_columns
+from redenvelope.log.cleaning.guess_columns import guessed_columns
+from redenvelope.log.cleaning.number_formats import outside_calendar, plain_times
+from redenvelope.log.columns import ROLES, SAID, ColumnMap, column, nearest_name, put_back, taken, without
+from redenvelope.log.eligibility import ELIGIBLE, as_text, is_listed
+from redenvelope.log.findings import EXAMPLES, Findings, Place, Places
 from redenvelope.log.limits import LONGEST_TEXT
-from redenvelope.log.named import column, put_back, taken, without
-from redenvelope.log.numbers import outside_calendar, plain_times
-from redenvelope.log.places import Place, Places
-
-__all__ = [
-    "EPISODE",
-    "FILE",
-    "ROW",
-    "TEMPORAL",
-    "Table",
-    "joined",
-    "kind_of",
-    "plain",
-    "prepared",
-    "report_not_there",
-    "report_roles",
-    "wide_integers",
-]
 
 ROW = "\0row"
 """Column with the row's number in its file, from 1. The name can stand in no header."""

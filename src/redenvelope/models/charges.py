@@ -7,18 +7,32 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.campaign.conditions import Condition
-from redenvelope.campaign.expressions import parse_condition
+from redenvelope.campaign.conditions import (
+    Among,
+    Column,
+    Compare,
+    Condition,
+    Either,
+    Every,
+    Missing,
+    Negation,
+    Verdict,
+    columns_of,
+    parse_condition,
+)
 from redenvelope.campaign.records import Budget
-from redenvelope.campaign.rows import places_of
+from redenvelope.campaign.rows import STEP, places_of
 from redenvelope.errors import ModelError
-from redenvelope.log.encoding import Encoder
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.layout import MISSING, StateLayout
+from redenvelope.log.encoding.table import state_places
 from redenvelope.log.log import ActionCatalogue
-from redenvelope.models.decoded import Decoding, decoding_for
-
-__all__ = ["Charge", "Charges", "new_charges"]
+from redenvelope.models.neural_model import NeuralModel
 
 
 @dataclass(frozen=True)
@@ -115,3 +129,254 @@ def new_charges(
         )
     conditions = tuple(charge.condition for charge in charges if charge.condition is not None)
     return Charges(tuple(charges), len(measured), len(catalogue), decoding_for(encoder, conditions))
+
+
+# A learned world whose costs are those of budgets: what is measured is predicted, what is charged follows from it.
+
+
+class ChargedModel(eqx.Module):
+    """A model seen through the budgets' charges (see EnvironmentModel, LeavingModel and SplitModel)."""
+
+    model: NeuralModel
+    charges: Charges = eqx.field(static=True)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions, in the order of the action catalogue."""
+        return self.model.actions
+
+    @property
+    def budgets(self) -> int:
+        """Number of budgets."""
+        return len(self.charges.budgets)
+
+    @property
+    def leaves(self) -> bool:
+        """See LeavingModel."""
+        return self.model.leaves
+
+    @property
+    def layout(self) -> StateLayout:
+        """Where each part of a state stands."""
+        return self.model.layout
+
+    @property
+    def fixed_width(self) -> int:
+        """See SplitModel."""
+        return self.model.fixed_width
+
+    def fixed_parts(self, states: jax.Array) -> tuple[Any, Any]:
+        """See SplitModel; beside the model's own, the columns that conditions may look at, [users, fixed or 0]."""
+        outcome, transition = self.model.fixed_parts(states)
+        head = states[:, : self.fixed_width if self.charges.look_at_states else 0]
+        return (outcome, head), (transition, head)
+
+    def node_outcomes(self, fixed: Any, nodes: jax.Array) -> tuple[jax.Array, ...]:
+        """See SplitModel."""
+        own, head = fixed
+        return self._charged(self.model.node_outcomes(own, nodes), head, nodes)
+
+    def node_steps(self, fixed: tuple[Any, Any], nodes: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        """See SplitModel."""
+        (outcome, head), (transition, _) = fixed
+        responses, changed = self.model.node_steps((outcome, transition), nodes)
+        measured = self.charges.measured
+        return (*self._charged(responses[:measured], head, nodes), *responses[measured:]), changed
+
+    def survival(self, states: jax.Array) -> jax.Array:
+        """See LeavingModel."""
+        return self.model.survival(states)
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
+        """Mean reward, then one mean cost for each budget: [n, width] -> [outcomes, n, actions]."""
+        now = jnp.asarray(states)
+        found = self.node_outcomes(self.fixed_parts(now)[0], now[:, None, self.fixed_width :])
+        return jnp.stack([outcome.T for outcome in found])
+
+    def successors(self, states: jax.Array) -> jax.Array:
+        """Expected next state after every action: [n, width] -> [n, actions, width]."""
+        return self.model.successors(states)
+
+    def _charged(self, measured: tuple[jax.Array, ...], head: jax.Array, nodes: jax.Array) -> tuple[jax.Array, ...]:
+        """Of nodes [groups, size, changing] whose users' other columns are [groups, fixed or 0]."""
+        groups, size, _ = nodes.shape
+        # Where only the step is asked for, what stands before it does not matter.
+        missing = self.fixed_width - head.shape[1]
+        whole = jnp.concatenate([head, jnp.zeros((groups, missing), head.dtype)], axis=1)
+        before = jnp.broadcast_to(whole[:, None], (groups, size, self.fixed_width))
+        states = jnp.concatenate([before, nodes], axis=2).reshape(groups * size, -1)
+        return self.charges.outcomes(measured, states, jnp)
+
+
+# Conditions asked of encoded states: at the nodes of trees, where no table of features exists any more.
+#
+# The same questions as `campaign.conditions` asks of tables, in plain arrays or inside of a compiled program. A
+# number is read back with the rounding of its encoding, so that values that close count as equal. An expected state
+# between two kinds of users is taken for the likelier one.
+
+
+# Of the size of what is compared: far above the rounding of a standardised 32-bit number, far below real differences.
+_EQUAL = 1e-5
+
+
+@dataclass(frozen=True)
+class _Number:
+    """Where a number stands in a state, and how it is read back."""
+
+    name: str
+    column: int
+    mean: float
+    scale: float
+    indicator: int | None
+    """The column that says whether it is missing."""
+    binary: bool
+
+
+@dataclass(frozen=True)
+class _Category:
+    """Where a category stands in a state."""
+
+    name: str
+    column: int
+    labels: tuple[str, ...]
+    static: bool
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How the columns that conditions look at are read back from states [rows, width]."""
+
+    numbers: tuple[_Number, ...]
+    categories: tuple[_Category, ...]
+    step: int
+    """The step's column."""
+    step_change: float
+    first_step: int
+
+    def holds(self, condition: Condition, states: Any, library: Any = np) -> Any:
+        """Where a condition is true of states [rows, width], [rows]; arrays of numpy, or of the library given."""
+        return self.said(condition, states, library).true
+
+    def steps(self, states: Any, library: Any = np) -> Any:
+        """Steps from 0, [rows], as numbers."""
+        return library.rint(states[:, self.step] / self.step_change)
+
+    def said(self, condition: Condition, states: Any, library: Any = np) -> Verdict:
+        """Where a condition is true of states [rows, width] and where it is false."""
+        if isinstance(condition, Negation):
+            said = self.said(condition.inner, states, library)
+            return Verdict(said.false, said.true)
+        if isinstance(condition, Every | Either):
+            parts = [self.said(part, states, library) for part in condition.parts]
+            both = parts[0]
+            for part in parts[1:]:
+                if isinstance(condition, Every):
+                    both = Verdict(both.true & part.true, both.false | part.false)
+                else:
+                    both = Verdict(both.true | part.true, both.false & part.false)
+            return both
+        if isinstance(condition, Missing):
+            missing = self._missing(condition.name, states, library)
+            return Verdict(missing, ~missing)
+        if isinstance(condition, Among):
+            return self._among(condition.name, condition.values, states, library)
+        if isinstance(condition, Column):
+            equal = self._compared(condition.name, "==", 0.0, states, library)
+            return Verdict(equal.false, equal.true)
+        assert isinstance(condition, Compare)
+        if isinstance(condition.right, str):
+            said = self._among(condition.left, (condition.right,), states, library)
+            return said if condition.sign == "==" else Verdict(said.false, said.true)
+        return self._compared(condition.left, condition.sign, condition.right, states, library)
+
+    def _among(self, name: str, values: tuple[float, ...] | tuple[str, ...], states: Any, library: Any) -> Verdict:
+        if not isinstance(values[0], str):
+            parts = [self._compared(name, "==", float(value), states, library) for value in values]
+            true, false = parts[0]
+            for part in parts[1:]:
+                true, false = true | part.true, false & part.false
+            return Verdict(true, false)
+        category = self._category(name)
+        code = _code(category, states, library)
+        places = [place for place, label in enumerate(category.labels, start=2) if label in values]
+        is_one = code == -1  # which no code is
+        for place in places:
+            is_one = is_one | (code == place)
+        known = code != MISSING
+        return Verdict(known & is_one, known & ~is_one)
+
+    def _compared(self, name: str, sign: str, right: float | Column, states: Any, library: Any) -> Verdict:
+        left, known, size = self._value(name, states, library)
+        other: Any = right
+        if isinstance(right, Column):
+            other, also, other_size = self._value(right.name, states, library)
+            known, size = known & also, size + other_size
+        close = _EQUAL * (library.abs(other) + size)
+        equal = library.abs(left - other) <= close
+        above = (left > other) & ~equal
+        said = {
+            "==": equal,
+            "!=": ~equal,
+            "<": ~equal & ~above,
+            "<=": ~above,
+            ">": above,
+            ">=": above | equal,
+        }[sign]
+        return Verdict(known & said, known & ~said)
+
+    def _value(self, name: str, states: Any, library: Any) -> tuple[Any, Any, float]:
+        """A number [rows], where it is known [rows], and the size of what it was encoded by."""
+        if name == STEP:
+            value = self.steps(states, library) + self.first_step
+            return value, value == value, 0.0
+        number = next((number for number in self.numbers if number.name == name), None)
+        if number is None:
+            raise ModelError(f"a condition asks for {name!r}, which is no number of the states")
+        value = states[:, number.column] * number.scale + number.mean
+        if number.binary:
+            value = library.rint(value)
+        known = value == value if number.indicator is None else states[:, number.indicator] < 0.5
+        return value, known, abs(number.mean) + number.scale
+
+    def _missing(self, name: str, states: Any, library: Any) -> Any:
+        if any(category.name == name for category in self.categories):
+            return _code(self._category(name), states, library) == MISSING
+        return ~self._value(name, states, library)[1]
+
+    def _category(self, name: str) -> _Category:
+        category = next((category for category in self.categories if category.name == name), None)
+        if category is None:
+            raise ModelError(f"a condition asks for {name!r}, which is no category of the states")
+        return category
+
+
+def _code(category: _Category, states: Any, library: Any) -> Any:
+    """The code of a category, [rows]."""
+    if category.static:
+        return library.rint(states[:, category.column])
+    return states[:, category.column : category.column + len(category.labels) + 2].argmax(axis=1)
+
+
+def decoding_for(encoder: Encoder, conditions: tuple[Condition, ...]) -> Decoding:
+    """How what these conditions look at is read back."""
+    layout = encoder.layout
+    places = state_places(encoder.numbers, encoder.categories, layout)
+    watched = dict(zip(places.watched.tolist(), places.indicators.tolist(), strict=True))
+    asked = frozenset().union(*map(columns_of, conditions)) if conditions else frozenset()
+    return Decoding(
+        numbers=tuple(
+            _Number(
+                number.name, int(places.numbers[place]), number.mean, number.scale, watched.get(place), number.binary
+            )
+            for place, number in enumerate(encoder.numbers)
+            if number.name in asked
+        ),
+        categories=tuple(
+            _Category(category.name, places.categories[place], category.labels, category.static)
+            for place, category in enumerate(encoder.categories)
+            if category.name in asked
+        ),
+        step=layout.step,
+        step_change=layout.step_change,
+        first_step=encoder.first_step,
+    )

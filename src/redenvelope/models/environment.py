@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["EnvironmentModel", "LeavingModel", "SplitModel"]
+from redenvelope.arrays import Float32Array
 
 
 class EnvironmentModel(Protocol):
@@ -76,3 +82,249 @@ class SplitModel(Protocol):
         """The same, given both fixed parts, and the changing columns of the successors,
         [groups · size, actions, changing]. Where users leave, the chance of a next step comes after the outcomes."""
         ...
+
+
+# A model applied to any number of states, or of nodes of trees: a few compiled programs serve predictions, roll-outs
+# and trees alike.
+
+
+# Nodes priced at once: few enough that their hidden units stay in the cache, and enough to keep the matrix units busy.
+_BLOCK_NODES = 1_024
+# Groups of nodes in one call of a program, as many blocks as it takes: enough to make a call's overhead small.
+_CALL_GROUPS = 1_024
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["model"], meta_fields=[])
+@dataclass(frozen=True)
+class _Whole:
+    """Any environment model in the shape of a split one: nothing of a state is fixed."""
+
+    model: EnvironmentModel
+
+    @property
+    def leaves(self) -> bool:
+        return users_leave(self.model)
+
+    @property
+    def fixed_width(self) -> int:
+        return 0
+
+    def fixed_parts(self, states: jax.Array) -> tuple[Any, Any]:
+        return (), ()
+
+    def node_outcomes(self, fixed: Any, nodes: jax.Array) -> tuple[jax.Array, ...]:
+        rows = nodes.reshape(-1, nodes.shape[2])
+        return tuple(outcome.T for outcome in self.model.outcomes(rows))
+
+    def node_steps(self, fixed: tuple[Any, Any], nodes: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        rows = nodes.reshape(-1, nodes.shape[2])
+        staying = (cast(LeavingModel, self.model).survival(rows).T,) if users_leave(self.model) else ()
+        return (*self.node_outcomes(fixed, nodes), *staying), self.model.successors(rows)
+
+
+def users_leave(model: EnvironmentModel | SplitModel) -> bool:
+    """Whether users leave before the campaign ends; a model that does not say so knows nobody who does."""
+    return bool(getattr(model, "leaves", False))
+
+
+def apply_outcomes(model: EnvironmentModel, states: Float32Array) -> Float32Array:
+    """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
+    outcomes = np.empty((1 + model.budgets, len(states), model.actions), np.float32)
+    # A call's users at a time: what is fixed of all of them would only go to memory and come back.
+    for place in _calls(len(states), 1):
+        some = states[place]
+        found = node_outcomes(model, fixed_parts(model, some)[0], some[:, None, fixed_width(model) :])
+        outcomes[:, place] = found.swapaxes(1, 2)
+    return outcomes
+
+
+def apply_steps(
+    model: EnvironmentModel, states: Float32Array
+) -> tuple[Float32Array, Float32Array | None, Float32Array]:
+    """Mean outcomes [outcomes, n, actions], chance of a next step [n, actions] and next state [n, actions, width] of
+    every action, from [n, width]; None where nobody leaves."""
+    first = fixed_width(model)
+    outcomes, staying, changed = node_steps(model, fixed_parts(model, states), states[:, None, first:])
+    successors = np.empty((*changed.shape[:2], states.shape[1]), np.float32)
+    successors[..., :first] = states[:, None, :first]
+    successors[..., first:] = changed
+    return np.ascontiguousarray(outcomes.swapaxes(1, 2)), None if staying is None else staying.T, successors
+
+
+def fixed_width(model: EnvironmentModel) -> int:
+    """Number of columns, the first ones of a state, that the model takes as fixed within a user."""
+    return split_model(model).fixed_width
+
+
+def fixed_parts(model: EnvironmentModel, states: Float32Array) -> tuple[Any, Any]:
+    """What the fixed columns of states [users, width] come to, for outcomes and for successors: arrays [users, ...]."""
+    split = split_model(model)
+    if isinstance(split, _Whole):
+        return (), ()
+    if not len(states):
+        one = fixed_parts(model, np.zeros((1, states.shape[1]), np.float32))
+        nobody: tuple[Any, Any] = jax.tree.map(lambda array: array[:0], one)
+        return nobody
+    parts = []
+    for place in _calls(len(states), 1):
+        found = _fixed(split, *_blocks(states[place], 1))
+        parts.append(jax.tree.map(lambda array, place=place: np.asarray(array)[: place.stop - place.start], found))
+    whole: tuple[Any, Any] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+    return whole
+
+
+def node_outcomes(model: EnvironmentModel, fixed: Any, nodes: Float32Array) -> Float32Array:
+    """Outcomes [outcomes, actions, groups · size] of nodes [groups, size, changing columns].
+
+    `fixed` [users, ...] is the users' first fixed part; each user has the same number of groups, one after the other.
+    """
+    return _apply(_outcomes, model, fixed, nodes, 1 + model.budgets)[0]
+
+
+def node_steps(
+    model: EnvironmentModel, fixed: tuple[Any, Any], nodes: Float32Array
+) -> tuple[Float32Array, Float32Array | None, Float32Array]:
+    """The same, given both fixed parts [users, ...]; the chance of a next step [actions, groups · size], None where
+    nobody leaves; and the changing columns of every action's successor, [groups · size, actions, changing columns]."""
+    if not users_leave(model):
+        outcomes, changed = _apply(_steps, model, fixed, nodes, 1 + model.budgets)
+        return outcomes, None, changed
+    responses, changed = _apply(_steps, model, fixed, nodes, 2 + model.budgets)
+    return responses[:-1], responses[-1], changed
+
+
+def split_model(model: EnvironmentModel) -> SplitModel:
+    """The model itself where it can be split, else in the shape of one that can."""
+    # Asked of the class: an equinox module makes every method anew that it is asked for.
+    return cast(SplitModel, model if hasattr(type(model), "node_steps") else _Whole(model))
+
+
+def _apply(
+    program: Any, model: EnvironmentModel, fixed: Any, nodes: Float32Array, responses: int
+) -> tuple[Float32Array, Float32Array]:
+    """Responses and successors of all nodes; the latter hold nothing where the program gives none."""
+    split, (groups, size, columns) = split_model(model), nodes.shape
+    outcomes = np.empty((responses, model.actions, groups * size), np.float32)
+    changed = np.empty((groups * size, model.actions, columns), np.float32)
+    for place in _calls(groups, size):
+        own = jax.tree.map(lambda array, place=place: _of_groups(array, place, groups), fixed)
+        found, followed = program(split, *_blocks((own, nodes[place]), size))
+        rows = slice(place.start * size, place.stop * size)
+        count = rows.stop - rows.start
+        for outcome, array in zip(outcomes, found, strict=True):
+            outcome[:, rows] = np.asarray(array)[:, :count]
+        if followed is not None:
+            changed[rows] = np.asarray(followed)[:count]
+    return outcomes, changed
+
+
+def _of_groups(fixed: NDArray[Any], place: slice, groups: int) -> NDArray[Any]:
+    """What groups at a place share of what is fixed of their users, [users, ...] -> [some groups, ...]."""
+    if groups == len(fixed):
+        return fixed[place]
+    return np.asarray(fixed[np.arange(place.start, place.stop) // (groups // len(fixed))])
+
+
+def _groups_per_block(size: int) -> int:
+    """A power of two, so that a few thousand users fill whole blocks at every level of their trees."""
+    return min(_CALL_GROUPS, 1 << max(0, (_BLOCK_NODES // size).bit_length() - 1))
+
+
+def _calls(groups: int, size: int) -> Iterator[slice]:
+    """Cut groups of nodes into those of one call of a program after the other."""
+    for first in range(0, groups, _CALL_GROUPS):
+        yield slice(first, min(first + _CALL_GROUPS, groups))
+
+
+def _blocks(rows: Any, size: int) -> tuple[Any, np.int32]:
+    """A pytree of arrays [groups, ...] as blocks [blocks, groups of a block, ...], filled up with zeros (one shape, one
+    compilation), and how many blocks are not all zeros."""
+    block = _groups_per_block(size)
+
+    def blocked(array: NDArray[Any]) -> NDArray[Any]:
+        whole = array
+        if len(array) < _CALL_GROUPS:
+            whole = np.zeros((_CALL_GROUPS, *array.shape[1:]), array.dtype)
+            whole[: len(array)] = array
+        # Written out: an array may have no columns, where nothing of a state has to be predicted.
+        return whole.reshape(len(whole) // block, block, *array.shape[1:])
+
+    count = -(-len(jax.tree.leaves(rows)[0]) // block)
+    return jax.tree.map(blocked, rows), np.int32(count)
+
+
+@jax.jit
+def _fixed(model: SplitModel, states: jax.Array, count: jax.Array) -> Any:
+    return _by_block(lambda block: (model.fixed_parts(block),), states, count, axes=(0,))[0]
+
+
+@jax.jit
+def _outcomes(model: SplitModel, groups: tuple[Any, jax.Array], count: jax.Array) -> tuple[Any, None]:
+    return _by_block(lambda block: (model.node_outcomes(*block),), groups, count, axes=(1,))[0], None
+
+
+@jax.jit
+def _steps(model: SplitModel, groups: tuple[Any, jax.Array], count: jax.Array) -> tuple[Any, ...]:
+    return _by_block(lambda block: model.node_steps(*block), groups, count, axes=(1, 0))
+
+
+def _by_block(
+    function: Callable[[Any], tuple[Any, ...]], inputs: Any, count: jax.Array, axes: tuple[int, ...]
+) -> tuple[Any, ...]:
+    """A function of the first `count` blocks of inputs [blocks, ...], the arrays of its results side by side along one
+    axis for each result; zeros for the other blocks.
+
+    One block after the other, so that nothing of a block leaves the cache.
+    """
+    blocks = jax.tree.leaves(inputs)[0].shape[0]
+    if blocks == 1:
+        return function(jax.tree.map(lambda array: array[0], inputs))
+    shapes = jax.eval_shape(lambda rows: function(jax.tree.map(lambda array: array[0], rows)), inputs)
+
+    def empty(shape: jax.ShapeDtypeStruct, axis: int) -> jax.Array:
+        return jnp.zeros((*shape.shape[:axis], blocks * shape.shape[axis], *shape.shape[axis + 1 :]), shape.dtype)
+
+    def store(position: jax.Array, results: tuple[Any, ...]) -> tuple[Any, ...]:
+        def put(whole: jax.Array, one: jax.Array, axis: int) -> jax.Array:
+            return jax.lax.dynamic_update_slice_in_dim(whole, one, position * one.shape[axis], axis)
+
+        found = function(jax.tree.map(lambda array: array[position], inputs))
+        return tuple(
+            jax.tree.map(partial(put, axis=axis), whole, one)
+            for whole, one, axis in zip(results, found, axes, strict=True)
+        )
+
+    start = tuple(jax.tree.map(partial(empty, axis=axis), part) for part, axis in zip(shapes, axes, strict=True))
+    stored: tuple[Any, ...] = jax.lax.fori_loop(0, count, store, start)
+    return stored
+
+
+# Few shapes for any number of rows: a compiled program serves all numbers that share a bucket.
+
+
+Rows = TypeVar("Rows")
+
+_LEAST_ROWS = 64
+_LARGEST_STEP = 2**17  # beyond this, doubling would waste more memory than a compilation is worth
+
+
+def bucket(rows: int) -> int:
+    """The length that arrays of so many rows are filled up to: a power of two, or a multiple of a large one."""
+    if rows > _LARGEST_STEP:
+        return -(-rows // _LARGEST_STEP) * _LARGEST_STEP
+    return max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
+
+
+def filled(rows: Rows, length: int) -> Rows:
+    """A tree of arrays [rows, ...] filled up with zeros to [length, ...], in numpy."""
+
+    def fill(column: Any) -> NDArray[Any]:
+        values = np.asarray(column)
+        if len(values) == length:
+            return values
+        whole = np.zeros((length, *values.shape[1:]), values.dtype)
+        whole[: len(values)] = values
+        return whole
+
+    full: Rows = jax.tree.map(fill, rows)
+    return full

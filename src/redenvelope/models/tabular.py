@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.arrays import FloatArray
 from redenvelope.errors import ModelError
 from redenvelope.finite.problem import FiniteProblem
-from redenvelope.log.layout import StateLayout
-from redenvelope.models.examples import Examples, require_states
-from redenvelope.plain import from_plain, to_plain
-
-__all__ = ["MOST_TRANSITIONS", "TabularModel", "fit_tabular"]
-
-FloatArray = NDArray[np.float64]
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.dataset import Examples, require_states
+from redenvelope.serialization import from_plain, to_plain
 
 MOST_TRANSITIONS = 20_000_000
 """Largest table of transitions [states, actions, states] that is counted: 160 MB."""

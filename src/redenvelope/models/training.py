@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
-from redenvelope.models.buckets import bucket, filled
-from redenvelope.models.examples import Rows
-
-__all__ = ["ChunkSource", "Fill", "Loss", "Progress", "Training", "TrainingSettings", "train"]
+from redenvelope.models.dataset import Examples, Rows
+from redenvelope.models.environment import bucket, filled
+from redenvelope.models.networks import TailScale, tail_scale
+from redenvelope.models.targets import OutcomeTargets, Survival, outcome_targets, starting_odds, starting_scores
 
 Networks = Any
 """A dictionary of equinox modules, one a part of the model; every array with a leading axis of members."""
@@ -278,3 +278,141 @@ def _choose(improved: NDArray[np.bool_], new: Any, old: Any) -> Any:
         return chosen
 
     return jax.tree.map(choose, new, old) if improved.any() else old
+
+
+# What to train, with defaults that suit logs of a thousand users and of a million.
+
+
+@dataclass(frozen=True)
+class NeuralSettings:
+    """The networks of a neural model, and how they are learned."""
+
+    outcome_hidden: tuple[int, ...] = (64, 64)
+    transition_hidden: tuple[int, ...] = (64,)
+    members: int | None = None
+    """Networks whose mean is the model; None takes `ensemble`, and one where there are users enough."""
+    ensemble: int = 4
+    """Members where users are few: what their mean averages out is the noise of small logs."""
+    enough_users: int = 100_000
+    """From so many users on one member earns as much as four, and decides four times as fast."""
+    reward_structure: str | None = None
+    """How the actions share strength for the reward; None chooses on held-out users."""
+    cost_structure: str | None = None
+    """The same for every cost."""
+    held_out_share: float = 0.1
+    """Share of the users that decide when to stop and which structure to use."""
+    held_out_rows: int = 30_000
+    """Rows of these users, at most: the noise of a mean over so many is small."""
+    trial_rows: int = 50_000
+    """Rows that the structures are tried on, at most: with more they differ too little to be worth the wait."""
+    trial_share: float = 0.25
+    """Share of the training steps that a trial takes: it has to rank the structures, not to be used."""
+    disagreement_rows: int = 8_192
+    """Held-out rows on which the members are compared, at most."""
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+
+    def members_for(self, users: int) -> int:
+        """Members of a model learned from so many users."""
+        return self.members or (self.ensemble if users < self.enough_users else 1)
+
+
+# What networks are trained on: rows, held-out rows, what scores mean, and where they start.
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is learned from, however many networks are trained on it."""
+
+    examples: Examples
+    rows: NDArray[np.int64]
+    held_out: Rows
+    held_rows: NDArray[np.int64]
+    """Which rows these are, [held-out rows]."""
+    targets: OutcomeTargets
+    scale: TailScale
+    starts: NDArray[np.float64]
+    """Scores to start from, [responses, actions]: of the outcomes, and where users leave of who stays."""
+    settings: NeuralSettings
+    seed: int
+    fill: Fill = field(default_factory=Fill)
+    """Shared by all that are trained on the same rows."""
+
+    def shorter(self) -> Task:
+        """The task of a trial of the outcomes alone."""
+        targets = OutcomeTargets(self.targets.reward, self.targets.costs)
+        return replace(self.of_trial(), targets=targets, starts=self.starts[: len(targets.all)])
+
+    def of_trial(self) -> Task:
+        """The task of a trial: fewer rows and fewer steps."""
+        training = self.settings.training
+        steps = round(self.settings.trial_share * training.steps)
+        settings = replace(self.settings, training=replace(training, steps=steps))
+        return replace(self, rows=_thinned(self.rows, settings.trial_rows), settings=settings, fill=Fill())
+
+    def train(
+        self, networks: Any, loss: Loss, seeds: Sequence[tuple[int, ...]], progress: Progress | None = None
+    ) -> Training:
+        """Train networks, whose arrays have a leading axis [members], one seed a member."""
+        constants = (self.targets, self.scale)
+        settings = self.settings.training
+        return train(
+            networks, constants, loss, self._source, len(self.rows), self.held_out, settings, seeds, progress, self.fill
+        )
+
+    @cached_property
+    def _source(self) -> ChunkSource:
+        size = self.settings.training.chunk_rows
+        if len(self.rows) <= size:
+            everything = self.examples.gather(self.rows)
+            return lambda epoch: [everything]
+
+        # Chunks of about equal length: the last must not be so short that it fills no batch.
+        even = -(-len(self.rows) // -(-len(self.rows) // size))
+
+        def chunks(epoch: int) -> Iterator[Rows]:
+            return self.examples.chunks(self.rows, even)
+
+        return chunks
+
+
+def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
+    """Split the users and look at what their rows call for."""
+    rows, held_out = examples.split_users(settings.held_out_share, seed)
+    held_rows = _thinned(held_out, settings.held_out_rows)
+    outcomes, action = examples.outcomes[:, rows], examples.action[rows]
+    targets = outcome_targets(outcomes, action, examples.actions)
+    starts = [
+        starting_scores(target, value, outcomes[0], action, examples.actions)
+        for target, value in zip(targets.all, outcomes, strict=True)
+    ]
+    if examples.leaves:
+        targets = OutcomeTargets(targets.reward, targets.costs, Survival())
+        starts.append(starting_odds(examples.stays[rows], action, examples.actions))
+    return Task(
+        examples=examples,
+        rows=rows,
+        held_out=examples.gather(held_rows),
+        held_rows=held_rows,
+        targets=targets,
+        scale=tail_scale(examples, rows),
+        starts=np.stack(starts),
+        settings=settings,
+        seed=seed,
+    )
+
+
+def outcome_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
+    """Mean loss of one member's outcome network."""
+    targets: OutcomeTargets = constants[0]
+    return {"outcome": networks["outcome"].losses(rows, targets).mean(axis=1).sum()}
+
+
+def transition_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
+    """Mean loss of one member's transition network."""
+    scale: TailScale = constants[1]
+    return {"transition": networks["transition"].loss(rows, scale).mean()}
+
+
+def _thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """About `most` of the rows, from all over the log: the first users may not be like the last."""
+    return rows[:: max(1, round(len(rows) / most))]

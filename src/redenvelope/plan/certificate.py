@@ -7,12 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from redenvelope.dual.several import BudgetStatus
+from redenvelope.dual.solution import BudgetStatus
 from redenvelope.errors import PlanError
-from redenvelope.evaluation.reasons import Reason, Weight
-from redenvelope.plain import from_plain, to_plain
-
-__all__ = ["BudgetFigure", "Certificate", "Figure"]
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.serialization import from_plain, to_plain
 
 
 @dataclass(frozen=True)

@@ -14,20 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.arrays import FloatArray
 from redenvelope.errors import PlanError, UsageError
-from redenvelope.evaluation.neighbours import NeighbourSums
-from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.influence import NeighbourSums
 from redenvelope.evaluation.skewness import Spread
 from redenvelope.plan.certificate import Figure
 from redenvelope.policies.pricing import Pricing
 
-__all__ = ["Followed", "Ladder", "Mixtures", "Place", "Rung", "new_ladder"]
-
-FloatArray = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
-class Followed:
+class PriceShare:
     """A row of prices, and the share of the users who follow it."""
 
     prices: tuple[float, ...]
@@ -46,10 +43,10 @@ class Mixtures:
     duals: FloatArray
     """Shadow prices, [rungs, budgets]."""
 
-    def followed(self, rung: int) -> tuple[Followed, ...]:
+    def followed(self, rung: int) -> tuple[PriceShare, ...]:
         """The plans that a rung mixes."""
         return tuple(
-            Followed(tuple(float(price) for price in self.prices[plan]), float(self.shares[rung, plan]))
+            PriceShare(tuple(float(price) for price in self.prices[plan]), float(self.shares[rung, plan]))
             for plan in np.flatnonzero(self.shares[rung])
         )
 
@@ -76,13 +73,13 @@ class Rung:
     diagnostics: dict[str, Any]
     objections: tuple[Reason, ...] = ()
     """What besides speaks against a plan that stands here; the walk goes on, the next rung may be free of it."""
-    mixture: tuple[Followed, ...] = ()
+    mixture: tuple[PriceShare, ...] = ()
     """With several budgets, the plans that users are drawn to, once each; `prices` are then the shadow prices."""
 
     @property
-    def followed(self) -> tuple[Followed, ...]:
+    def followed(self) -> tuple[PriceShare, ...]:
         """What users follow."""
-        return self.mixture or (Followed(self.prices, 1.0),)
+        return self.mixture or (PriceShare(self.prices, 1.0),)
 
     @property
     def is_doubted(self) -> bool:

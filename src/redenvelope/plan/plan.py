@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +15,15 @@ import polars as pl
 from redenvelope.campaign.costs import cost_columns
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.findings import Finding
-from redenvelope.log.frames import to_polars
+from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.log.log import ActionCatalogue, Log
-from redenvelope.plan.amounts import Money, Totals, totals
 from redenvelope.plan.certificate import Certificate
-from redenvelope.plan.doors import door
 from redenvelope.plan.ladder import Ladder
+from redenvelope.plan.money import Money, Totals, totals
 from redenvelope.plan.record import FitRecord, Source
-from redenvelope.plan.words import plan_lines, plan_table
 
-if TYPE_CHECKING:  # a plan is a record: making, deciding and storing import what they need
+if TYPE_CHECKING:
     from redenvelope.plan.policy import DeployedPolicy
-
-__all__ = ["Plan"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +65,7 @@ class Plan:
         the seed alone, not on who else is in the table. A plan that `needs_history` asks for the earlier steps of users
         past the first: `user`, `step`, `action`, `reward`, `cost`.
         """
-        from redenvelope.plan.decisions import decide_frame
+        from redenvelope.plan.decide import decide_frame
 
         past = None if history is None else self._named(to_polars(history, "the history"), tuple(ROLES))
         return decide_frame(self, self._named(to_polars(users, "the table of users"), ("user", "step")), seed, past)
@@ -143,7 +142,7 @@ class Plan:
 
     def save(self, folder: str | Path, extra: dict[str, bytes] | None = None) -> Path:
         """Write the plan to a folder with its report, or with `extra` files in the report's place."""
-        from redenvelope.plan.folder import save_plan
+        from redenvelope.plan.storage import save_plan
 
         if extra is not None:
             return save_plan(self, Path(folder), extra)
@@ -153,6 +152,82 @@ class Plan:
     @classmethod
     def load(cls, folder: str | Path) -> Plan:
         """Open a plan folder; nothing in it is ever run."""
-        from redenvelope.plan.folder import load_plan
+        from redenvelope.plan.storage import load_plan
 
         return load_plan(Path(folder))
+
+
+# What a plan can be asked that other rooms answer: evaluations, reports and charts.
+#
+# A plan is an artefact: opening one and deciding by it loads neither the factory nor anything that draws. These rooms
+# import the plan, not the other way round; they are found by name here, at the moment that somebody asks.
+
+
+_ROOMS = {
+    "evaluate_plan": "redenvelope.fitting.evaluate",
+    "save_with_report": "redenvelope.report.page",
+    "write_report": "redenvelope.report.page",
+    "plot_frontier": "redenvelope.report.drawing",
+}
+
+
+def door(name: str) -> Callable[..., Any]:
+    """The function of this name, in the room where it is."""
+    found: Callable[..., Any] = getattr(import_module(_ROOMS[name]), name)
+    return found
+
+
+# A plan in a few lines, for whoever looks at one in a notebook or a console.
+
+
+def plan_lines(plan: Plan) -> tuple[str, ...]:
+    """Five lines: what it is, whether it may be relied on, what it costs and earns, its price, where it comes from."""
+    rows = _rows(plan)
+    width = max(len(name) for name, _ in rows)
+    first = f"Plan ({plan.certificate.status}) {_wanted(plan)}"
+    return (first, *(f"  {name:<{width}}  {value}" for name, value in rows))
+
+
+def plan_table(plan: Plan) -> str:
+    """The same as a fragment of HTML."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in _rows(plan)
+    )
+    return (
+        f"<div><p><b>Plan ({escape(plan.certificate.status)})</b> {escape(_wanted(plan))}</p>"
+        f"<p>{escape(plan.certificate.sentence())}</p><table>{rows}</table></div>"
+    )
+
+
+def _wanted(plan: Plan) -> str:
+    given = plan.certificate
+    if given.target_reward is not None:
+        return f"for a reward of {given.target_reward:.4g} a user"
+    return f"for a budget of {given.budget:.4g} a user"
+
+
+def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
+    given, encoder = plan.certificate, plan.policy.encoder
+    features = len(encoder.numbers) + len(encoder.categories)
+    source = plan.record.source
+    origin = f", from {source.log}" if source is not None and source.log else ""
+    sure = f"{given.confidence:.0%} sure"
+    return (
+        (
+            "costs",
+            f"{given.cost.estimate:.4g} a user, at most {given.cost.upper:.4g} ({sure}); as logged "
+            f"{given.logged['cost']:.4g}",
+        ),
+        (
+            "earns",
+            f"{given.reward.estimate:.4g} a user, at least {given.reward.lower:.4g} ({sure}); as logged "
+            f"{given.logged['reward']:.4g}",
+        ),
+        ("price", f"{given.dual:.4g} of reward for one more unit of budget; {given.method}"),
+        (
+            "knows",
+            f"{len(plan.catalogue)} actions, {plan.policy.specification.steps} steps, {features} features; checked on "
+            f"{given.users:,} users{origin}",
+        ),
+    )

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from redenvelope.arrays import Float32Array, IntArray
 from redenvelope.campaign.records import Rule
-from redenvelope.dual.price import PriceFunction
-from redenvelope.log.encoding import Encoder
+from redenvelope.dual.oracle import PriceFunction
+from redenvelope.errors import PlanError
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import ActionCatalogue, Log
-from redenvelope.plain import to_plain
-from redenvelope.plan.sources import SingleValuer, Source
-from redenvelope.plan.specification import PolicySpecification
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.policy import normalised
+from redenvelope.models.charges import ChargedModel, Charges
+from redenvelope.models.neural_model import NeuralModel
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.planning.q_storage import learned_from_state, learned_state
+from redenvelope.planning.q_values import LearnedPrice, LearnedValues
+from redenvelope.planning.rollout import ModelPrice
+from redenvelope.policies.action_values import ActionValues, Valuer
+from redenvelope.policies.eligibility_state import EligibilityState, eligibility_of_frame, eligibility_of_log
+from redenvelope.policies.policy import Constraint, normalised
 from redenvelope.policies.pricing import Pricing
-from redenvelope.policies.rule_constraint import RuleConstraint
-from redenvelope.policies.standing import Standing
-from redenvelope.policies.standing_rows import standing_of_frame, standing_of_log
-from redenvelope.policies.values import ActionValues, Valuer
+from redenvelope.policies.rules import RuleConstraint
+from redenvelope.serialization import from_plain, to_plain
 
-__all__ = ["DeployedPolicy", "policy_sha256"]
+if TYPE_CHECKING:
+    from redenvelope.planning.single_user import SingleDecision
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +70,14 @@ class DeployedPolicy:
         return self.source.single(self.specification, self.pricing.table, self.constraint)
 
     def believed(
-        self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: Standing | None
+        self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: EligibilityState | None
     ) -> PriceFunction:
         """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
         return self.source.believed(self.specification, states, steps_left, standing, self.constraint)
 
-    def standing(self, log: Log) -> Standing | None:
+    def standing(self, log: Log) -> EligibilityState | None:
         """Where logged rows stand; None where nothing is ruled out."""
-        return standing_of_log(self.constraint, log)
+        return eligibility_of_log(self.constraint, log)
 
     @property
     def several_budgets(self) -> tuple[str, ...]:
@@ -96,7 +103,7 @@ class DeployedPolicy:
         """
         states, _ = self.encoder.encode_frame(frame, history)
         left = self.steps_left(frame["step"].to_numpy())
-        standing = standing_of_frame(self.constraint, self.encoder, self.catalogue, frame, history).standing
+        standing = eligibility_of_frame(self.constraint, self.encoder, self.catalogue, frame, history).standing
         decided = self.valuer.decided(states, left, self.pricing.table[[row]], standing)
         return normalised(decided.probabilities[:, 0])
 
@@ -120,3 +127,231 @@ def policy_sha256(policy: DeployedPolicy) -> str:
         array = np.ascontiguousarray(weights[name])
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
+
+
+# How a policy decides, in a few words and numbers.
+
+
+@dataclass(frozen=True)
+class PolicySpecification:
+    """All that a policy is, besides its weights and its prices."""
+
+    method: str
+    horizon: int
+    temperature: float
+    steps: int
+    """Steps of the campaign."""
+    explore: float = 0.0
+    """Share of the decisions that is drawn evenly among what is eligible."""
+
+
+# What was learned and decides: a model to plan with, or values learned without one, each stored by its kind.
+
+Weights = dict[str, NDArray[np.float32]]
+"""Arrays by name."""
+_CHARGES = "charges"
+
+
+class SingleValuer(Protocol):
+    """Says what one user's actions are worth at the prices it was made for, in plain arrays."""
+
+    def decide(
+        self, state: Float32Array, steps_left: int, eligible: EligibilityState | NDArray[np.bool_] | None = None
+    ) -> SingleDecision:
+        """Of a state [width]; `eligible` [actions], or a `Standing` of one row, rules actions out."""
+        ...
+
+
+class Source(Protocol):
+    """Something learned that says what actions are worth."""
+
+    kind: ClassVar[str]
+
+    @property
+    def charges(self) -> Charges | None:
+        """What budgets are charged of what is measured; None where the one budget is of the cost."""
+        ...
+
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer:
+        """What says how much every action is worth, as the specification wants it and the rules allow."""
+        ...
+
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner | None:
+        """The planner behind it, whose trees may end before the campaign does; None where nothing is planned."""
+        ...
+
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
+        """The same for one user at a time, at prices [prices, budgets]."""
+        ...
+
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: Float32Array,
+        steps_left: IntArray,
+        standing: EligibilityState | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
+        """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
+        ...
+
+    @property
+    def shape(self) -> tuple[StateLayout, int, int]:
+        """The states it was learned on, the number of actions, and that of costs."""
+        ...
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of the campaign that it was learned for; None where any number will do."""
+        ...
+
+    def state(self) -> tuple[dict[str, Any], Weights]:
+        """Plain data for JSON, and the weights."""
+        ...
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], weights: Weights) -> Source:
+        """What `state` wrote."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSource:
+    """A model, planned with by trees."""
+
+    kind: ClassVar[str] = "model"
+    model: NeuralModel
+    charges: Charges | None = None
+    """What budgets are charged of what the model measures; None where the one budget is of the cost."""
+
+    @property
+    def world(self) -> NeuralModel | ChargedModel:
+        """The model with the costs of the budgets."""
+        return self.model if self.charges is None else ChargedModel(self.model, self.charges)
+
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
+        """See Source."""
+        terms = (wanted.horizon, wanted.temperature, wanted.steps)
+        return TreePlanner(self.world, *terms, constraint=rules, explore=wanted.explore)
+
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
+        """See Source."""
+        return self.valuer(wanted, rules)
+
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
+        """See Source."""
+        from redenvelope.planning.single_user import SinglePlanner
+
+        return SinglePlanner.of(self.valuer(wanted, rules), self.model, prices)
+
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: Float32Array,
+        steps_left: IntArray,
+        standing: EligibilityState | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
+        """See Source: the policy is followed through the model to the end of the campaign."""
+        return ModelPrice(self.valuer(wanted, rules), states, steps_left, standing)
+
+    @property
+    def shape(self) -> tuple[StateLayout, int, int]:
+        """See Source."""
+        return self.model.layout, self.model.actions, self.world.budgets
+
+    @property
+    def steps(self) -> None:
+        """See Source."""
+        return
+
+    def state(self) -> tuple[dict[str, Any], Weights]:
+        """See Source."""
+        config, weights = self.model.state()
+        return config if self.charges is None else config | {_CHARGES: to_plain(self.charges)}, weights
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], weights: Weights) -> ModelSource:
+        """See Source."""
+        own = {name: value for name, value in config.items() if name != _CHARGES}
+        model = NeuralModel.from_state(own, weights)
+        charges = from_plain(Charges, config[_CHARGES], "charges") if _CHARGES in config else None
+        if charges is not None and (charges.actions, charges.measured) != (model.actions, 1 + model.budgets):
+            raise PlanError("the charges of its budgets are of other actions or outcomes than its model's")
+        return cls(model, charges)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedSource:
+    """Values learned for all prices."""
+
+    kind: ClassVar[str] = "learned"
+    values: LearnedValues
+
+    @property
+    def charges(self) -> Charges | None:
+        """See Source."""
+        return None
+
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> LearnedValues:
+        """See Source."""
+        return replace(self.values, constraint=rules, explore=wanted.explore)
+
+    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> None:
+        """See Source."""
+        return
+
+    def single(
+        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
+    ) -> SingleValuer:
+        """See Source."""
+        from redenvelope.planning.single_user import SingleLearned
+
+        return SingleLearned.of(self.valuer(wanted, rules), prices)
+
+    def believed(
+        self,
+        wanted: PolicySpecification,
+        states: Float32Array,
+        steps_left: IntArray,
+        standing: EligibilityState | None = None,
+        rules: Constraint | None = None,
+    ) -> PriceFunction:
+        """See Source."""
+        return LearnedPrice(self.valuer(wanted, rules), states, steps_left, standing)
+
+    @property
+    def shape(self) -> tuple[StateLayout, int, int]:
+        """See Source."""
+        return self.values.layout, self.values.actions, 1
+
+    @property
+    def steps(self) -> int:
+        """See Source."""
+        return self.values.steps
+
+    def state(self) -> tuple[dict[str, Any], Weights]:
+        """See Source."""
+        return learned_state(self.values)
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], weights: Weights) -> LearnedSource:
+        """See Source."""
+        return cls(learned_from_state(config, weights))
+
+
+SOURCES: dict[str, type[ModelSource] | type[LearnedSource]] = {
+    source.kind: source for source in (ModelSource, LearnedSource)
+}
+"""The kinds of sources that a plan folder can hold."""
+
+
+def source_from_state(kind: str, config: dict[str, Any], weights: Weights) -> Source:
+    """The source of a kind."""
+    if kind not in SOURCES:
+        raise PlanError(f"it decides by {kind!r}, which this version does not know; upgrade redenvelope")
+    return SOURCES[kind].from_state(config, weights)

@@ -7,26 +7,11 @@ from typing import Any
 
 from redenvelope.audit.audit import Audit
 from redenvelope.campaign.records import Budget
-from redenvelope.evaluation.reasons import Reason
+from redenvelope.evaluation.diagnostics import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
-from redenvelope.plan.amounts import Money
-from redenvelope.plan.climb import Stop
-from redenvelope.plan.who import Example, StepGroups
-
-__all__ = [
-    "ActionShares",
-    "ComparedPolicy",
-    "ExplorationRecord",
-    "FeatureShares",
-    "FitRecord",
-    "FoldSize",
-    "PlannerRecord",
-    "PricedPlan",
-    "Shares",
-    "Source",
-    "StepShares",
-]
+from redenvelope.plan.fixed_sequence_test import Stop
+from redenvelope.plan.money import Money
 
 
 @dataclass(frozen=True)
@@ -202,3 +187,65 @@ class FitRecord:
     """With several budgets, the plans that ladder and frontiers mix: whoever follows the money mixes them anew."""
     money: Money = field(default_factory=Money)
     """What sums are counted in, and how many users the plan is for."""
+
+
+# Who gets what, told by groups and by examples: what the report says in words.
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that the users of a group have in common."""
+
+    feature: str
+    words: str
+    """What follows the feature's name: "is cedar or oak", "is 2 or more", "is missing"."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Users of one step who get much the same."""
+
+    conditions: tuple[Condition, ...]
+    """All of them hold; none for everybody."""
+    rows: int
+    probabilities: tuple[float, ...]
+    """Mean probability of each action under the plan, [actions]."""
+    cost: float
+    """Expected cost of a decision."""
+
+
+@dataclass(frozen=True)
+class StepGroups:
+    """The users of one step in a few groups, the dearest first."""
+
+    step: int
+    rows: int
+    explained: float
+    """Share of the differences in what users get that the groups explain."""
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One action for one user."""
+
+    action: str
+    probability: float
+    """With which the plan gives it."""
+    reward: float
+    """Expected from this step on, as far as the plan looks ahead."""
+    cost: float
+    """Expected likewise."""
+    worth: float
+    """The reward less what the cost is worth at the plan's price; minus the cost where the price is infinite."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A user as logged, without a name: what is known of them, and what every action would be worth."""
+
+    step: int
+    known: tuple[tuple[str, str], ...]
+    """Features that decide much, and their values."""
+    alternatives: tuple[Alternative, ...]
+    """Every action, by cost as in the catalogue."""

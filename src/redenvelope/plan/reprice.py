@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
+
+from redenvelope.dual.frontier import Frontier
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.reasons import Reason, Weight
+from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.certificate import BudgetFigure
-from redenvelope.plan.certify import BudgetAsked, Checked, Question, certify, walk
+from redenvelope.plan.fixed_sequence_test import BudgetTarget, Checked, Question, certify, walk
 from redenvelope.plan.plan import Plan
-
-__all__ = ["reprice"]
 
 _REPRICED = Reason(
     "repriced",
@@ -71,7 +73,7 @@ def _question(
             f"a target reward asks for the least cost, and the plan has {len(known)} of them; give budgets instead"
         )
     if target_reward is not None:
-        first = BudgetAsked(names[0], (given or {}).get(names[0]), audience or known[0].audience)
+        first = BudgetTarget(names[0], (given or {}).get(names[0]), audience or known[0].audience)
         return Question(first.limit, target_reward, confidence, (first,), for_all_prices)
     if not given and audience is None:
         return Question(None, None, confidence)  # which says what is missing
@@ -79,10 +81,64 @@ def _question(
     return Question(None, None, confidence, asked, for_all_prices)
 
 
-def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> BudgetAsked:
+def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> BudgetTarget:
     """A budget that is asked for, or stays: with another audience a total stays, and the mean a user does not."""
     if limit is not None:
-        return BudgetAsked(known.name, limit, audience or known.audience)
+        return BudgetTarget(known.name, limit, audience or known.audience)
     if audience is not None and known.total is not None:
-        return BudgetAsked(known.name, known.total / audience, audience)
-    return BudgetAsked(known.name, known.budget, audience or known.audience)
+        return BudgetTarget(known.name, known.total / audience, audience)
+    return BudgetTarget(known.name, known.budget, audience or known.audience)
+
+
+# What other budgets would buy, read off a plan's frontier.
+
+
+def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float | None) -> dict[str, Any]:
+    """The frontier, what 10 % more or less budget buys, and answers to a budget and to a reward.
+
+    With several budgets each has a frontier of its own, along which the others are held; a `budget` is then asked for
+    by name, and a number is the first's.
+    """
+    named = [each.name for each in plan.certificate.budgets]
+    given = budget if isinstance(budget, Mapping) else {} if budget is None else {named[0]: budget}
+    for name in given:
+        if name not in named:
+            raise UsageError(f"the plan has no budget {name!r}; it has {', '.join(map(repr, named))}")
+    if len(named) > 1 and reward is not None:
+        raise UsageError("a reward asks for the least cost, and the plan has several; give --budget NAME=VALUE")
+    for name, asked_for in (*given.items(), ("reward", reward)):
+        if asked_for is not None and not np.isfinite(asked_for):
+            raise UsageError(f"the {name} must be a number, not {asked_for}")
+    first, *others = plan.certificate.budgets
+    content: dict[str, Any] = {"budget": plan.certificate.budget} | _along(plan, first, given.get(first.name))
+    if others:
+        content["budgets"] = [
+            _along(plan, each, given.get(each.name)) | {"name": each.name} for each in (first, *others)
+        ]
+    if reward is not None:
+        content["least_cost"] = {"reward": reward, "cost": _curve(plan, first.name).cost_for(reward)}
+    return content
+
+
+def _curve(plan: Plan, name: str) -> Frontier:
+    table = plan.along(name)
+    return Frontier(*(table[column].to_numpy() for column in ("dual", "cost", "reward")))
+
+
+def _along(plan: Plan, budget: BudgetFigure, wanted: float | None) -> dict[str, Any]:
+    """One budget's frontier, and what some amounts of it buy."""
+    table = plan.along(budget.name)
+    asked = [budget.budget * factor for factor in (0.9, 1.0, 1.1)] if wanted is None else [wanted]
+    rows = [
+        {name: "infinity" if np.isinf(value) else value for name, value in row.items()}
+        for row in table.iter_rows(named=True)
+    ]
+    if not rows:  # the others cannot be kept, whatever this one is
+        return {"least_budget": None, "at": [], "frontier": []}
+    curve = _curve(plan, budget.name)
+    found = [_at(curve, value) for value in asked if value >= curve.least_budget]
+    return {"least_budget": curve.least_budget, "at": found, "frontier": rows}
+
+
+def _at(curve: Frontier, budget: float) -> dict[str, float]:
+    return {"budget": budget, "reward": curve.reward_at(budget), "shadow_price": curve.shadow_price(budget)}

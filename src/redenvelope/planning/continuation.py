@@ -14,23 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.chance import draw, fraction
+from redenvelope.arrays import Float32Array, FloatArray
 from redenvelope.errors import UsageError
-from redenvelope.models.apply import apply_steps
-from redenvelope.planning.checks import checked_states
-from redenvelope.planning.tails import Tail, fit_tail
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.checks import checked_steps_left
-from redenvelope.policies.policy import normalised
-from redenvelope.policies.standing import Eligible, Standing, standing_of
-from redenvelope.policies.values import ActionValues
+from redenvelope.models.environment import apply_steps
+from redenvelope.planning.planner import TreePlanner, checked_states
+from redenvelope.policies.action_values import ActionValues
+from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state
+from redenvelope.policies.policy import checked_steps_left, normalised
 from redenvelope.prices import checked_prices
+from redenvelope.randomness import draw, fraction
 
-__all__ = ["Continuation", "Features"]
-
-FloatArray = NDArray[np.float64]
-SingleArray = NDArray[np.float32]
-Features = Callable[[SingleArray], NDArray[np.floating]]
+Features = Callable[[Float32Array], NDArray[np.floating]]
 """States [n, width] -> what the future is regressed on, [n, features]."""
 
 # Rows completed at once: their tables of actions and prices stay in the cache.
@@ -75,7 +69,7 @@ class Continuation:
         chosen = features or _as_they_are
         tails: dict[int, Tail] = {}
         worth = np.empty((1 + planner.budgets, 0, len(table)))
-        standing = standing_of(eligible, len(rows), planner.actions, planner.constraint)
+        standing = eligibility_state(eligible, len(rows), planner.actions, planner.constraint)
         bound = eligible is not None or planner.constraint is not None
         for level in reversed(list(_walk(planner, rows, left, table, chosen, seed, standing if bound else None))):
             values = level.values
@@ -116,23 +110,23 @@ class Continuation:
 class _Ahead:
     """What the model says of one step, for every action."""
 
-    outcomes: SingleArray
+    outcomes: Float32Array
     """Of the step, [outcomes, n, actions]."""
-    inputs: SingleArray
+    inputs: Float32Array
     """Of the regression: the state that follows and the outcomes of this one, [n, actions, inputs]."""
-    onward: SingleArray
+    onward: Float32Array
     """What the future counts: discounted, and less where users leave, [n or 1, 1, actions or 1]."""
 
     def rows(self, part: slice) -> _Ahead:
         onward = self.onward if len(self.onward) == 1 else self.onward[part]
         return _Ahead(self.outcomes[:, part], self.inputs[part], onward)
 
-    def after(self, to_go: SingleArray) -> SingleArray:
+    def after(self, to_go: Float32Array) -> Float32Array:
         """What the tree says of the steps after this one, for those who stay, of its values to go; both
         [outcomes, n, prices, actions]."""
         return np.asarray((to_go - self.outcomes[:, :, None]) / self.onward)
 
-    def complete(self, to_go: SingleArray, tail: Tail) -> SingleArray:
+    def complete(self, to_go: Float32Array, tail: Tail) -> Float32Array:
         """The tree's values to go with the tail added, both [outcomes, n, prices, actions]."""
         return np.asarray(to_go + self.onward * tail.predict(self.inputs, self.after(to_go)))
 
@@ -163,12 +157,12 @@ class _Level:
 
 def _walk(
     planner: TreePlanner,
-    states: SingleArray,
+    states: Float32Array,
     left: NDArray[np.intp],
     prices: FloatArray,
     features: Features,
     seed: int,
-    standing: Standing | None,
+    standing: EligibilityState | None,
 ) -> Iterator[_Level]:
     """Lead users from first states [users, width] down to where a tree reaches the end.
 
@@ -198,16 +192,16 @@ def _walk(
         here = None if here is None else here.after(planner.constraint, action)
 
 
-def _look_ahead(planner: TreePlanner, states: SingleArray, features: Features) -> _Ahead:
+def _look_ahead(planner: TreePlanner, states: Float32Array, features: Features) -> _Ahead:
     """From states [n, width]."""
     return _ahead(planner, *apply_steps(planner.model, states), features)
 
 
 def _ahead(
     planner: TreePlanner,
-    outcomes: SingleArray,
-    staying: SingleArray | None,
-    successors: SingleArray,
+    outcomes: Float32Array,
+    staying: Float32Array | None,
+    successors: Float32Array,
     features: Features,
 ) -> _Ahead:
     """From outcomes [outcomes, n, actions], chances of a next step [n, actions] and successors [n, actions, width]."""
@@ -222,5 +216,80 @@ def _ahead(
     return _Ahead(outcomes, np.concatenate([described, repeated], axis=2), onward)
 
 
-def _as_they_are(states: SingleArray) -> SingleArray:
+def _as_they_are(states: Float32Array) -> Float32Array:
     return states
+
+
+# A tail: what a tree leaves out, as a regression on the state that follows and on what the tree itself says.
+
+
+# Small enough to change nothing that the data can tell, and large enough for columns that repeat each other.
+_RIDGE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """Linear in inputs and in the tree's own outcomes, for every outcome and price; never beyond what was seen."""
+
+    constant: Float32Array
+    """[outcomes, prices]."""
+    slopes: Float32Array
+    """Of the inputs, [inputs, outcomes, prices]."""
+    tree_slopes: Float32Array
+    """Of the tree's outcomes, [outcomes, tree outcomes, prices]."""
+    least: Float32Array
+    """[outcomes, prices]."""
+    greatest: Float32Array
+    """[outcomes, prices]."""
+
+    def predict(self, inputs: Float32Array, tree: Float32Array) -> Float32Array:
+        """[n, actions, inputs], [outcomes, n, prices, actions] -> [outcomes, n, prices, actions]."""
+        n, actions, width = inputs.shape
+        outcomes, prices = self.constant.shape
+        linear = inputs.reshape(-1, width) @ self.slopes.reshape(width, -1)
+        result = np.empty((outcomes, n, prices, actions), dtype=np.float32)
+        for place, part in enumerate(np.moveaxis(linear.reshape(n, actions, outcomes, prices), 2, 0)):
+            found = result[place]
+            found[...] = part.transpose(0, 2, 1)
+            found += self.constant[place][:, None]
+            for source, slope in zip(tree, self.tree_slopes[place], strict=True):
+                found += source * slope[:, None]
+            np.clip(found, self.least[place][:, None], self.greatest[place][:, None], out=found)
+        return result
+
+
+def fit_tail(inputs: FloatArray, tree: FloatArray, targets: FloatArray, weights: FloatArray) -> Tail:
+    """Regress targets [outcomes, n, prices] on inputs [n, inputs] and the tree's own outcomes, of the same shape as the
+    targets, price by price.
+
+    `weights` [n, prices] say how much each counts.
+    """
+    count, _, prices = targets.shape
+    width = inputs.shape[1]
+    slopes = np.empty((width + len(tree), count, prices))
+    constant = np.empty((count, prices))
+    for price in range(prices):
+        design = np.column_stack([inputs, *tree[:, :, price]])
+        slopes[:, :, price], constant[:, price] = _ridge(design, targets[:, :, price].T, weights[:, price])
+    return Tail(
+        constant=constant.astype(np.float32),
+        slopes=slopes[:width].astype(np.float32),
+        tree_slopes=np.moveaxis(slopes[width:], 1, 0).astype(np.float32),
+        least=targets.min(axis=1).astype(np.float32),
+        greatest=targets.max(axis=1).astype(np.float32),
+    )
+
+
+def _ridge(design: FloatArray, outcome: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Slopes [columns, outcomes] and constants [outcomes] of [n, columns], [n, outcomes] and [n]."""
+    shares = weights / weights.sum()
+    centre, mean = shares @ design, shares @ outcome
+    columns = design - centre
+    scale = np.sqrt(shares @ columns**2)
+    # A column that does not vary says nothing: its slope is left at zero.
+    scale[scale <= 1e-6 * np.maximum(np.abs(centre), 1.0)] = np.inf
+    columns /= scale
+    weighted = (columns * shares[:, None]).T
+    gram = weighted @ columns + _RIDGE * np.eye(design.shape[1])
+    slopes = np.linalg.solve(gram, weighted @ (outcome - mean)) / scale[:, None]
+    return slopes, mean - centre @ slopes

@@ -15,17 +15,13 @@ from functools import reduce
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.chance import draw, fraction
-from redenvelope.models.apply import apply_steps
-from redenvelope.planning.checks import checked_states
-from redenvelope.planning.tree import TreePlanner
-from redenvelope.policies.checks import checked_steps_left
-from redenvelope.policies.standing import Eligible, Standing, standing_of
+from redenvelope.arrays import FloatArray
+from redenvelope.models.environment import apply_steps
+from redenvelope.planning.planner import TreePlanner, checked_states
+from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state
+from redenvelope.policies.policy import checked_steps_left
 from redenvelope.prices import checked_prices
-
-__all__ = ["ModelPrice", "PriceSums", "price_sums"]
-
-FloatArray = NDArray[np.float64]
+from redenvelope.randomness import draw, fraction
 
 # Users times prices followed at once: each may have come to a state of its own, with a tree of its own.
 _PATHS_AT_ONCE = 2**14
@@ -64,7 +60,7 @@ class ModelPrice:
     """First states, [users, width]."""
     steps_left: NDArray[np.intp] | int | None = None
     """Steps left at those states, one number or [users]; None is the whole campaign."""
-    eligible: Standing | NDArray[np.bool_] | None = None
+    eligible: EligibilityState | NDArray[np.bool_] | None = None
     """Where users stand, or a mask [users, actions]; None allows all."""
     seed: int = 0
     """Of the actions drawn on the way; matters only with entropy and a horizon short of the campaign."""
@@ -99,7 +95,7 @@ def price_sums(
     left = checked_steps_left(steps_left, len(rows), planner.steps)
     standing = None
     if eligible is not None or planner.constraint is not None:
-        standing = standing_of(eligible, len(rows), planner.actions, planner.constraint)
+        standing = eligibility_state(eligible, len(rows), planner.actions, planner.constraint)
     names = np.arange(len(rows)) if users is None else np.asarray(users)
     table = checked_prices(prices, planner.budgets)
     zero = np.zeros((1 + planner.budgets, len(table)))
@@ -120,7 +116,7 @@ def _follow(
     states: NDArray[np.float32],
     steps_left: int,
     prices: FloatArray,
-    standing: Standing | None,
+    standing: EligibilityState | None,
     names: NDArray[np.integer],
     seed: int,
 ) -> FloatArray:

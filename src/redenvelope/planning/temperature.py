@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
-
-__all__ = [
-    "DEFAULT_SHARE",
-    "entropy_cost",
-    "entropy_loss",
-    "is_temperature",
-    "suggest_temperature",
-    "value_at_stake",
-]
-
-FloatArray = NDArray[np.float64]
 
 # Entropy may lose this share of what choosing for each user is worth.
 DEFAULT_SHARE = 0.01

@@ -1,227 +1,278 @@
-"""The tree planner: what every first action is worth, for any number of users and prices."""
+"""Grow: every user's tree of mean outcomes, once for all prices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from redenvelope.engine.local import LocalEngine
-from redenvelope.errors import ModelError, UsageError
-from redenvelope.models.apply import apply_outcomes
-from redenvelope.models.environment import EnvironmentModel
-from redenvelope.planning.backup import backup, expected_backup
-from redenvelope.planning.batches import parts, users_per_call
-from redenvelope.planning.branching import NODE_LIMIT, Branching, fit_branching
-from redenvelope.planning.checks import checked_states
-from redenvelope.planning.grow import Tree, grow
-from redenvelope.planning.masks import NodeMasks
-from redenvelope.planning.one_program import USERS_PER_CALL, DecidedPart, decide_in_one_program
-from redenvelope.planning.temperature import is_temperature
-from redenvelope.policies.checks import checked_steps_left
-from redenvelope.policies.constraints import Constraint
-from redenvelope.policies.standing import Eligible, standing_of
-from redenvelope.policies.values import ActionValues, Decided
-from redenvelope.prices import checked_prices
+from redenvelope.arrays import Float32Array
+from redenvelope.errors import UsageError
+from redenvelope.models.environment import (
+    EnvironmentModel,
+    SplitModel,
+    fixed_parts,
+    fixed_width,
+    node_outcomes,
+    node_steps,
+    users_leave,
+)
+from redenvelope.policies.eligibility_state import EligibilityState, allowed
+from redenvelope.policies.policy import Constraint
 
-__all__ = ["TreePlanner"]
 
-FloatArray = NDArray[np.float64]
-Backed = TypeVar("Backed")
-Done = TypeVar("Done")
+class Tree(NamedTuple):
+    """Outcomes along every sequence of actions. No price inside: only the backup knows what cost counts.
+
+    The nodes of a level are in the order of their users, then of their parents, with their branches beside each other.
+    Users and nodes come last: where there is one price, they fill the vector registers.
+    """
+
+    levels: tuple[Any, ...]
+    """Mean outcomes of every action at every node, [outcomes, actions, users, nodes], from the root, which has one node
+    a user, to the last step planned."""
+    masks: tuple[Any, ...] | None
+    """Which actions every node allows, [actions, users, nodes] for each level; None allows all."""
+    shares: Shares
+    """See Branching."""
+    survival: tuple[Any, ...] | None = None
+    """Chance of a next step after every action at every node, [actions, users, nodes] for each level but the last; None
+    where nobody leaves."""
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return int(self.levels[0].shape[2])
+
+    @property
+    def deepest_nodes(self) -> int:
+        """Nodes a user at the last level."""
+        return int(self.levels[-1].shape[3])
+
+
+def grow(model: EnvironmentModel, states: Float32Array, branching: Branching, masks: NodeMasks | None = None) -> Tree:
+    """The trees of that shape for states [users, width]; `masks` say which actions their nodes allow.
+
+    Level by level, with the compiled programs that serve every depth: compiling a whole tree takes far longer. All
+    trees are held in memory; a planner grows and backs up some users at a time.
+    """
+    users, first = len(states), fixed_width(model)
+    fixed = fixed_parts(model, states)
+    nodes = states[:, None, first:]
+    levels, allowed, survival = [], [], []
+    for depth in range(branching.depth):
+        if masks is not None:
+            allowed.append(masks.at(_whole(states[:, :first], nodes)))
+            masks = masks.below(branching, depth) if depth + 1 < branching.depth else masks
+        if depth + 1 == branching.depth:
+            outcomes = node_outcomes(model, fixed[0], nodes)
+        else:
+            outcomes, staying, children = node_steps(model, fixed, nodes)
+            nodes = children if depth == 0 else _followed(children, branching)
+            if staying is not None:
+                survival.append(staying.reshape(len(staying), users, -1))
+        levels.append(outcomes.reshape(*outcomes.shape[:2], users, -1))
+    return Tree(
+        tuple(levels), tuple(allowed) if masks is not None else None, branching.shares(), tuple(survival) or None
+    )
+
+
+def grow_inside(model: SplitModel, states: jax.Array, branching: Branching) -> Tree:
+    """The same trees inside of a compiled program, for few enough states [users, width] that they stay in the cache."""
+    users = len(states)
+    fixed = model.fixed_parts(states)
+    nodes = states[:, None, model.fixed_width :]
+    levels, survival = [], []
+    for depth in range(branching.depth):
+        if depth + 1 == branching.depth:
+            outcomes = list(model.node_outcomes(fixed[0], nodes))
+        else:
+            responses, children = model.node_steps(fixed, nodes)
+            outcomes = list(responses)
+            if users_leave(model):
+                staying = outcomes.pop()
+                survival.append(staying.reshape(len(staying), users, -1))
+            followed = children if depth == 0 else _followed(children, branching)
+            # A user's nodes are one group: what is fixed is added once a user, at every depth.
+            nodes = followed.reshape(users, -1, children.shape[2])
+        levels.append(jnp.stack([outcome.reshape(len(outcome), users, -1) for outcome in outcomes]))
+    return Tree(tuple(levels), None, branching.shares(), tuple(survival) or None)
+
+
+def _followed(children: Any, branching: Branching) -> Any:
+    """The children [nodes, actions, changing] that grow a branch, [nodes, branches, changing]."""
+    if branching.is_full:
+        return children
+    # A branch belongs to the action that takes all its future from it.
+    return children[:, np.argmax(branch_shares(branching.actions, branching.branches), axis=0)]
+
+
+def _whole(fixed: Float32Array, nodes: Float32Array) -> Float32Array:
+    """The states of nodes [groups, size, changing] of users whose other columns are fixed [users, fixed columns]."""
+    changing = nodes.reshape(-1, nodes.shape[2])
+    return np.concatenate([np.repeat(fixed, len(changing) // len(fixed), axis=0), changing], axis=1)
+
+
+# The shape of a tree: when a full one would be too large, past the first step only some actions grow a branch.
+#
+# An action without a branch of its own leads to its two neighbours' branches, in proportion to its place
+# between them in the catalogue. That is planning in a slightly different world, where such an action has a
+# random successor: every guarantee of a full tree holds there (cost cannot rise with its price, for one), no
+# price is involved, and the outcomes of every action at every node are still its own. What differs is the
+# future of the actions in between; `thinned.thinning_error` measures by how much.
+
+
+Shares = tuple[NDArray[np.float32] | None, ...]
+"""For each level but the last, what each action's future takes from the branches below it, [actions, branches]; None
+where every action has a branch of its own."""
+
+# Nodes a user at the deepest level. At this size a user takes a few milliseconds and about 20 MB.
+NODE_LIMIT = 10_000
+
+# With one branch the future would not depend on the action at all.
+_LEAST_BRANCHES = 2
+
+
+@dataclass(frozen=True)
+class Branching:
+    """Every action branches at the root, `branches` of them below."""
+
+    actions: int
+    depth: int
+    branches: int
+
+    @classmethod
+    def full(cls, actions: int, depth: int) -> Branching:
+        """Every action branches at every step but the last."""
+        return cls(actions, depth, actions)
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise UsageError(f"depth must be at least 1 step, not {self.depth}")
+
+    @property
+    def deepest_nodes(self) -> int:
+        """Nodes a user at the last level."""
+        return 1 if self.depth == 1 else self.actions * self.branches ** (self.depth - 2)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every action has a branch wherever there is a next step."""
+        return self.depth <= 2 or self.branches == self.actions
+
+    def at_depth(self, depth: int) -> Branching:
+        """The same branching, to fewer steps."""
+        return Branching(self.actions, depth, self.branches)
+
+    def shares(self) -> Shares:
+        """One entry for each level but the last."""
+        if self.is_full:
+            return (None,) * (self.depth - 1)
+        below = branch_shares(self.actions, self.branches)
+        return (None, *(below,) * (self.depth - 2))
+
+
+def fit_branching(actions: int, depth: int, node_limit: int = NODE_LIMIT) -> Branching:
+    """The tree with the most steps, up to `depth`, and then the most branches, that respects the limit.
+
+    Two steps are always planned if asked for: their tree has no more nodes than there are actions.
+    """
+    least = min(_LEAST_BRANCHES, actions)
+    while depth > 2 and Branching(actions, depth, least).deepest_nodes > node_limit:
+        depth -= 1
+    branches = actions
+    while branches > least and Branching(actions, depth, branches).deepest_nodes > node_limit:
+        branches -= 1
+    return Branching(actions, depth, branches)
+
+
+def branch_shares(actions: int, branches: int) -> NDArray[np.float32]:
+    """How much of each action's future each branch supplies, [actions, branches]; rows sum to one.
+
+    The branches belong to actions evenly spread over the catalogue, the cheapest and the dearest included.
+    """
+    if not min(_LEAST_BRANCHES, actions) <= branches <= actions:
+        raise UsageError(f"branches must be between 2 and the number of actions, {actions}; not {branches}")
+    own = np.round(np.linspace(0, actions - 1, branches))
+    columns = [np.interp(np.arange(actions), own, column) for column in np.eye(branches)]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+# Which actions the nodes of trees allow: what a user may get, and what a constraint says of each state on the way.
 
 
 @dataclass(frozen=True, eq=False)
-class TreePlanner:
-    """Plans `horizon` steps ahead in a learned model, never past the campaign's last step. A `Valuer`."""
+class NodeMasks:
+    """The masks of some users' trees, level after level."""
 
-    model: EnvironmentModel
-    horizon: int
-    """Steps planned ahead; 1 is the constrained bandit."""
-    temperature: float
-    """Weight of the entropy bonus; 0 takes the best action."""
-    steps: int
-    """Steps of the campaign."""
-    discount: float = 1.0
-    node_limit: int = NODE_LIMIT
-    """Nodes a user at the deepest level; a larger tree is thinned."""
-    columns: tuple[str, ...] = ()
-    """Names of the columns of a state, for error messages."""
+    standing: EligibilityState
+    """Of the nodes of a level, in the order of their users, then of their parents, then of their branches."""
+    steps_left: NDArray[np.intp]
+    """Of each node, [users · nodes]."""
+    users: int
     constraint: Constraint | None = None
-    """Which actions a state allows; asked at every node of every tree."""
-    explore: float = 0.0
-    """Share of the decisions, at this step and all later ones, that is drawn evenly among what is allowed."""
+    """Asked at every node."""
 
-    def __post_init__(self) -> None:
-        for name, least in (("horizon", 1), ("steps", 1), ("node_limit", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        if not is_temperature(self.temperature):
-            raise UsageError(f"temperature must be zero or from 1e-30 to 1e30, not {self.temperature}")
-        if not 0 <= self.explore <= 1:
-            raise UsageError(f"explore is a share from 0 to 1, not {self.explore}")
-        if not 0 < self.discount <= 1:
-            raise UsageError(f"discount must be above 0 and at most 1, not {self.discount}")
+    @classmethod
+    def at_root(
+        cls, standing: EligibilityState, steps_left: NDArray[np.intp], constraint: Constraint | None
+    ) -> NodeMasks:
+        """Of users who stand there, with so many steps left, [users]."""
+        return cls(standing, steps_left, len(standing), constraint)
 
-    @property
-    def actions(self) -> int:
-        """Number of actions, in the order of the action catalogue."""
-        return self.model.actions
+    def at(self, states: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Of this level's nodes, whose states are [users · nodes, width]: [actions, users, nodes].
 
-    @property
-    def budgets(self) -> int:
-        """Number of budgets."""
-        return self.model.budgets
-
-    @cached_property
-    def branching(self) -> Branching:
-        """The shape of the tree of a user at the first step."""
-        return fit_branching(self.actions, min(self.horizon, self.steps), self.node_limit)
-
-    @property
-    def depth(self) -> int:
-        """Steps that are really planned ahead while that many are left."""
-        return self.branching.depth
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Where the planner does other than it was told, in words for its user."""
-        notes = []
-        if self.horizon > self.steps:
-            notes.append(
-                f"the horizon of {self.horizon} steps is longer than the campaign: "
-                f"planning to its last step, {self.steps} ahead"
-            )
-        wanted = min(self.horizon, self.steps)
-        if self.depth < wanted:
-            notes.append(
-                f"a tree of {wanted} steps is too large for {self.node_limit} nodes a user: "
-                f"planning {self.depth} steps ahead"
-            )
-        if not self.branching.is_full:
-            notes.append(
-                f"a full tree is too large for {self.node_limit} nodes a user: past the first step "
-                f"{self.branching.branches} of {self.actions} actions are followed, the futures of "
-                "the others are interpolated"
-            )
-        return tuple(notes)
-
-    def values(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
-    ) -> ActionValues:
-        """Plan for states [users, width] with steps left, a number or [users], at prices [prices, budgets].
-
-        `eligible` [users, actions] rules actions out at every step of a user's tree; a `Standing` says besides what
-        constraints remember of the users.
+        A node with nothing left allows the cheapest action that its user may get.
         """
-        rows = checked_states(states, self.columns)
-        shape = (len(rows), len(checked_prices(prices, self.budgets)), self.actions)
-        result = ActionValues(
-            np.empty(shape, np.float32),
-            np.empty(shape, np.float32),
-            np.empty((1 + self.budgets, *shape), np.float32),
-        )
-        for users, found in self._planned(rows, steps_left, prices, eligible, backup):
-            for whole, own in zip(result, found, strict=True):
-                whole[..., users, :, :] = own
-        return result
+        own = allowed(self.standing, self.constraint, states, self.steps_left)
+        return np.ascontiguousarray(own.T).reshape(own.shape[1], self.users, -1)
 
-    def decided(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
-    ) -> Decided:
-        """See Valuer. Where every node allows every action, no tree leaves the compiled program."""
-        rows = checked_states(states, self.columns)
-        if eligible is not None or self.constraint is not None:
-            values = self.values(rows, steps_left, prices, eligible)
-            return Decided(values.probabilities, apply_outcomes(self.model, rows))
-        count = len(checked_prices(prices, self.budgets))
-        result = Decided(
-            np.empty((len(rows), count, self.actions), np.float32),
-            np.empty((1 + self.budgets, len(rows), self.actions), np.float32),
-        )
-        depths = np.minimum(checked_steps_left(steps_left, len(rows), self.steps), self.depth)
-
-        def decide(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], DecidedPart]:
-            shape = self.branching.at_depth(int(depths[users[0]]))
-            terms = (self.temperature, self.discount, self.explore)
-            return users, decide_in_one_program(self.model, rows[users], shape, prices, *terms)
-
-        for users, part in _mapped(decide, depths, lambda depth: USERS_PER_CALL):
-            _require_finite(part.finite, users)
-            result.probabilities[users] = part.probabilities
-            result.outcomes[:, users] = part.outcomes
-        return result
-
-    def expected(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
-    ) -> FloatArray:
-        """Outcomes [outcomes, users, prices] of following the tree's policy to the tree's end; see `values`."""
-        rows = checked_states(states, self.columns)
-        result = np.empty((1 + self.budgets, len(rows), len(checked_prices(prices, self.budgets))))
-        for users, found in self._planned(rows, steps_left, prices, eligible, expected_backup):
-            result[:, users] = found
-        return result
-
-    def outcomes(self, states: ArrayLike) -> FloatArray:
-        """Expected outcomes of this step alone: [users, width] -> [outcomes, users, actions]."""
-        return apply_outcomes(self.model, checked_states(states, self.columns)).astype(np.float64)
-
-    def _planned(
-        self,
-        rows: NDArray[np.float32],
-        steps_left: ArrayLike,
-        prices: ArrayLike,
-        eligible: Eligible,
-        back_up: Callable[[Tree, ArrayLike, float, float, float], Backed],
-    ) -> Iterator[tuple[NDArray[np.intp], Backed]]:
-        """Some users after the others, with what the backup of their trees gives."""
-        left = checked_steps_left(steps_left, len(rows), self.steps)
-        standing = None
-        if eligible is not None or self.constraint is not None:
-            standing = standing_of(eligible, len(rows), self.actions, self.constraint)
-        depths = np.minimum(left, self.depth)
-
-        def plan(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], Backed]:
-            shape = self.branching.at_depth(int(depths[users[0]]))
-            masks = None
-            if standing is not None:
-                masks = NodeMasks.at_root(standing[users], left[users], self.constraint)
-            tree = grow(self.model, rows[users], shape, masks)
-            _check_predictions(tree, users)
-            return users, back_up(tree, prices, self.temperature, self.discount, self.explore)
-
-        return _mapped(plan, depths, lambda depth: users_per_call(self.branching.at_depth(depth).deepest_nodes))
+    def below(self, branching: Branching, depth: int) -> NodeMasks:
+        """The masks of the next level, one step on from nodes at a depth."""
+        actions = np.arange(branching.actions)
+        if depth and not branching.is_full:
+            # A branch belongs to the action that takes all its future from it.
+            actions = np.argmax(branch_shares(branching.actions, branching.branches), axis=0)
+        nodes = np.repeat(np.arange(len(self.standing)), len(actions))
+        moved = self.standing[nodes].after(self.constraint, np.tile(actions, len(self.standing)))
+        return NodeMasks(moved, self.steps_left[nodes] - 1, self.users, self.constraint)
 
 
-def _mapped(
-    work: Callable[[NDArray[np.intp]], Done], depths: NDArray[np.int64], size: Callable[[int], int]
-) -> Iterator[Done]:
-    """Work done for users of one depth [users] after those of another, at most `size(depth)` of them at a time."""
-    for depth in np.unique(depths):
-        alike = np.flatnonzero(depths == depth)
-        first, *others = [alike[part] for part in parts(len(alike), size(int(depth)))]
-        # The first part alone, so that only one thread compiles what all of them need.
-        yield work(first)
-        yield from LocalEngine().map(work, others)
+# How many users are planned for at once: in a call of a compiled program, and within it.
 
 
-def _check_predictions(tree: Tree, users: NDArray[np.intp]) -> None:
-    """Refuse trees of some users [users] that hold anything but numbers."""
-    for level in tree.levels:
-        # One sum is several times cheaper than a test of each number, and is finite only if all are.
-        if not np.isfinite(level.sum()):
-            _require_finite(np.isfinite(level).all(axis=(0, 1, 3)), users)
+# Users in one call of a compiled program: long enough to hide what a call costs. Every call has this size, so that
+# nothing is compiled twice; those of the largest trees are smaller, so that the trees of a call fit in memory.
+_USERS_PER_CALL = 1_024
+_NODES_PER_CALL = 262_144
+# Nodes at the deepest level times prices that are backed up at once. Each carries a value and its outcomes: a dozen
+# bytes, so that a block stays within the second-level cache. Measured: half of it is as fast, twice as much is not.
+_VALUES_PER_BLOCK = 32_768
 
 
-def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
-    """Refuse the first of some users [users] for whom not all is finite [users]."""
-    wrong = np.flatnonzero(~finite)
-    if len(wrong):
-        raise ModelError(
-            f"the model's predictions for row {users[wrong[0]]} of the states are not finite numbers, although the "
-            "state is; the model may have diverged in training, or the state lies far outside its data"
-        )
+def users_per_call(deepest_nodes: int) -> int:
+    """Users whose trees, with so many nodes at the last level, are in memory at once: a power of two."""
+    return power_of_two(min(_USERS_PER_CALL, _NODES_PER_CALL // deepest_nodes))
+
+
+def users_per_block(deepest_nodes: int, prices: int) -> int:
+    """Users whose trees are backed up at once at so many prices: a power of two, never more than in a call."""
+    wanted = min(users_per_call(deepest_nodes), _VALUES_PER_BLOCK // (deepest_nodes * prices))
+    return power_of_two(wanted)
+
+
+def parts(users: int, size: int) -> Iterator[slice]:
+    """Cut users into parts of at most so many."""
+    for first in range(0, users, size):
+        yield slice(first, min(first + size, users))
+
+
+def power_of_two(most: int) -> int:
+    """The largest that is not above `most`, and at least 1."""
+    return 1 << max(0, most.bit_length() - 1)

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Policy", "normalised"]
+from redenvelope.errors import UsageError
 
 
 class Policy(Protocol):
@@ -33,3 +33,83 @@ def normalised(weights: ArrayLike) -> NDArray[np.float64]:
     """Rows [users, actions] of numbers of at least 0, divided by their sums in float64."""
     rows = np.asarray(weights, dtype=np.float64)
     return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+
+
+# Checks of what a policy is asked, in words that its user understands.
+
+
+def checked_steps_left(steps_left: ArrayLike, users: int, steps: int) -> NDArray[np.intp]:
+    """Steps left as [users], between 1 and the steps of the campaign."""
+    given = np.asarray(steps_left)
+    if given.shape not in ((), (users,)):
+        raise UsageError(f"steps_left must be a number or one for each of {users} users, not {given.shape}")
+    left = np.broadcast_to(given, (users,))
+    wrong = (left < 1) | (left > steps) | (left != np.floor(left))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise UsageError(
+            f"row {row} has {left[row]} steps left; it must be a whole number between 1 and the campaign's {steps}"
+        )
+    return left.astype(np.intp)
+
+
+def checked_eligible(eligible: ArrayLike | None, users: int, actions: int) -> NDArray[np.bool_] | None:
+    """A mask [users, actions] in which every user has an action left, or None, which allows all."""
+    if eligible is None:
+        return None
+    mask = np.asarray(eligible, dtype=bool)
+    if mask.shape != (users, actions):
+        raise UsageError(f"eligible must be [users, actions] = {(users, actions)}, not {mask.shape}")
+    barred = ~mask.any(axis=1)
+    if barred.any():
+        row = int(np.flatnonzero(barred)[0])
+        raise UsageError(f"row {row} has no eligible action; allow at least one, such as sending nothing")
+    return mask
+
+
+def whole_mask(eligible: ArrayLike | None, users: int, actions: int) -> NDArray[np.bool_]:
+    """The same as a mask [users, actions] in any case."""
+    mask = checked_eligible(eligible, users, actions)
+    return np.ones((users, actions), dtype=bool) if mask is None else mask
+
+
+# Constraints: which actions a state allows. Everything that plans, checks or decides asks them.
+
+
+Memory = NDArray[np.int16]
+"""What a constraint remembers of rows, [rows, columns]: known, not predicted, and moved by every action."""
+
+
+class Constraint(Protocol):
+    """Says which actions a state allows; of one without any, the cheapest stays allowed.
+
+    A planner asks it at every node of a tree, so that what it forbids later counts in what an action is worth now.
+    States are encoded; rows are users, or nodes of their trees. What must be known of the past stands in a memory of so
+    many columns as it `remembers`, zeros where nothing has happened.
+
+    A small one forbids the dearest action at the last step:
+
+    >>> class NoLastSplurge(Constraint):
+    ...     actions = 3
+    ...
+    ...     def eligible(self, states, steps_left, memory):
+    ...         mask = np.ones((len(states), self.actions), dtype=bool)
+    ...         mask[steps_left == 1, -1] = False
+    ...         return mask
+    >>> NoLastSplurge().eligible(np.zeros((2, 5), np.float32), np.array([2, 1]), np.zeros((2, 0))).tolist()
+    [[True, True, True], [True, True, False]]
+    """
+
+    @property
+    def remembers(self) -> int:
+        """Columns of its memory; 0 where it needs none."""
+        return 0
+
+    def eligible(self, states: NDArray[np.float32], steps_left: NDArray[np.intp], memory: Memory) -> NDArray[np.bool_]:
+        """States [n, width], steps left, this one included, [n] and memory [n, columns] -> what is allowed, [n,
+        actions]."""
+        ...
+
+    def after(self, memory: Memory, action: NDArray[np.intp]) -> Memory:
+        """What is remembered one step on, when rows with a memory [n, columns] got an action [n]."""
+        return memory

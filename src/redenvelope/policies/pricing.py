@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.chance import fraction
 from redenvelope.errors import UsageError
 from redenvelope.prices import checked_prices
-
-__all__ = ["Pricing"]
+from redenvelope.randomness import fraction
 
 # Shares come out of a division or two.
 _TOLERANCE = 1e-9

@@ -10,30 +10,14 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
+from redenvelope.plan.plan import Plan
 from redenvelope.report.markup import shown
 
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = [
-    "ACCENT",
-    "FULL",
-    "GOLD",
-    "HALF",
-    "INK",
-    "LABEL",
-    "MUTED",
-    "PHONE",
-    "SECOND",
-    "action_colours",
-    "dotted_rule",
-    "draw",
-    "finite",
-    "layered",
-    "round_marks",
-    "short_labels",
-    "values",
-]
 
 ACCENT, SECOND, GOLD = "var(--accent)", "var(--second)", "var(--gold)"
 INK, MUTED, LINE = "var(--ink)", "var(--muted)", "var(--line)"
@@ -177,3 +161,34 @@ def _drawable(value: Any) -> Any:
     if isinstance(value, list):
         return [_drawable(item) for item in value]
     return shown(value) if isinstance(value, str) else value
+
+
+# Charts for a notebook: interactive, in colours of their own.
+
+
+_CURVE, _PLAN, _LOGGED = "#2b5c8a", "#b0203f", "#777777"
+
+
+def plot_frontier(plan: Plan) -> alt.LayerChart:
+    """What budgets buy, as an altair chart: the frontier with its band, the plan, what was logged, and the budget."""
+    import altair as alt
+
+    given = plan.certificate
+    names = ["cost", "reward", "reward_lower", "reward_upper"]
+    finite = pl.all_horizontal(pl.col("cost").is_finite(), pl.col("reward").is_finite())
+    rows = plan.frontier.filter(finite).select(*names, price=pl.col("dual").cast(pl.String)).sort("cost").to_dicts()
+    points = [
+        {"policy": "this plan", "cost": given.cost.estimate, "reward": given.reward.estimate},
+        {"policy": "as logged", "cost": given.logged["cost"], "reward": given.logged["reward"]},
+    ]
+    cost = alt.X("cost:Q", title="cost a user", scale=alt.Scale(zero=False))
+    reward = alt.Y("reward:Q", title="reward a user", scale=alt.Scale(zero=False))
+    curve = alt.Chart(alt.InlineData(values=rows))
+    colours = alt.Color("policy:N", scale=alt.Scale(domain=["this plan", "as logged"], range=[_PLAN, _LOGGED]))
+    band = curve.mark_area(color=_CURVE, opacity=0.15).encode(x=cost, y=alt.Y("reward_lower:Q"), y2="reward_upper:Q")
+    line = curve.mark_line(color=_CURVE, point=True).encode(x=cost, y=reward, tooltip=["price:N", "cost:Q", "reward:Q"])
+    marks = alt.Chart(alt.InlineData(values=points)).mark_point(filled=True, size=120, opacity=1)
+    budget = alt.Chart(alt.InlineData(values=[{"cost": given.budget}])).mark_rule(strokeDash=[4, 4])
+    policies = marks.encode(x=cost, y=reward, color=colours, tooltip=["policy:N", "cost:Q", "reward:Q"])
+    layers = [band, line, budget.encode(x="cost:Q"), policies]
+    return alt.LayerChart(layer=layers).properties(title="What a budget buys")

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -16,10 +17,10 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from redenvelope.errors import UsageError
-from redenvelope.serve.answers import ApiError
+from redenvelope.serve.admission import Tokens
+from redenvelope.serve.app import new_app
+from redenvelope.serve.messages import ApiError
 from redenvelope.serve.service import Service
-
-__all__ = ["Server", "bound", "new_config", "run"]
 
 _LOG = logging.getLogger("redenvelope.serve")
 _DRAIN_SECONDS = 30
@@ -162,3 +163,35 @@ def _has_uvloop() -> bool:
     except ImportError:
         return False
     return True
+
+
+# A service in a thread of the process: for demonstrations and tests, on this machine only.
+
+
+@contextmanager
+def serving(service: Service, tokens: Tokens | None = None) -> Iterator[int]:
+    """Serve on a free port, which is given, until the block ends; then stop in good order."""
+    opened = bound("127.0.0.1", 0)
+    ready, failed = threading.Event(), list[BaseException]()
+    server = Server(new_config(new_app(service, tokens), service), service, ready.set)
+
+    def serve() -> None:
+        try:
+            with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+                runner.run(server.serve(sockets=[opened]))
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=serve, name="server")
+    thread.start()
+    try:
+        ready.wait()
+        if failed:
+            raise failed[0]
+        yield opened.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        opened.close()

@@ -7,8 +7,6 @@ from typing import Literal
 
 from redenvelope.errors import UsageError
 
-__all__ = ["Limits", "Mode", "PacingSettings", "ServeSettings"]
-
 Mode = Literal["strict", "overbook"]
 """`strict` holds what an offer can cost at most; `overbook` what it is expected to cost, with a margin."""
 

@@ -7,19 +7,12 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from redenvelope.arrays import FloatArray, IndexArray
 from redenvelope.errors import ProblemError, UsageError
-from redenvelope.finite.evaluate import Value, evaluate
 from redenvelope.finite.linear_program import linear_program
-from redenvelope.finite.problem import FiniteProblem
-from redenvelope.simulate.campaign import Decide, Optimum, Run, ask, draw_actions, summarise_run
-from redenvelope.simulate.landing import bisect_price
-
-__all__ = ["FiniteCampaign", "random_problem"]
-
-FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
+from redenvelope.finite.problem import FiniteProblem, Value, evaluate
+from redenvelope.simulate.campaign import Decide, Optimum, Run, ask, bisect_price, draw_actions, summarise_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,3 +235,37 @@ def _spent(mean: FloatArray, variance: float, generator: np.random.Generator) ->
 def _labels(state: IndexArray) -> pl.Series:
     """States as text, s0, s1, …, [rows]."""
     return pl.select(pl.concat_str(pl.lit("s"), pl.Series(state).cast(pl.String))).to_series()
+
+
+# The two-step problem: four envelopes, sent twice, the first deciding what the second earns.
+
+
+_ACTIONS = 4
+_BASE_REWARD = 1.18155
+_FIRST_REWARD = 0.84396
+_SECOND_REWARD = 0.65112
+_BASE_COST = 0.71475
+_COST_STEP = 0.5
+
+
+def two_step_problem() -> FiniteProblem:
+    """State 0 first, then state i + 1 after action i; the parameters are calibrated to the paper's table."""
+    action = np.arange(_ACTIONS)
+    state = np.arange(_ACTIONS + 1)
+    first = _BASE_REWARD + _FIRST_REWARD * np.sqrt(state)
+    rewards = first[:, None] + (action - state[:, None]) * _SECOND_REWARD
+    rewards[0] = first[:_ACTIONS]
+    transitions = np.zeros((len(state), _ACTIONS, len(state)))
+    transitions[0, action, action + 1] = 1.0
+    return FiniteProblem(
+        rewards=rewards,
+        costs=np.tile(_BASE_COST + _COST_STEP * action, (len(state), 1)),
+        transitions=transitions,
+        initial=np.eye(len(state))[0],
+        steps=2,
+    )
+
+
+def two_step(reward_variance: float = 0.1) -> FiniteCampaign:
+    """The campaign of the two-step problem: uniform logging, cost variance 0.1, reward variance free."""
+    return FiniteCampaign(two_step_problem(), reward_variance=reward_variance, cost_variance=0.1)

@@ -1,0 +1,13 @@
+"""Names for the array types that signatures use; shapes are stated where the arrays are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+Float32Array = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+IndexArray = NDArray[np.intp]
+KeyArray = NDArray[np.uint64]
+BoolArray = NDArray[np.bool_]

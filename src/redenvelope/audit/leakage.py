@@ -1,0 +1,462 @@
+"""Columns that were hardly known when the action was chosen: they tell what came of it, or which action it was."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.arrays import FloatArray, IntArray
+from redenvelope.audit.randomization import Lottery, lottery
+from redenvelope.audit.statistics import ROUNDING, Cells, category_cells, number_cells
+from redenvelope.errors import UsageError
+from redenvelope.log.columns import nearest_name
+from redenvelope.log.findings import Findings
+from redenvelope.log.log import Log, join_logs
+from redenvelope.randomness import fold, fraction
+
+LeakKind = Literal["same row", "next row", "only row", "total", "one step", "effect", "action"]
+
+SUSPECT = 0.5
+"""A column that tells so much of what action, step and the row before leave of an outcome is asked about."""
+
+_CANCEL = 0.5  # squares of users' sums beside sums of squares: given a trait, steps are independent and do not cancel
+_SURE = 5.0  # standard errors: hundreds of columns are looked at, in several ways
+_SURE_OF_MANY = 6.0  # the same of a sum of squares, whose tail is longer
+_EFFECT = 0.1  # of the action's effect on the outcome that is in the column already
+_SIGNAL = 0.03  # of the noise of a row: smaller ones are what rounded propensities make in large logs
+_ODDS = 0.05  # mean relative difference of odds from the logged ones: the same
+_CLEAR, _CLEARED = 3.0, 0.5  # standard errors by which a column must miss what a leak shows, and the most it may show
+_HARDLY, _INTERPLAY = 0.02, 0.03  # share told by the action, of the outcome and of what a column leaves of it
+_MOST_PAIRS = 4_500
+_MOST_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A column that was perhaps not known when the action was chosen, and why."""
+
+    column: str
+    kind: LeakKind
+    outcome: str
+    """The outcome that it tells; "action" where it tells the action alone."""
+    now: float
+    """Share of the outcome that it tells, of the action's effect that is in it, or by which odds of actions differ."""
+    before: float
+    """What was known before tells of the same, as far as that can be said."""
+    z: float
+    """Of the column moving with the action against the logged probabilities; 0 where that was not seen."""
+    step: int | None = None
+    """The step whose outcome it tells, if it is one."""
+    known: bool = False
+    """Whether the user has said that it was known."""
+
+    @property
+    def evidence(self) -> str:
+        """What was seen, in a sentence without its subject."""
+        now, before = f"{min(self.now, 1.0):.0%}", f"{max(self.before, 0.0):.0%}"
+        left = f"of what action and step leave of the {self.outcome}"
+        return {
+            "same row": f"tells {now} {left} in the same row, where the user's row before tells {before}",
+            "next row": f"tells {now} {left} in the NEXT row, where that row's own value tells {before}",
+            "only row": f"tells {now} {left} in the same row",
+            "total": f"tells {now} {left} over a user's whole campaign, where a trait could tell about {before}: "
+            "within its values, the steps of a user make up for one another",
+            "one step": f"tells {now} {left} at step {self.step}, and {before} at the others",
+            "effect": f"moves with the action as the {self.outcome} does: {now} of the action's effect is in it "
+            f"already (z = {self.z:.0f}), where the logged probabilities let nothing known before go with the action",
+            "action": f"tells which action was sent: given it, the odds of actions are {now} off the logged "
+            f"probabilities (z = {self.z:.0f}), which say that nothing known before tells more than they do",
+        }[self.kind]
+
+
+def suspected_leaks(sample: Sequence[Log], known_before: Collection[str] = ()) -> tuple[Leak, ...]:
+    """The columns to be asked about, in their order; the sample is a log in parts, or the users who stand for it."""
+    _require_features(sample, known_before)
+    if sum(len(part.users) for part in sample) < FEWEST_USERS:
+        return ()
+    evidence = Evidence(join_logs(sample))
+    found = [_judged(evidence, column) for column in evidence.columns()]
+    return tuple(replace(leak, known=leak.column in known_before) for leak in found if leak is not None)
+
+
+def report_leaks(leaks: Iterable[Leak], findings: Findings) -> None:
+    """Report each as what it is."""
+    for leak in leaks:
+        contradicts = leak.kind in ("effect", "action")
+        rule = "feature_tells_action" if contradicts else "feature_suspected_leak"
+        findings.add("feature_said_known" if leak.known else rule, column=leak.column, evidence=leak.evidence)
+
+
+def _require_features(sample: Sequence[Log], names: Collection[str]) -> None:
+    """A slip in a name would leave the column that was meant in doubt."""
+    features = sample[0].features.names if sample else ()
+    unknown = sorted(set(names) - set(features))
+    if unknown and sample:
+        nearest = nearest_name(unknown[0], features)
+        meant = f"; did you mean {nearest!r}?" if nearest else f"; the features are {', '.join(features[:30])}"
+        raise UsageError(f"known before: {unknown[0]!r} is no feature of this log{meant}")
+
+
+def _judged(evidence: Evidence, column: Column) -> Leak | None:
+    moves = _clearest_move(evidence, column) if evidence.drawn else None
+    tells = max(_tells(evidence, column), key=lambda leak: leak.now, default=None)
+    if tells is None:
+        return moves
+    return tells if moves is None else replace(tells, z=moves.z)
+
+
+def _clearest_move(evidence: Evidence, column: Column) -> Leak | None:
+    """Where a column goes with the action: by the outcome of which it tells most, or by the action itself."""
+    moves = {leak.outcome: leak for leak in sorted(_moves(evidence, column), key=lambda leak: leak.z)}
+    if not moves:
+        return _departs(evidence, column)
+    told = dict.fromkeys(moves, 0.0)
+    for outcome, left in zip(evidence.log.outcome_names, evidence.left, strict=True):
+        if outcome in moves:
+            told[outcome] = share_told(left, column.cells, evidence.fold, evidence.folds)
+    clearest = moves[max(told, key=lambda outcome: told[outcome])]
+    if max(told.values()) < _HARDLY:  # nothing of outcomes but what the action does: it is the action that it tells
+        return _departs(evidence, column) or clearest
+    return clearest
+
+
+def _tells(evidence: Evidence, column: Column) -> Iterator[Leak]:
+    """Where a column tells more of an outcome than could be known, unless chance has shown that it was known."""
+    for place, outcome in enumerate(evidence.log.outcome_names):
+        if not evidence.left[place].any():
+            continue
+        if not evidence.has_past:
+            yield from _of_only_rows(evidence, column, place, outcome)
+        elif column.static:
+            yield from _of_totals(evidence, column, place, outcome)
+            yield from _of_one_step(evidence, column, place, outcome)
+        else:
+            yield from _of_later_rows(evidence, column, place, outcome)
+
+
+def _of_only_rows(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
+    now = share_told(evidence.left[place], column.cells, evidence.fold, evidence.folds)
+    if now >= SUSPECT and not _cleared(evidence, evidence.draws, evidence.outcomes[place], column.cells, place):
+        yield Leak(column.name, "only row", outcome, now, 0.0, 0.0)
+
+
+def _of_later_rows(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
+    """A changing column beside its own value in the row before, and beside the outcomes of that row."""
+    here, draws = evidence.following, evidence.later_draws
+    rest, whole = evidence.later_left[place], evidence.left[place][here]
+
+    def told(cells: Cells) -> float:
+        return share_told(rest, cells, draws.fold, draws.folds)
+
+    def of_whole(share: float) -> float:
+        return 1 - (1 - share) * float(rest @ rest) / float(whole @ whole)
+
+    own, before = column.cells.at(here), column.cells.at(here - 1)
+    by_own, by_before = told(own), max(told(before), 0.0)
+    designs = [own] if column.change is None else [own, column.change]
+    if own.count**2 <= _MOST_PAIRS:
+        designs.append(before.beside(own))
+    for cells in designs:  # the plainest first: what it shows is known best
+        now = told(cells)
+        if beyond(now, by_before) >= SUSPECT:
+            if not _cleared(evidence, draws, evidence.outcomes[place][here], cells, place):
+                yield Leak(column.name, "same row", outcome, of_whole(now), of_whole(by_before), 0.0)
+            return
+    ahead = by_before >= SUSPECT and beyond(by_before, by_own) >= SUSPECT
+    if ahead and not _cleared(evidence, draws, evidence.outcomes[place][here], before, place):
+        yield Leak(column.name, "next row", outcome, of_whole(by_before), of_whole(max(by_own, 0.0)), 0.0)
+
+
+def _of_totals(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
+    """A column that never changes beside what all steps of a user add up to: given a trait, the steps are independent
+    or alike; given what is made of their sum, they make up for one another."""
+    log, left = evidence.log, evidence.left[place]
+    within = residuals(left, column.cells, evidence.fold, evidence.folds)
+    alike, cancelled = step_agreement(left, log.user_of_row), step_agreement(within, log.user_of_row)
+    totals, rest = log.sums_by_user(left), log.sums_by_user(within)
+    now = 1 - float(rest @ rest) / max(float(totals @ totals), np.finfo(float).tiny)
+    if alike and now >= SUSPECT and cancelled < _CANCEL * min(alike, 1.0):
+        correlation = min(max((alike - 1) / (len(log) / len(log.users) - 1), 0.0), 1.0)
+        yield Leak(column.name, "total", outcome, now, 1 - (1 - correlation) / max(alike, 1.0), 0.0)
+
+
+def _of_one_step(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
+    """A column that never changes beside the outcome of each step: a trait tells of several."""
+    left, steps = evidence.left[place], int(evidence.step.max()) + 1
+    if not 2 <= steps <= _MOST_STEPS:
+        return
+    shares = shares_by_step(left, column.cells, evidence.step, steps, evidence.fold, evidence.folds)
+    shares[np.bincount(evidence.step, minlength=steps) < FEWEST_USERS] = 0.0
+    top = int(np.argmax(shares))
+    others = float(np.delete(shares, top).max())
+    if shares[top] < SUSPECT or others > shares[top] / 2:
+        return
+    rows = np.flatnonzero(evidence.step == top)
+    if not _cleared(evidence, evidence.draws.at(rows), evidence.outcomes[place][rows], column.cells.at(rows), place):
+        yield Leak(column.name, "one step", outcome, float(shares[top]), others, 0.0, evidence.log.first_step + top)
+
+
+def _cleared(evidence: Evidence, draws: Lottery, values: FloatArray, cells: Cells, place: int) -> bool:
+    """Whether the draws show that the column was known before, whatever it tells: values [rows] are the outcome.
+
+    What is made of an outcome moves with the action as the outcome does, with a share of 1. Where the action does
+    hardly anything to the outcome, it does hardly anything among rows with the same value of what is made of it
+    either; what was known before may well decide what the action does.
+    """
+    if not evidence.drawn:
+        return False
+    moved = draws.moved(cells, place)
+    if moved.share >= _CLEARED:
+        return False
+    if moved.share + _CLEAR * moved.error < 1:
+        return True
+    action = Cells(draws.action, len(draws.shares))
+
+    def told(by: Cells) -> float:
+        return share_told(values, by, draws.fold, draws.folds)
+
+    return told(action) < _HARDLY and beyond(told(cells.beside(action)), told(cells)) >= _INTERPLAY
+
+
+def _moves(evidence: Evidence, column: Column) -> Iterator[Leak]:
+    """Where what a column tells of an outcome goes with the action, of its own row or of the next."""
+    designs = [(evidence.draws, column.cells)]
+    if not column.static and evidence.has_past:
+        here, later = evidence.following, evidence.later_draws
+        designs.append((later, column.cells.at(here - 1)))
+        if column.change is not None:
+            designs.append((later, column.change))
+    for draws, cells in designs:
+        for place, outcome in enumerate(evidence.log.outcome_names):
+            moved = draws.moved(cells, place)
+            if moved.z >= max(_SURE, _SIGNAL * len(draws.action) ** 0.5) and moved.share >= _EFFECT:
+                yield Leak(column.name, "effect", outcome, moved.share, 0.0, moved.z)
+
+
+def _departs(evidence: Evidence, column: Column) -> Leak | None:
+    """Where a column tells the action, whatever it tells of outcomes."""
+    size, z = evidence.draws.departure(column.cells)
+    if not column.static and evidence.has_past:
+        later = evidence.later_draws.departure(column.cells.at(evidence.following - 1))
+        size, z = max((size, z), later, key=lambda found: found[1])
+    if z >= _SURE_OF_MANY and size >= _ODDS:
+        return Leak(column.name, "action", "action", size, 0.0, z)
+    return None
+
+
+# What columns are held against: outcomes less what action, step and the row before tell, and the draws of actions.
+
+
+FEWEST_USERS = 200
+"""Of fewer nothing is said: a share that is told on users apart means nothing with so few."""
+
+_ROWS = 100_000  # about: a leak is plain in far fewer, and the audit of a million rows stays a matter of seconds
+_FOLDS = 5
+_ACTIONS = 50  # the most frequent; all others are taken together
+_LAST_DIGITS = 1e-6  # of numbers of 32 bits
+_FOLLOWING = 0.2  # of the rows: from this share on it is the row before that a column is compared with
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One feature in cells."""
+
+    name: str
+    static: bool
+    cells: Cells
+    """Of all rows."""
+    change: Cells | None
+    """Of the difference from the row before, for rows that have one; None for categories and static features."""
+
+
+def leak_sample(log: Log, rows: int) -> Log | None:
+    """The users of a part who stand for a log of so many rows, chosen by their ids; None where there is none."""
+    chosen = fraction(log.keys, "leaks", 0) < _ROWS / rows
+    return log if chosen.all() else log.select(chosen) if chosen.any() else None
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A log, or the users who stand for it."""
+
+    log: Log
+
+    @cached_property
+    def fold(self) -> IntArray:
+        """By user: what is told is measured on users of other folds than those it is learned from, [rows]."""
+        return np.repeat(fold(self.log.keys, _FOLDS, "leak folds", seed=0), self.log.lengths)
+
+    @property
+    def folds(self) -> int:
+        """Number of folds."""
+        return _FOLDS
+
+    @cached_property
+    def step(self) -> IntArray:
+        """From 0, [rows]."""
+        return (self.log.step - self.log.first_step).astype(np.int64)
+
+    @cached_property
+    def action(self) -> IntArray:
+        """[rows]"""
+        counts = np.bincount(self.log.action)
+        if len(counts) <= _ACTIONS:
+            return self.log.action.astype(np.int64)
+        place = np.full(len(counts), _ACTIONS, dtype=np.int64)
+        place[np.argsort(-counts, kind="stable")[:_ACTIONS]] = np.arange(_ACTIONS)
+        return place[self.log.action]
+
+    @cached_property
+    def following(self) -> IntArray:
+        """Rows that have a row before."""
+        first = np.zeros(len(self.log), dtype=bool)
+        first[self.log.starts[:-1]] = True
+        return np.flatnonzero(~first)
+
+    @property
+    def has_past(self) -> bool:
+        """Whether enough rows have a row before to compare with."""
+        return len(self.following) >= max(FEWEST_USERS, _FOLLOWING * len(self.log))
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the propensities are those of the draws, and not made of the very columns in question."""
+        return self.log.propensity_source == "logged"
+
+    @cached_property
+    def draws(self) -> Lottery:
+        """Of all rows."""
+        log = self.log
+        # Rare actions are one together: what was in the draw of each is then not asked.
+        few = len(log.catalogue) <= _ACTIONS
+        eligible = log.eligible if few else None
+        return lottery(self.action, log.propensity, self.step, log.outcomes, self.fold, _FOLDS, eligible)
+
+    @cached_property
+    def later_draws(self) -> Lottery:
+        """Of the rows that have a row before."""
+        return self.draws.at(self.following)
+
+    @cached_property
+    def outcomes(self) -> FloatArray:
+        """Less their means by step, [outcomes, rows]."""
+        counts = np.maximum(np.bincount(self.step), 1)
+        return np.stack([row - (np.bincount(self.step, weights=row) / counts)[self.step] for row in self.log.outcomes])
+
+    @cached_property
+    def left(self) -> FloatArray:
+        """What action and step leave of the outcomes, [outcomes, rows]."""
+        cell = self.step * len(self.draws.shares) + self.action
+        weights = self.draws.weights  # whoever got an action: its mean is not to take away what a column tells
+        totals = np.bincount(cell, weights=weights)
+        totals[totals == 0] = 1.0
+        rests = []
+        for row in self.log.outcomes:
+            rest = row - (np.bincount(cell, weights=weights * row) / totals)[cell]
+            # Where action and step tell an outcome, what they leave is rounding, and there is nothing to explain.
+            rests.append(rest if float(rest @ rest) > ROUNDING * float(row @ row) else np.zeros_like(rest))
+        return np.stack(rests)
+
+    @cached_property
+    def later_left(self) -> FloatArray:
+        """What the outcomes of the row before leave of that, [outcomes, following rows]."""
+        here, before = self.following, self.following - 1
+        known = [number_cells(row[before].astype(np.float32)) for row in self.log.outcomes]
+        rest = []
+        for row in self.left:
+            values = row[here]
+            for cells in known:
+                values = residuals(values, cells, self.fold[here], _FOLDS)
+            rest.append(values)
+        return np.stack(rest)
+
+    def columns(self) -> Iterator[Column]:
+        """The features, in cells."""
+        features, here = self.log.features, self.following
+        for place, name in enumerate(features.numeric_names):
+            values, static = features.numeric[:, place], name in features.static
+            change = None
+            if not static and len(here):
+                change = number_cells(_change(values, here))
+            yield Column(name, static, number_cells(values), change)
+        for place, name in enumerate(features.category_names):
+            cells = category_cells(features.codes[:, place], len(features.labels[place]))
+            yield Column(name, name in features.static, cells, None)
+
+
+def _change(values: NDArray[np.float32], here: IntArray) -> NDArray[np.float32]:
+    """The difference of some rows from the row before, [rows]; what is rounding beside the usual value is none."""
+    change = np.asarray(values[here] - values[here - 1])
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    usual = float(np.median(sizes)) if len(sizes) else 0.0
+    # A sum from which a term is taken away again remembers the term in its last digits.
+    change[np.abs(change) <= _LAST_DIGITS * usual] = 0.0
+    return change
+
+
+# How much of an outcome a column tells on users apart, beyond what action and step tell.
+
+
+_PRIOR = 2.0  # rows of mean zero that every cell starts with: what a handful of rows says is hardly believed
+
+_VARIES = 0.01  # of the variance of the step that varies most: less is no outcome to speak of
+
+
+def cell_means(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> FloatArray:
+    """The mean of values [rows] in each cell as users of the other folds have it, [folds, cells]."""
+    counts, sums = _tables(values, cells, fold, folds)
+    means: FloatArray = (sums.sum(axis=0) - sums) / (counts.sum(axis=0) - counts + _PRIOR)
+    return means
+
+
+def residuals(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> FloatArray:
+    """What the cells leave of values, each row by the other folds' users, [rows]."""
+    return np.asarray(values - cell_means(values, cells, fold, folds)[fold, cells.of_row])
+
+
+def share_told(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> float:
+    """The share of the squares of values [rows], of mean zero, that the cells tell on users apart; may be negative."""
+    total = float((values**2).sum())
+    if not total > 0:
+        return 0.0
+    counts, sums = _tables(values, cells, fold, folds)
+    means = cell_means(values, cells, fold, folds)
+    return float((2 * means * sums - counts * means**2).sum()) / total
+
+
+def beyond(now: float, before: float) -> float:
+    """The share that is told now of what was not told before."""
+    return 1 - (1 - now) / (1 - max(before, 0.0)) if before < 1 else 0.0
+
+
+def shares_by_step(
+    values: FloatArray, cells: Cells, step: NDArray[np.int64], steps: int, fold: NDArray[np.int64], folds: int
+) -> FloatArray:
+    """`share_told` at each step by itself, [steps]; zero where hardly anything varies."""
+    apart = Cells(step * cells.count + cells.of_row, steps * cells.count)
+    counts, sums = _tables(values, apart, fold, folds)
+    means = cell_means(values, apart, fold, folds)
+    gained = (2 * means * sums - counts * means**2).reshape(folds, steps, cells.count).sum(axis=(0, 2))
+    total = np.bincount(step, weights=values**2, minlength=steps)
+    return np.asarray(np.divide(gained, total, out=np.zeros(steps), where=total > _VARIES * total.max()))
+
+
+def step_agreement(values: FloatArray, user: NDArray[np.int64]) -> float:
+    """Squares of users' sums beside sums of squares, values and users [rows]: 1 where the steps of a user are as good
+    as independent, more where they are alike, less where they make up for one another."""
+    total = float((values**2).sum())
+    sums = np.bincount(user, weights=values)
+    return float((sums**2).sum()) / total if total > 0 else 1.0
+
+
+def _tables(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> tuple[FloatArray, FloatArray]:
+    """Rows and sums of each cell, [folds, cells] each."""
+    place = fold * cells.count + cells.of_row
+    counts = np.bincount(place, minlength=folds * cells.count).reshape(folds, cells.count)
+    sums = np.bincount(place, weights=values, minlength=folds * cells.count).reshape(folds, cells.count)
+    return counts.astype(np.float64), sums.astype(np.float64, copy=False)

@@ -1,0 +1,225 @@
+"""Actions were drawn by lot: nothing that was known before a draw goes with it beyond its probabilities.
+
+Given all that was known, 1/propensity of an action is 1 on average over all rows in which it was eligible (0 where
+another was drawn). So the sum over such rows of (1/propensity − 1) times anything known before has mean zero, and the
+rows of a user add no covariance: each draw is new. A column that goes with the action all the same was recorded after
+the draw, or the probabilities are not those that were used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.arrays import FloatArray, IntArray
+from redenvelope.audit.statistics import Cells, number_cells
+from redenvelope.log.log import Log
+from redenvelope.log.propensity import FOLDS, fit_assignment, fold_of_rows
+from redenvelope.randomness import fraction
+
+_FEW = 20  # rows: fewer do not say whether the propensities of an action at a step add up
+_PRIOR = 2.0  # rows that every cell starts with, in proportion to none: a handful of rows is hardly believed
+_SEEN = 5.0  # standard errors: beside an effect on the outcome that may be none, no share of it means a thing
+_CORRELATED = 2.0  # by how much the variance of a sum of dependent squares may exceed that of independent ones
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Whether a column goes with the action as something made of the outcome would."""
+
+    share: float
+    """Of the difference between actions that such a column would show: 1 for a copy of the outcome, with noise or
+    without; 0 for what was known before."""
+    error: float
+    """Its standard error; infinite where the action does nothing to the outcome that could show."""
+    z: float
+    """Of no difference between actions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lottery:
+    """The draws of some rows, and what came of them."""
+
+    action: IntArray
+    """[rows]"""
+    weights: FloatArray
+    """1/propensity, made to add up by action and step, [rows]."""
+    shares: FloatArray
+    """How often each action was drawn, [actions]."""
+    outcomes: tuple[Cells, ...]
+    """Each outcome in cells."""
+    fold: IntArray
+    """By user, [rows]: what a leak would show is learned from users of the other folds."""
+    folds: int
+    eligible: NDArray[np.bool_] | None = None
+    """Which actions were in each row's draw, [rows, actions]; None is all."""
+
+    def at(self, rows: IntArray) -> Lottery:
+        """The draws of some rows."""
+        outcomes = tuple(cells.at(rows) for cells in self.outcomes)
+        eligible = None if self.eligible is None else self.eligible[rows]
+        drawn = (self.action[rows], self.weights[rows], self.shares)
+        return Lottery(*drawn, outcomes, self.fold[rows], self.folds, eligible)
+
+    def moved(self, column: Cells, outcome: int) -> Moved:
+        """Whether the cells of a column go with the action as if they were made of an outcome."""
+        came = self.outcomes[outcome]
+        together = self._counts(column.beside(came)).reshape(self.folds, column.count, came.count)
+        drawn, squares = self._drawn(column)
+        came_drawn, came_squares = self._drawn(came)
+        fair, came_fair = self._fair(column), self._fair(came)
+        signal = whole = noise = whole_noise = 0.0
+        for own in range(self.folds):
+            mine, others = together[own], together.sum(axis=0) - together[own]
+            shown = self._shown(others, came_drawn.sum(axis=0) - came_drawn[own])
+            given = mine / np.maximum(mine.sum(axis=0), 1.0)  # the column's cells for each outcome, [cells, outcomes]
+            expected = given.T @ shown
+            signal += float((self.shares * shown * (drawn[own] - fair[own])).sum())
+            noise += float(((self.shares * shown) ** 2 * squares[own]).sum())
+            whole += float((self.shares * expected * (came_drawn[own] - came_fair[own])).sum())
+            whole_noise += float(((self.shares * expected) ** 2 * came_squares[own]).sum())
+        if not noise > 0:
+            return Moved(0.0, np.inf, 0.0)
+        z = signal / float(np.sqrt(noise))
+        if whole <= _SEEN * float(np.sqrt(whole_noise)):
+            return Moved(0.0, np.inf, z)
+        share = signal / whole
+        return Moved(share, float(np.sqrt(noise + share**2 * whole_noise)) / whole, z)
+
+    def departure(self, column: Cells) -> tuple[float, float]:
+        """How far the odds of actions are from the logged ones in the cells of a column: size and z.
+
+        The size is the root mean square of the relative difference, less what chance makes of it.
+        """
+        rows = len(self.action)
+        drawn, squares = (table.sum(axis=0) for table in self._drawn(column))
+        counts = self._fair(column).sum(axis=0)
+        seen = np.maximum(counts, 1.0)
+        # Where an action was not drawn at all, its cell says nothing of its variance: the whole log's is then taken.
+        usual = np.maximum((squares - drawn).sum(axis=0) / np.maximum(counts.sum(axis=0), 1.0), 0.0)
+        chance = self.shares * np.maximum(squares - drawn, counts * usual) / seen
+        found = self.shares * (drawn - counts) ** 2 / seen
+        excess = float((found - chance).sum())
+        deviation = float(np.sqrt(2 * _CORRELATED * (chance**2).sum()))
+        return float(np.sqrt(max(excess, 0.0) / rows)), excess / deviation if deviation > 0 else 0.0
+
+    def _shown(self, together: FloatArray, drawn: FloatArray) -> FloatArray:
+        """What the action would do to the odds of each cell of a column made of the outcome, [cells, actions]:
+        together [cells, outcomes] are rows, drawn [outcomes, actions] the weights of drawn actions."""
+        totals = drawn.sum(axis=0)
+        odds = drawn / np.where(totals > 0, totals, 1.0)
+        effects = odds - (odds @ self.shares)[:, None]
+        given = together / (together.sum(axis=0) + _PRIOR)
+        common = (together.sum(axis=1) + _PRIOR) / max(together.sum(), 1.0)
+        shown = (given @ effects) / common[:, None]
+        # Given what was known, the draws average this over the actions: it has to be nothing.
+        return np.asarray(shown - (shown @ self.shares)[:, None])
+
+    def _drawn(self, cells: Cells) -> tuple[FloatArray, FloatArray]:
+        """Weights and squared weights of the drawn actions by cell, [folds, cells, actions]."""
+        actions = len(self.shares)
+        place = (self.fold * cells.count + cells.of_row) * actions + self.action
+        shape = (self.folds, cells.count, actions)
+        size = int(np.prod(shape))
+        first, second = (
+            np.bincount(place, weights=weights, minlength=size).astype(np.float64, copy=False).reshape(shape)
+            for weights in (self.weights, self.weights**2)
+        )
+        return first, second
+
+    def _fair(self, cells: Cells) -> FloatArray:
+        """What the weights of drawn actions are on average, by cell: the rows in which each was in the draw, [folds,
+        cells, actions or 1]."""
+        if self.eligible is None:
+            return self._counts(cells).astype(np.float64).reshape(self.folds, cells.count, 1)
+        place, size = self.fold * cells.count + cells.of_row, self.folds * cells.count
+        columns = [np.bincount(place, weights=column, minlength=size) for column in self.eligible.T]
+        table: FloatArray = np.stack(columns, axis=1).astype(np.float64)
+        return table.reshape(self.folds, cells.count, -1)
+
+    def _counts(self, cells: Cells) -> FloatArray:
+        place = self.fold * cells.count + cells.of_row
+        return np.bincount(place, minlength=self.folds * cells.count).astype(np.float64)
+
+
+def lottery(
+    action: IntArray,
+    propensity: FloatArray,
+    step: IntArray,
+    outcomes: FloatArray,
+    fold: IntArray,
+    folds: int,
+    eligible: NDArray[np.bool_] | None = None,
+) -> Lottery:
+    """The draws of rows: action, propensity, step (from 0) and fold [rows], outcomes [outcomes, rows], and what was in
+    each draw, [rows, actions]."""
+    listed = None if eligible is None else eligible[:, : int(action.max()) + 1]
+    shares = np.bincount(action) / len(action)
+    weights = _adding_up(action, 1.0 / propensity, step, len(shares), listed)
+    cells = tuple(number_cells(row.astype(np.float32)) for row in outcomes)
+    return Lottery(action, weights, shares, cells, fold, folds, listed)
+
+
+def _adding_up(
+    action: IntArray, weights: FloatArray, step: IntArray, actions: int, eligible: NDArray[np.bool_] | None
+) -> FloatArray:
+    """Weights that add up to the rows of their step for every action: what is off for all rows alike is no column's."""
+    steps = int(step.max()) + 1
+    place, size = step * actions + action, steps * actions
+    totals = np.bincount(place, weights=weights, minlength=size).reshape(steps, actions)
+    counts = np.bincount(place, minlength=size).reshape(steps, actions)
+    rows = np.bincount(step, minlength=steps)[:, None].astype(np.float64)
+    if eligible is not None:
+        rows = np.stack([np.bincount(step, weights=column, minlength=steps) for column in eligible.T], axis=1)
+    overall = totals.sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0)
+    ratio = np.where(counts >= _FEW, totals / np.maximum(rows, 1), overall)
+    return np.asarray(weights / ratio.ravel()[place])
+
+
+# Did the logger look at the user? Whether features predict the action on users the model did not see.
+
+
+_USERS = 10_000  # enough to see a gain of a thousandth of a nat
+
+
+@dataclass(frozen=True)
+class AssignmentEvidence:
+    """What the features tell about the action, beyond how often it is given at that step."""
+
+    gain: float
+    """Mean log-likelihood gained, in nats a row."""
+    standard_error: float
+    """By user."""
+
+    @property
+    def looks_random(self) -> bool:
+        """No gain beyond chance, or none worth the name."""
+        return self.gain < 2 * self.standard_error or self.gain < 1e-3
+
+
+def evidence_sample(log: Log, users: int) -> Log | None:
+    """The users of a part who stand for the whole log of so many, chosen by their ids; None where there is none."""
+    chosen = fraction(log.keys, "assignment evidence", 0) < _USERS / users
+    return log if chosen.all() else log.select(chosen) if chosen.any() else None
+
+
+def assignment_evidence(log: Log) -> AssignmentEvidence:
+    """Compare the features' prediction of the action with its plain frequency at each step, cross-fitted."""
+    if len(np.unique(fold_of_rows(log))) < 2:
+        return AssignmentEvidence(0.0, float("inf"))
+    explained = np.log(fit_assignment(log).propensities(log))
+    gains = log.sums_by_user(explained - np.log(_frequencies(log))) / log.lengths.mean()
+    return AssignmentEvidence(float(gains.mean()), float(gains.std() / np.sqrt(len(gains))))
+
+
+def _frequencies(log: Log) -> NDArray[np.float64]:
+    """How often users of the other folds got the logged action at that step, each action once more, [rows]."""
+    fold = fold_of_rows(log)
+    step = log.step - log.first_step
+    shape = (FOLDS, log.campaign_steps, len(log.catalogue))
+    own = np.bincount(np.ravel_multi_index((fold, step, log.action), shape), minlength=int(np.prod(shape)))
+    counts = own.reshape(shape)
+    others = counts.sum(axis=0) - counts + 1
+    return np.asarray((others / others.sum(axis=2, keepdims=True))[fold, step, log.action])

@@ -1,0 +1,49 @@
+"""Users with several episodes: what their sequences add, as what each person adds.
+
+Sequences of one person err together, so that errors, bounds and tests count people. The estimate stays the mean over
+sequences; a person adds the sum of how far their sequences are from it, scaled so that the mean over people is the same
+(the linearised ratio of two sums over people).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.arrays import FloatArray, KeyArray
+
+
+def person_keys(keys: KeyArray) -> KeyArray:
+    """The different people, [people], of the keys of sequences [users]; those of one person stand beside each other."""
+    return keys[_begins(keys)]
+
+
+def by_person(added: FloatArray, keys: KeyArray, axis: int = 1) -> FloatArray:
+    """What people add to an estimate, given what their sequences add along an axis [users]; the same where every
+    person has one."""
+    begins = _begins(keys)
+    people, sequences = int(np.count_nonzero(begins)), len(keys)
+    if people == sequences:
+        return added
+    mean = added.mean(axis=axis, keepdims=True)
+    sums = np.add.reduceat(added - mean, np.flatnonzero(begins), axis=axis)
+    return np.asarray(mean + sums * (people / sequences))
+
+
+def design_effect(added: FloatArray, keys: KeyArray) -> FloatArray:
+    """How many times as wide errors are when people are counted and not sequences, [prices]: that of the outcome where
+    it is most, and never less than 1. `added` is [outcomes, users, prices]."""
+    people = by_person(added, keys)
+    if people.shape == added.shape:
+        return np.ones(added.shape[-1])
+    clustered = people.std(axis=1, ddof=1) / np.sqrt(people.shape[1])
+    plain = added.std(axis=1, ddof=1) / np.sqrt(added.shape[1])
+    ratio = np.divide(clustered, plain, out=np.ones_like(plain), where=plain > 0)
+    return np.asarray(np.maximum(ratio.max(axis=0), 1.0))
+
+
+def _begins(keys: KeyArray) -> NDArray[np.bool_]:
+    """Which sequences are the first of their person, [users]."""
+    begins = np.ones(len(keys), dtype=bool)
+    begins[1:] = keys[1:] != keys[:-1]
+    return begins

@@ -1,0 +1,442 @@
+"""Evidence: all that an off-policy estimate needs to know of a log and of the policies it is to weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from redenvelope.arrays import FloatArray
+from redenvelope.errors import UsageError
+
+Table = NDArray[np.floating]
+Rows = slice | NDArray[np.int64]
+Cut = slice | NDArray[np.bool_]
+
+# Rows times prices in one batch of an estimator, and the fewest users worth a batch.
+_BATCH_NUMBERS, _LEAST_BATCH = 2**17, 256
+# Twice this many numbers is more than all arrays of a batch together.
+_KEPT_NUMBERS = 4 * _BATCH_NUMBERS
+
+
+@dataclass(frozen=True, eq=False)
+class OffPolicyData:
+    """Logged rows seen through policies: one column a price (or a policy, where several are compared).
+
+    Rows `starts[i]:starts[i + 1]` are those of user i, step after step.
+    """
+
+    outcome_names: tuple[str, ...]
+    """What is estimated: the reward, then one cost for each budget."""
+    starts: NDArray[np.int64]
+    """First row of each user, and the number of rows at the end, [users + 1]."""
+    keys: NDArray[np.uint64]
+    """The users as 64-bit numbers, [users]: folds and groups are made of them."""
+    ratio: Table
+    """Probability of the logged action under the policy over that under the logger, [rows, prices]."""
+    outcomes: FloatArray
+    """[outcomes, rows]."""
+    values: Table | None
+    """Baseline of the state: what the policy is predicted to get from there on, [outcomes, rows, prices]."""
+    action_values: Table | None
+    """Baseline of the logged action, the policy followed afterwards, [outcomes, rows, prices]."""
+    steps: int
+    """Steps of the longest user, those of other partitions included."""
+    unlogged: FloatArray
+    """Mean probability that the policy gives to actions the log never holds, [prices]."""
+    clipped: FloatArray
+    """Share of the rows whose ratio was clipped, [prices]."""
+    certain: float
+    """Share of the rows whose logged action had probability 1."""
+    estimated: bool = False
+    """Whether the propensities were estimated from the log, not logged."""
+    features: NDArray[np.floating] | None = None
+    """What ratios of states are regressed on, [rows, features]."""
+    feature_blocks: tuple[int, ...] = ()
+    """Widths of nested sets of leading features, rising, for a regression to choose from; none is all of them."""
+    past: NDArray[np.floating] | None = None
+    """What happened to the user before, as far as states do not tell it, [rows, columns]."""
+    own_weights: FloatArray | None = None
+    """Weights after each step, [steps, users, prices], where an estimator has others than products of ratios."""
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return len(self.starts) - 1
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.ratio.shape[0])
+
+    @property
+    def prices(self) -> int:
+        """Number of prices, or policies."""
+        return int(self.ratio.shape[1])
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of steps of each user, [users]."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def positions(self) -> tuple[tuple[Rows, Rows], ...]:
+        """For the first, second, … step of users: which users have one, and which rows those are.
+
+        Slices where all users have equally many steps, so that nothing is copied.
+        """
+        longest = int(self.lengths.max())
+        if int(self.lengths.min()) == longest:
+            return tuple((slice(None), slice(position, None, longest)) for position in range(longest))
+        present = [np.flatnonzero(self.lengths > position) for position in range(longest)]
+        return tuple((users, self.starts[users] + position) for position, users in enumerate(present))
+
+    @property
+    def in_batches(self) -> Iterator[OffPolicyData]:
+        """The evidence as views of batches of users, of which an estimator's arrays stay in the cache."""
+        return self.in_batches_of(self.steps * self.prices)
+
+    def in_batches_of(self, numbers: int) -> Iterator[OffPolicyData]:
+        """Views of batches of users of whom so many numbers each stay in the cache; made anew every time, so that what
+        a batch remembers is forgotten with it."""
+        users = max(_LEAST_BATCH, _BATCH_NUMBERS // numbers)
+        if self.users <= users:
+            return iter((self,))
+        # Given back at once and never touched: the C library keeps pieces for the next batch only if they are smaller
+        # than the largest it was given back, and pages that are asked for anew cost as much as the arithmetic.
+        np.empty(_KEPT_NUMBERS)
+        return self.batches(users)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """How much likelier the policy makes what was logged, after each step, [steps, users, prices], to be read
+        only: products of ratios, unless there are own weights; a user who has left keeps the last one."""
+        if self.own_weights is not None:
+            return self.own_weights
+        if self.steps == 1:
+            return self.ratio[None].astype(np.float64, copy=False)
+        weights = np.empty((self.steps, self.users, self.prices))
+        weights[0] = self.ratio[self.positions[0][1]]
+        for position, (users, rows) in enumerate(self.positions[1:], start=1):
+            if isinstance(users, slice):
+                np.multiply(weights[position - 1], self.ratio[rows], out=weights[position])
+            else:
+                weights[position] = weights[position - 1]
+                weights[position, users] *= self.ratio[rows]
+        last = len(self.positions)
+        weights[last:] = weights[last - 1]
+        return weights
+
+    def baseline(self) -> tuple[Table, Table]:
+        """Baselines of states and of logged actions, both [outcomes, rows, prices]."""
+        if self.values is None or self.action_values is None:
+            raise UsageError(
+                "this estimator needs a baseline: give values `to_go` to the evidence (a planner's, or "
+                "`fitted_values` from the log itself), or use an importance sampling estimator"
+            )
+        return self.values, self.action_values
+
+    def with_baseline(self, values: Table, action_values: Table) -> OffPolicyData:
+        """The same rows with other baselines of states and logged actions, both [outcomes, rows, prices]."""
+        shape = (len(self.outcomes), self.rows, self.prices)
+        for name, array in (("values", values), ("action_values", action_values)):
+            if array.shape != shape:
+                raise UsageError(f"{name} must be [outcomes, rows, prices] = {shape}, not {array.shape}")
+        return replace(self, values=values, action_values=action_values)
+
+    def of_users(self, chosen: NDArray[np.bool_]) -> OffPolicyData:
+        """The evidence of some users, chosen [users]; the same if they are all chosen."""
+        if chosen.all():
+            return self
+        starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])])
+        return self._cut(starts, chosen, np.repeat(chosen, self.lengths))
+
+    def _cut(self, starts: NDArray[np.int64], users: Cut, rows: Cut) -> OffPolicyData:
+        """Some users and their rows, which start there; views where both are slices."""
+        return replace(
+            self,
+            starts=starts,
+            keys=self.keys[users],
+            ratio=self.ratio[rows],
+            outcomes=self.outcomes[:, rows],
+            values=None if self.values is None else self.values[:, rows],
+            action_values=None if self.action_values is None else self.action_values[:, rows],
+            features=None if self.features is None else self.features[rows],
+            past=None if self.past is None else self.past[rows],
+            own_weights=None if self.own_weights is None else self.own_weights[:, users],
+        )
+
+    def at_prices(self, places: NDArray[np.integer]) -> OffPolicyData:
+        """The same rows at some of the prices, [some prices]."""
+        if self.own_weights is not None:
+            raise UsageError("evidence that was weighed already cannot be cut by prices; cut it before")
+        return replace(
+            self,
+            ratio=self.ratio[:, places],
+            values=None if self.values is None else self.values[..., places],
+            action_values=None if self.action_values is None else self.action_values[..., places],
+            unlogged=self.unlogged[places],
+            clipped=self.clipped[places],
+        )
+
+    def clip(self, limit: float) -> OffPolicyData:
+        """The same rows with no ratio of a step above a limit: less variance, and a bias nobody can tell."""
+        if not limit > 0:
+            raise UsageError(f"the limit of clipped ratios must be above 0, not {limit}")
+        share = (self.ratio > limit).mean(axis=0)
+        return replace(self, ratio=np.minimum(self.ratio, limit), clipped=share)
+
+    def batches(self, users: int) -> Iterator[OffPolicyData]:
+        """Walk over the evidence in batches of so many users, as views."""
+        for first in range(0, self.users, users):
+            starts = self.starts[first : first + users + 1]
+            rows = slice(int(starts[0]), int(starts[-1]))
+            yield self._cut(starts - starts[0], slice(first, first + users), rows)
+
+
+# What evidence is made of, checked block by block while it is in the cache; refusals in words.
+
+
+# A policy may come from float32 arithmetic, whose rows sum to one only this closely.
+_PROBABILITY_TOLERANCE = 1e-4
+
+
+def aligned(
+    probabilities: NDArray[np.floating], to_go: NDArray[np.floating] | None, outcomes: int, rows: int
+) -> tuple[NDArray[np.floating], list[NDArray[np.floating]]]:
+    """Probabilities, and the values to go of each outcome, if there are any, as [rows, prices, actions]."""
+    if probabilities.ndim not in (2, 3) or len(probabilities) != rows:
+        raise UsageError(
+            f"probabilities must be [rows, actions] or [rows, prices, actions] with {rows} rows, "
+            f"not of shape {probabilities.shape}"
+        )
+    if not np.issubdtype(probabilities.dtype, np.floating):
+        probabilities = probabilities.astype(np.float64)
+    shares = probabilities.reshape(rows, -1, probabilities.shape[-1])
+    if to_go is None:
+        return shares, []
+    if to_go.shape not in ((outcomes, *probabilities.shape), (outcomes, rows, shares.shape[2])):
+        raise UsageError(
+            f"to_go must be [outcomes, …] with {outcomes} outcome(s), each of the shape of probabilities, "
+            f"{probabilities.shape}, not {to_go.shape}"
+        )
+    return shares, [future.reshape(rows, -1, future.shape[-1]) for future in to_go]
+
+
+def checked_outcomes(outcomes: ArrayLike, names: tuple[str, ...], rows: int) -> FloatArray:
+    """What came of each row, [outcomes, rows], all finite."""
+    table = np.asarray(outcomes, dtype=np.float64)
+    if table.shape != (len(names), rows):
+        raise UsageError(f"outcomes must be [outcomes, rows] = {(len(names), rows)}, not {table.shape}")
+    for name, column in zip(names, table, strict=True):
+        check_finite(column, name)
+    return table
+
+
+def checked_features(features: NDArray[np.floating], rows: int) -> NDArray[np.floating]:
+    """What ratios of states are regressed on, [rows, features], all finite."""
+    if features.ndim != 2 or len(features) != rows:
+        raise UsageError(f"features must be [rows, features] with {rows} rows, not of shape {features.shape}")
+    check_finite(features, "a feature")
+    return features
+
+
+def check_rows(
+    starts: NDArray[np.int64],
+    keys: NDArray[np.integer],
+    action: NDArray[np.integer],
+    propensity: FloatArray,
+    actions: int,
+) -> int:
+    """The number of steps of the longest user, all columns being sound."""
+    rows, lengths = len(action), np.diff(starts)
+    if rows == 0 or starts[0] != 0 or starts[-1] != rows or int(lengths.min()) < 1:
+        raise UsageError("starts must rise from 0 to the number of rows: every user needs at least one row")
+    if keys.shape != lengths.shape:
+        raise UsageError(f"keys must be [users] = {lengths.shape}, one for each of the starts but the last")
+    if not 0 <= int(action.min()) <= int(action.max()) < actions:
+        raise UsageError(f"actions must be indices below {actions}, the number of actions the policy knows")
+    if propensity.shape != (rows,):
+        raise UsageError(f"propensity must be [rows] = {(rows,)}, not {propensity.shape}")
+    highest = float(propensity.max())
+    if highest > 1 + 1e-9:
+        hint = "; they look like percentages: divide them by 100" if highest <= 100 else ""
+        raise UsageError(f"propensities are probabilities and cannot be above 1, but one is {highest:g}{hint}")
+    if not float(propensity.min()) > 0:
+        row = int(np.flatnonzero(~(propensity > 0))[0])
+        raise UsageError(
+            f"the propensity of row {row} is {propensity[row]:g}: an action that was logged had a chance above 0; "
+            "log the true probability, or leave the row's user out"
+        )
+    return int(lengths.max())
+
+
+def check_finite(numbers: NDArray[np.floating], name: str) -> None:
+    """Refuse numbers of any shape that are not all finite."""
+    # A sum is finite only if all its numbers are; it needs no array of answers.
+    with np.errstate(invalid="ignore", over="ignore"):
+        if not np.isfinite(numbers.sum(dtype=np.float64)):
+            raise UsageError(f"{name} holds a number that is not finite")
+
+
+def checked_shares(
+    shares: NDArray[np.floating], first: int
+) -> tuple[NDArray[np.floating], NDArray[np.floating] | None]:
+    """Contiguous probabilities [rows, prices, actions] and, of float32, which sum to one only roughly, their sums
+    [rows, prices]: to be divided by."""
+    totals = over_actions(shares)
+    low, high = float(totals.min()), float(totals.max())
+    if not (float(shares.min()) >= 0 and low >= 1 - _PROBABILITY_TOLERANCE and high <= 1 + _PROBABILITY_TOLERANCE):
+        wrong = (shares < 0).any(axis=2) | ~(np.abs(totals - 1) <= _PROBABILITY_TOLERANCE)
+        row = first + int(np.argwhere(wrong)[0][0])
+        raise UsageError(f"the policy's probabilities for row {row} are negative or do not sum to 1")
+    return shares, None if shares.dtype == np.float64 else totals
+
+
+def contiguous(block: NDArray[np.floating], room: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The same numbers [rows, prices, actions] in the room's type and without gaps: the block itself, or copied there.
+
+    `room` has at least so many rows. Rows of one price are given to each of its prices.
+    """
+    room = room[: len(block)]
+    if block.dtype == room.dtype and block.shape == room.shape:
+        if block.flags.c_contiguous:
+            return block
+        if block.strides[-1] == block.itemsize:
+            # Every n-th row of a larger table: copied a row at a time, not a number at a time.
+            row = np.dtype((np.void, block.itemsize * block.shape[-1]))
+            room.view(row)[...] = block.view(row)
+            return room
+    room[...] = block
+    return room
+
+
+def over_actions(block: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Sums over actions: [rows, prices, actions] -> [rows, prices]."""
+    # A product with ones is several times faster than a sum over few numbers.
+    actions = block.shape[2]
+    return np.asarray(block.reshape(-1, actions) @ np.ones(actions, dtype=block.dtype)).reshape(block.shape[:2])
+
+
+# Gathering evidence from a log's columns and a policy's tables: the hot loop, block by block in the cache.
+
+
+# Numbers in one block of probabilities: the block and what is made of it stay in a second-level cache.
+_BLOCK_NUMBERS = 2**17
+_CERTAIN = 1 - 1e-9
+_FEW_ROWS = 4096
+
+
+def gather(
+    *,
+    starts: NDArray[np.int64],
+    keys: NDArray[np.integer],
+    action: NDArray[np.integer],
+    propensity: ArrayLike,
+    outcomes: ArrayLike,
+    probabilities: Table,
+    to_go: Table | None = None,
+    outcome_names: Sequence[str] = ("reward", "cost"),
+    features: Table | None = None,
+    feature_blocks: tuple[int, ...] = (),
+    past: Table | None = None,
+    logged_actions: NDArray[np.bool_] | None = None,
+    steps: int | None = None,
+    estimated: bool = False,
+) -> OffPolicyData:
+    """Gather evidence from arrays.
+
+    `starts` [users + 1] and `keys` [users]; `action` and `propensity` [rows]; `outcomes` [outcomes, rows];
+    `probabilities` [rows, prices, actions] and `to_go`, the outcomes of every action with the policy followed
+    afterwards, [outcomes, rows, prices, actions], where the axis of prices is left out if there is one for all;
+    `features` [rows, features], of which leading columns may be nested sets to choose from, `feature_blocks` wide;
+    `past` [rows, columns] is what happened before, as far as the features do not tell it.
+    `logged_actions` [actions] marks those that the whole log holds, and `steps` is the length of its longest user,
+    where the rows are only a part of it.
+    """
+    observed = checked_outcomes(outcomes, tuple(outcome_names), len(action))
+    shares, futures = aligned(probabilities, to_go, len(observed), len(action))
+    rows, prices, actions = shares.shape
+    chance = np.asarray(propensity, dtype=np.float64)
+    longest = check_rows(starts, keys, action, chance, actions)
+    ratio = np.empty((rows, prices), dtype=shares.dtype)
+    values, logged_values = _room(len(futures), rows, prices, shares.dtype)
+    missing = np.zeros(prices)
+    is_logged = _seen(action, actions) if logged_actions is None else logged_actions
+    is_all_logged = bool(is_logged.all())
+    block = min(rows, max(1, _BLOCK_NUMBERS // (prices * actions)))
+    # Untouched if everything is contiguous already; made once, so that no block has to ask for memory.
+    copies = np.empty((len(futures) + 1, block, prices, actions), dtype=shares.dtype)
+    cells = np.arange(block * prices).reshape(block, prices) * actions
+    for first in range(0, rows, block):
+        part = slice(first, min(first + block, rows))
+        share, totals = checked_shares(contiguous(shares[part], copies[-1]), first)
+        logged = cells[: len(share)] + action[part, None]
+        _pick(share, logged, out=ratio[part])
+        ratio[part] /= chance[part, None]
+        for place, future in enumerate(futures):
+            ahead = contiguous(future[part], copies[place])
+            _pick(ahead, logged, out=logged_values[place, part])
+            _expect(share, ahead, copies[place], out=values[place, part])
+        if totals is not None:
+            ratio[part] /= totals
+            values[:, part] /= totals
+        if not is_all_logged:
+            missing += share[:, :, ~is_logged].sum(axis=(0, 2), dtype=np.float64)
+    for baseline in (values, logged_values):
+        check_finite(baseline, "a baseline (to_go)")
+    return OffPolicyData(
+        outcome_names=tuple(outcome_names),
+        starts=starts,
+        keys=keys.astype(np.uint64, copy=False),
+        ratio=ratio,
+        outcomes=observed,
+        values=None if to_go is None else values,
+        action_values=None if to_go is None else logged_values,
+        steps=max(longest, steps or 0),
+        unlogged=missing / rows,
+        clipped=np.zeros(prices),
+        certain=float((chance >= _CERTAIN).mean()) if float(chance.max()) >= _CERTAIN else 0.0,
+        estimated=estimated,
+        features=None if features is None else checked_features(features, rows),
+        feature_blocks=feature_blocks,
+        past=None if past is None else checked_features(past, rows),
+    )
+
+
+def _room(baselines: int, rows: int, prices: int, dtype: DTypeLike) -> tuple[Table, Table]:
+    """Two unfilled sets of so many baselines [baselines, rows, prices], as precise as what they are made of.
+
+    One piece of memory: given back in one piece, the allocator keeps it for the next pass. Pages that have to be asked
+    for anew cost as much as all the arithmetic.
+    """
+    room = np.empty((2 * baselines, rows, prices), dtype=dtype)
+    return room[:baselines], room[baselines:]
+
+
+def _seen(action: NDArray[np.integer], actions: int) -> NDArray[np.bool_]:
+    """Which of so many actions occur in [rows], [actions]."""
+    # A few thousand rows hold all of them, as a rule.
+    few = np.bincount(action[:_FEW_ROWS], minlength=actions) > 0
+    return few if few.all() else np.bincount(action, minlength=actions) > 0
+
+
+def _pick(block: Table, cells: NDArray[np.int64], out: Table) -> None:
+    """Numbers of a contiguous block, of any shape, at flat places [rows, prices]."""
+    if block.dtype == out.dtype:
+        # Any mode but "raise" writes in place; the places are known to be inside.
+        block.take(cells, out=out, mode="clip")
+    else:
+        out[...] = block.take(cells)
+
+
+def _expect(share: Table, ahead: Table, room: Table, out: Table) -> None:
+    """What is ahead [rows, prices, actions], expected by shares, [rows, prices]; `room` may be that of `ahead`."""
+    if share.dtype == np.float64:
+        np.einsum("npa,npa->np", share, ahead, out=out)
+    else:
+        # In single precision, a product written out and summed is twice as fast.
+        out[...] = over_actions(np.multiply(share, ahead, out=room[: len(share)]))

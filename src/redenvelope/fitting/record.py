@@ -1,0 +1,186 @@
+"""What is remembered of a fit: policies side by side on the check users, and all that the report tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+from scipy.special import ndtri
+
+from redenvelope.arrays import FloatArray
+from redenvelope.audit.audit import Audit
+from redenvelope.dual.frontier import Frontier, MonotoneCurve
+from redenvelope.dual.paths import Paths
+from redenvelope.evaluation.clustering import by_person
+from redenvelope.evaluation.diagnostics import Reason
+from redenvelope.evaluation.skewness import Spread
+from redenvelope.fitting.explain import who_gets_what
+from redenvelope.fitting.holdout import Check
+from redenvelope.fitting.learn import LearnedModel
+from redenvelope.fitting.objective import Objective
+from redenvelope.fitting.settings import FitSettings
+from redenvelope.log.columns import ColumnMap
+from redenvelope.log.log import Log
+from redenvelope.models.fidelity import Fidelity
+from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.fixed_sequence_test import Stop, climb
+from redenvelope.plan.ladder import Ladder, Place
+from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord, PricedPlan, Source
+from redenvelope.plan.validation import FRONTIER_COLUMNS
+
+
+def compared_policies(check: Check, place: Place, certificate: Certificate) -> tuple[ComparedPolicy, ...]:
+    """What was logged, chance, the bandit where it is another policy, and the plan: the bandit climbs a ladder of its
+    own to the same budget."""
+    added = {"logged": logged_by_user(check.log), "uniform": check.added("uniform", Place(0))}
+    if "bandit" in check.contestants:
+        limits = [own.budget for own in certificate.budgets]
+        reached = climb(check.ladder("bandit"), limits, certificate.confidence)
+        added["bandit"] = check.added("bandit", reached.place)
+    return compare(added | {"plan": check.added("plan", place)}, certificate.confidence)
+
+
+def fit_record(
+    audited: Audit,
+    sizes: dict[str, FoldSize],
+    settings: FitSettings,
+    lessons: LearnedModel,
+    fidelity: Fidelity,
+    policy: DeployedPolicy,
+    compared: tuple[ComparedPolicy, ...],
+    check: Check,
+    stop: Stop,
+    against: tuple[Reason, ...],
+    asked: Objective,
+) -> FitRecord:
+    """All that is remembered, of a plan that stopped at a place of its ladder."""
+    return FitRecord(
+        audit=audited,
+        folds=sizes,
+        seed=settings.seed,
+        parts=settings.parts,
+        confidence=settings.confidence,
+        fidelity=fidelity,
+        planner=PlannerRecord(policy.valuer.notes, policy.valuer.depth),
+        stop=stop,
+        comparison=compared,
+        shares=who_gets_what(check.shown, policy, stop.place),
+        model=lessons.neural.as_dict(),
+        settings=settings.as_dict(),
+        history="" if lessons.history is None else lessons.history.reason,
+        doubts=against,
+        budgets=asked.budgets,
+        source=None if check.log.columns == ColumnMap() else Source.of("", "", check.log.columns),
+    )
+
+
+# One table for people: the plan beside what was logged, chance, and the bandit, on the same users.
+
+
+def logged_by_user(log: Log) -> FloatArray:
+    """What each user earned and cost as logged, [outcomes, users]; one with several episodes counts once."""
+    return by_person(np.stack([log.sums_by_user(outcome) for outcome in log.outcomes]), log.keys)
+
+
+def compare(added: Mapping[str, FloatArray], confidence: float) -> tuple[ComparedPolicy, ...]:
+    """Compare policies by what each user adds, [outcomes, users]; the first is what the others are compared with."""
+    reference = next(iter(added.values()))
+    reach = float(ndtri((1 + confidence) / 2))
+    return tuple(_compared(name, users, users - reference, reach) for name, users in added.items())
+
+
+def _compared(name: str, users: FloatArray, difference: FloatArray, reach: float) -> ComparedPolicy:
+    count = users.shape[1]
+    mean, error = users.mean(axis=1), users.std(axis=1, ddof=1) / np.sqrt(count)
+    # Paired: what is common to a user under both policies cancels before the spread is taken.
+    gap, gap_error = difference.mean(axis=1), difference.std(axis=1, ddof=1) / np.sqrt(count)
+    lower, upper = gap - reach * gap_error, gap + reach * gap_error
+    figures = (mean[1], error[1], mean[0], error[0], gap[1], lower[1], upper[1], gap[0], lower[0], upper[0])
+    return ComparedPolicy(name, *(float(figure) for figure in figures))
+
+
+# The frontier as one curve: what every budget buys, as the check users say, monotone and concave.
+
+
+def frontier_table(ladder: Ladder, model: Frontier, confidence: float) -> pl.DataFrame:
+    """Reward and cost of every rung with two-sided bounds, and as the model believes, by rising price.
+
+    Costs and rewards fall with the price, so the nearest that do are shown. Two plans can always be mixed, so no reward
+    lies below the line between two others.
+    """
+    upward = slice(None, None, -1)  # a ladder's prices fall
+    lower, upper = (bound[:, upward] for bound in ladder.bounds((1 + confidence) / 2))
+    means, prices = ladder.means[:, upward], ladder.prices[upward, 0]
+    errors = np.array([rung.square for rung in ladder.rungs]).T[:, upward] ** 0.5
+    rewards, costs = MonotoneCurve(prices, means[:2], errors[:2]).monotone
+    corners = (curve := Frontier(prices, costs, rewards)).envelope
+    return pl.DataFrame(
+        {
+            "dual": prices,
+            "cost": costs,
+            "reward": np.interp(costs, curve.costs[corners], curve.rewards[corners]),
+            "cost_lower": lower[1],
+            "cost_upper": upper[1],
+            "reward_lower": lower[0],
+            "reward_upper": upper[0],
+            "model_cost": model.costs[upward],
+            "model_reward": model.rewards[upward],
+        }
+    )
+
+
+# The frontier along each of several budgets: what more or less of it buys, as the check users say.
+
+
+def frontiers_table(check: Check, paths: Paths, names: tuple[str, ...], confidence: float) -> pl.DataFrame:
+    """For every budget by its name, the others held: its limit, the shadow price, off-policy cost of this budget and
+    reward with two-sided bounds, and what was believed of both; by falling price, from the least limit on.
+
+    Which plans are mixed at a limit, users of other folds have fixed; the check users only say what they cost and earn.
+    """
+    places = check.places("plan")
+    added = check.influence[:, :, places.start : places.stop]
+    level, tables = (1 + confidence) / 2, []
+    for own, (name, path) in enumerate(zip(names, paths.frontiers, strict=True)):
+        if not len(path):
+            continue
+        # Reward and this budget's cost of every mixture, users by users.
+        mixed = added[[0, 1 + own]] @ path.shares.T
+        spread = Spread.of(mixed, axis=1)
+        lower, upper = spread.lower(level), spread.upper(level)
+        believed = paths.plans.outcomes[[0, 1 + own]] @ path.shares.T
+        figures = {
+            "limit": path.limits[:, own],
+            "dual": path.duals[:, own],
+            "cost": spread.mean[1],
+            "reward": spread.mean[0],
+            "cost_lower": lower[1],
+            "cost_upper": upper[1],
+            "reward_lower": lower[0],
+            "reward_upper": upper[0],
+            "model_cost": believed[1],
+            "model_reward": believed[0],
+        }
+        tables.append(pl.DataFrame(figures).select(pl.lit(name).alias("budget"), pl.all()))
+    return pl.concat(tables) if tables else _empty()
+
+
+def priced_plans(check: Check, paths: Paths) -> tuple[PricedPlan, ...]:
+    """The plans that are mixed, each with what the check users say of it."""
+    places = check.places("plan")
+    means = check.influence[:, :, places.start : places.stop].mean(axis=1)
+    rows = zip(paths.plans.prices.tolist(), means.T.tolist(), strict=True)
+    return tuple(PricedPlan(tuple(prices), tuple(mean)) for prices, mean in rows)
+
+
+def first_frontier(frontiers: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The first budget's, with the columns and in the order that a plan's frontier has: by rising price."""
+    own = frontiers.filter(pl.col("budget") == name).select(FRONTIER_COLUMNS)
+    return own.reverse()
+
+
+def _empty() -> pl.DataFrame:
+    numbers = {name: np.empty(0) for name in ("limit", *FRONTIER_COLUMNS)}
+    return pl.DataFrame({"budget": pl.Series([], dtype=pl.String), **numbers})

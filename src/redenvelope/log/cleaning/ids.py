@@ -1,0 +1,135 @@
+"""Who and when: the one form of an id, whatever it is stored as, and of a step.
+
+A whole number is the same user as an integer, as a decimal number (5.0) and as text ("5", "5.0"). Any other text is
+itself, letter by letter but for spaces around it: "005", "+5" and "5e0" are other users than 5. No id ever goes through
+a number that cannot hold it exactly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import polars as pl
+
+from redenvelope.errors import ModelError
+from redenvelope.log.cleaning.number_formats import MISSING_WORDS
+from redenvelope.log.tables import kind_of, plain, wide_integers
+
+_WHOLE = r"^(0|-?[1-9][0-9]*)\.0+$"
+_INTEGER = r"^(0|-?[1-9][0-9]*)$"
+_STEP = r"^\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*$"  # not 1e0, and not true
+_NO_NUMBER = r"(?i)^[+-]?(nan|inf|infinity)$"
+_ROUNDED = r"^-?[0-9]\.[0-9]+[eE]\+[0-9]+$"  # 1.23457e+18: what an export made of an id of nineteen digits
+_EXACT = {pl.Float32: 2.0**24, pl.Float64: 2.0**53}  # from here on neighbouring integers are the same number
+
+
+class Ids(NamedTuple):
+    """The ids of some rows in their one form, and which of them cannot be ids; all [rows]."""
+
+    values: pl.Series
+    """Int64, or text: integers beyond int64 are text, digit by digit."""
+    rewritten: pl.Series
+    """Whole numbers that were written with a fraction of zeros."""
+    lost: pl.Series
+    """Missing."""
+    not_finite: pl.Series
+    fractional: pl.Series
+    too_large: pl.Series
+    """Numbers so large that they were rounded."""
+
+    @property
+    def usable(self) -> pl.Series:
+        """The ids, null where a row has none: those that were rounded would be taken for each other, or for others."""
+        nobody = self.lost | self.not_finite | self.fractional | self.too_large
+        return self.values.set(nobody, None) if nobody.any() else self.values
+
+
+def read_ids(users: pl.Series) -> Ids | None:
+    """The ids of a column; None where its values cannot be ids at all: truths, dates, lists."""
+    kind = kind_of(users.dtype)
+    none = users.is_null() & False
+    if kind == "missing":
+        return Ids(users.cast(pl.Int64), none, users.is_null(), none, none, none)
+    if kind == "integer":
+        return Ids(_integers(users), none, users.is_null(), none, none, none)
+    if kind == "text" or isinstance(users.dtype, pl.Decimal):
+        return _of_text(plain(users) if kind == "text" else users.cast(pl.String), kind == "text")
+    if kind != "number":
+        return None
+    lost, not_finite = users.is_null(), (~users.is_finite()).fill_null(False)
+    fractional = (users != users.floor()).fill_null(False) & ~not_finite
+    limit = _EXACT.get(type(users.dtype), 2.0**11)  # type: ignore[arg-type]
+    too_large = (users.abs() >= limit).fill_null(False) & ~not_finite & ~fractional
+    whole = users.cast(pl.Int64, strict=False)
+    return Ids(whole, users.is_not_null(), lost, not_finite, fractional, too_large)
+
+
+def _integers(users: pl.Series) -> pl.Series:
+    narrow = users.cast(pl.Int64, strict=False)
+    return narrow if narrow.null_count() == users.null_count() else users.cast(pl.String)
+
+
+def _of_text(text: pl.Series, is_text: bool) -> Ids:
+    none = text.is_null() & False
+    # Text files cannot tell spaces around a value from none, so no id may.
+    text = plain(text.str.strip_chars())
+    values, rewritten = text, none
+    if text.str.contains(".0", literal=True).any():
+        values = text.str.replace(_WHOLE, "${1}")
+        rewritten = (values != text).fill_null(False)
+    whole = values.str.contains(_INTEGER).fill_null(True)
+    lost = text.is_null()
+    if not is_text:
+        return Ids(values, rewritten, lost, none, ~whole, none)
+    if whole.all():
+        return Ids(values, rewritten, lost, none, none, none)
+    words = text.is_in(list(MISSING_WORDS)).fill_null(False)
+    broken = text.str.contains(_NO_NUMBER).fill_null(False)
+    rounded = text.str.contains(_ROUNDED).fill_null(False)
+    # Somebody may be called Nan; among numbers, it is a number that is none.
+    if not (whole | words | broken | rounded).all():
+        words = broken = none
+    return Ids(values, rewritten, lost | words, broken, none, rounded)
+
+
+def id_refusal(ids: Ids, users: pl.Series, first: int = 0) -> str | None:
+    """What is wrong with the first id that is none, for people; None where all are ids. `first` rows come before."""
+    for broken, why in (
+        (ids.lost, "no user; a decision needs somebody to be for"),
+        (ids.not_finite, "{value} is no user; repair the export of the id"),
+        (ids.fractional, "the user {value} is a number with a fraction; store the id as text or as an integer"),
+        (ids.too_large, "the user {value} is a number so large that it was rounded; store the id as text or integer"),
+    ):
+        if broken.any():
+            row = int(broken.arg_true()[0])
+            said = why.format(value=str(users[row])[:60])
+            return f"row {first + row + 1:,}: {said} ({int(broken.sum())} row(s) like it)"
+    return None
+
+
+def serving_ids(users: pl.Series) -> pl.Series:
+    """The ids of a table to decide for: Int64, UInt64 or text, by the column's type alone, so that parts agree."""
+    ids = read_ids(users)
+    if ids is None:
+        raise ModelError(
+            f"the users of the table are of type {str(users.dtype)[:100]}, neither text nor integers; use the id as "
+            "text or as an integer"
+        )
+    if why := id_refusal(ids, users):
+        raise ModelError(why)
+    if users.dtype == pl.UInt64:
+        return users
+    return ids.values.cast(pl.String) if wide_integers(users.dtype) else ids.values
+
+
+def read_steps(steps: pl.Series) -> pl.Series:
+    """Steps as Int64, null where one is missing or is no whole number as whole numbers are written."""
+    kind = kind_of(steps.dtype)
+    if kind == "integer":
+        return steps.cast(pl.Int64, strict=False)
+    if kind == "text" or isinstance(steps.dtype, pl.Decimal):
+        return steps.cast(pl.String).str.extract(_STEP, 1).cast(pl.Int64, strict=False)
+    if kind == "number":
+        whole = steps.is_finite() & (steps == steps.floor())
+        return steps.set((~whole).fill_null(False), None).cast(pl.Int64, strict=False)
+    return pl.Series(steps.name, [None] * len(steps), dtype=pl.Int64)

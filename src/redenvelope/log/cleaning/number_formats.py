@@ -1,0 +1,265 @@
+"""Numbers in the dress of a spreadsheet: `1.142,40 €`, `1,200.50`, `25 %`, read one way whatever the file.
+
+Whether a comma stands before decimals or before thousands is told by the column's own values, one of which suffices:
+`12,5` cannot be thousands. Where no value of a column tells (`1,200`), the other columns of the table may; where
+those do not either, nobody knows, and the values are left as they are, to be asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+Decimal = Literal["comma", "point"]
+
+_GAP = r"[ '’\u{a0}\u{202f}\u{2009}]"
+_BY_POINTS, _BY_COMMAS, _BY_GAPS = r"(?:\.\d{3})+", r"(?:,\d{3})+", rf"(?:{_GAP}\d{{3}})+"
+_COMMA = (
+    rf"^(?:\d+,\d{{1,2}}|\d+,\d{{4,}}|0+,\d+|\d{{1,3}}(?:{_BY_POINTS}|{_BY_GAPS}),\d+|\d{{1,3}}\.\d{{3}}{_BY_POINTS})$"
+)
+_POINT = (
+    rf"^(?:\d*\.\d{{1,2}}|\d*\.\d{{4,}}|0*\.\d+|\d{{1,3}}(?:{_BY_COMMAS}|{_BY_GAPS})\.\d+"
+    rf"|\d{{1,3}},\d{{3}}{_BY_COMMAS})$"
+)
+_COMMA_UNSURE, _POINT_UNSURE = r"^[1-9]\d{0,2},\d{3}$", r"^[1-9]\d{0,2}\.\d{3}$"
+_WHOLE = rf"^(?:\d+|\d{{1,3}}(?:{_GAP}\d{{3}})+)$"
+_OUTSIDE = r"^[\s\u{a0}\u{202f}]+|[\s\u{a0}\u{202f}]+$"
+_LETTERS = [
+    ",",
+    "%",
+    "'",
+    "’",
+    " ",
+    "\u00a0",
+    "\u202f",
+    "€",
+    "$",
+    "£",
+    "¥",
+    "EUR",
+    "USD",
+    "CHF",
+    "GBP",
+    "kr",
+    "zł",
+    "₹",
+]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the different values of a column say about its decimals."""
+
+    comma: int
+    """How many can only have a decimal comma."""
+    point: int
+    unsure: int
+    """How many have one comma before three digits, or one point."""
+
+
+@dataclass(frozen=True)
+class Dress:
+    """How numbers of a column were written."""
+
+    count: int
+    """Rows that were not plain numbers."""
+    decimal: Decimal
+    percent: bool
+    currency: str
+    grouped: bool
+    """Whether thousands are set apart."""
+    examples: tuple[str, ...]
+    """`'1.142,40 €' is 1142.40`, at most a few."""
+
+    @property
+    def only_comma(self) -> bool:
+        """Whether nothing but the comma is unusual."""
+        return self.decimal == "comma" and not (self.percent or self.currency or self.grouped)
+
+    @property
+    def words(self) -> str:
+        """What is unusual, for people."""
+        said = [
+            "a decimal comma" if self.decimal == "comma" else "",
+            "separated thousands" if self.grouped else "",
+            f"a currency ({self.currency})" if self.currency else "",
+            "a percent sign, so that 25 % is 0.25" if self.percent else "",
+        ]
+        return " and ".join(part for part in said if part)
+
+
+def may_be_dressed(text: pl.Series) -> bool:
+    """Whether any value holds a letter that plain numbers do not; fast, and often wrong about words."""
+    return bool(text.str.contains_any(_LETTERS).any())
+
+
+def evidence_in(text: pl.Series) -> Evidence:
+    """What a column's different values say."""
+    bare = _bare(text.drop_nulls().unique())["bare"]
+
+    def count(pattern: str) -> int:
+        return int(bare.str.contains(pattern).sum())
+
+    return Evidence(count(_COMMA), count(_POINT), count(f"{_COMMA_UNSURE}|{_POINT_UNSURE}"))
+
+
+def table_decimal(columns: Mapping[str, Evidence]) -> Decimal | None:
+    """What all columns of a table agree on; None where they do not, or say nothing."""
+    comma, point = (sum(getattr(column, name) for column in columns.values()) for name in ("comma", "point"))
+    return "comma" if comma and not point else "point" if point and not comma else None
+
+
+def undress_alone(text: pl.Series) -> pl.Series:
+    """A column as plain numbers as far as it tells by itself how to read it."""
+    return undress(text, evidence_in(text), None)[0] if may_be_dressed(text) else text
+
+
+def undress(text: pl.Series, own: Evidence, table: Decimal | None) -> tuple[pl.Series, Dress | None]:
+    """A column of text with plain numbers in the place of dressed ones; what cannot be read for sure stays as it is.
+
+    Percentages are read where every filled value is one (or 0), amounts where all are in the same currency.
+    """
+    decimal: Decimal | None = "comma" if own.comma > own.point else "point" if own.point else table
+    distinct = text.drop_nulls().unique(maintain_order=True)
+    parts = _bare(distinct).with_columns(pl.Series("text", distinct))
+    signs = [sign for sign in parts["currency"].drop_nulls().unique(maintain_order=True) if sign]
+    zero = pl.col("bare").str.contains(r"^0*(?:[.,]0*)?$")
+    missing = pl.col("text").is_in(list(MISSING_WORDS))
+    percent = bool(parts["percent"].any()) and parts.select((pl.col("percent") | zero | missing).all()).item()
+    currency = signs[0] if len(signs) == 1 else ""
+    number = _plain(decimal)
+    number = pl.when(pl.col("percent") & (not percent)).then(None).otherwise(number)
+    number = pl.when((pl.col("currency") != "") & (currency == "")).then(None).otherwise(number)
+    read = parts.with_columns(number.alias("number")).filter(pl.col("number").is_not_null())
+    if percent:
+        hundredth = read["number"].cast(pl.Float64) / 100
+        read = read.with_columns(hundredth.round(12).cast(pl.String).alias("number"))
+    changed = read.filter(pl.col("text") != pl.col("number"))
+    # What is a number as it stands means the same after the change, unless its point set thousands apart.
+    kept = changed.filter(~is_number(changed["text"]) | (to_numbers(changed["text"]) != to_numbers(changed["number"])))
+    if not len(kept):
+        return text, None
+    undressed = text.replace(kept["text"], kept["number"])
+    examples = tuple(f"{row['text']!r} is {row['number']}" for row in kept.head(5).iter_rows(named=True))
+    between = r"\." if decimal == "comma" else ","
+    grouped = bool(kept["text"].str.contains(rf"\d(?:{_GAP}|{between})\d{{3}}(?:\D|$)").any())
+    count = int((undressed != text).fill_null(False).sum())
+    return undressed, Dress(count, decimal or "point", percent, currency, grouped, examples)
+
+
+def _bare(distinct: pl.Series) -> pl.DataFrame:
+    """Values less sign, currency and percent sign: `bare`, `minus`, `percent`, `currency`, each [values]."""
+    text = pl.col("text").str.replace_all(_OUTSIDE, "")
+    currency = text.str.extract(rf"(?:^[+-]?\s*({CURRENCY})\s*[+-]?\s*\d)|(?:\d\s*({CURRENCY})$)", 0)
+    sign = currency.str.extract(f"({CURRENCY})", 1).fill_null("")
+    frame = pl.DataFrame({"text": distinct.cast(pl.String)}).with_columns(
+        text.alias("text"), sign.alias("currency"), text.str.ends_with("%").alias("percent")
+    )
+    rest = pl.col("text").str.replace(rf"^([+-]?)\s*{CURRENCY}\s*([+-]?)\s*(\d)", "$1$3$4")
+    rest = rest.str.replace(rf"(\d)\s*(?:{CURRENCY}|%)$", "$1")
+    frame = frame.with_columns(rest.alias("rest"))
+    return frame.select(
+        pl.col("rest").str.replace(r"^[+-]\s*", "").alias("bare"),
+        pl.col("rest").str.starts_with("-").alias("minus"),
+        "percent",
+        "currency",
+    )
+
+
+def _plain(decimal: Decimal | None) -> pl.Expr:
+    """The number of a bare value as plain text; null where it is none, or may be one of two."""
+    bare = pl.col("bare")
+    no_gaps = bare.str.replace_all(_GAP, "")
+    by_comma = no_gaps.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+    by_point = no_gaps.str.replace_all(",", "", literal=True)
+    fits_comma = bare.str.contains(f"{_COMMA}|{_COMMA_UNSURE}|{_POINT_UNSURE}")
+    fits_point = bare.str.contains(f"{_POINT}|{_COMMA_UNSURE}|{_POINT_UNSURE}")
+    broken = {
+        "comma": pl.when(fits_comma).then(by_comma),
+        "point": pl.when(fits_point).then(by_point),
+        None: pl.when(bare.str.contains(_POINT_UNSURE)).then(bare),
+    }[decimal].otherwise(None)
+    number = pl.when(bare.str.contains(_WHOLE)).then(no_gaps).otherwise(broken)
+    return pl.concat_str(pl.when(pl.col("minus")).then(pl.lit("-")).otherwise(pl.lit("")), number)
+
+
+# Text that means a number: what counts as one, and what counts as missing.
+
+
+PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"
+"""Text that an integer is written as: "007" and "+7" are not, so they stay text."""
+
+_FIGURES = r"\d[\d.,'’\s]*"
+CURRENCY = (
+    r"(?:\p{Sc}|EUR|USD|GBP|CHF|JPY|CNY|RMB|INR|KRW|BRL|CAD|AUD|MXN|SEK|NOK|DKK|PLN|CZK|HUF|RUB|TRY|ZAR|kr\.?|zł|Kč|Ft)"
+)
+"""A sign or a code before or after an amount."""
+
+LOOKS = {
+    "value_percentage": rf"^[+-]?\s*{_FIGURES}%$",
+    "value_currency": rf"^[+-]?\s*{CURRENCY}\s*[+-]?{_FIGURES}$|^[+-]?\s*{_FIGURES}{CURRENCY}$",
+    "value_separators": r"^[+-]?\d{1,3}([ ,.'’\u{a0}\u{202f}]\d{3})+([.,]\d+)?$|^[+-]?\d+,\d+$",
+}
+"""Rule -> the form of text that means a number to a person, and none here: it could be read in two ways."""
+
+MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "null", "NULL", "-")
+"""Text that stands for a missing number."""
+
+_TRUTH = {"true": "1", "false": "0"}
+_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_CALENDAR = (-719_162, 2_932_896)  # the years 1 to 9999, in days since 1970: what a calendar is defined for
+_LONGEST = 999_999_999  # days
+
+
+def to_numbers(values: pl.Series) -> pl.Series:
+    """Numbers as float64: text is read ("1e3", "NaN", "true"); missing words and what is no number become null."""
+    if values.dtype == pl.String:
+        lowered = values.str.to_lowercase()
+        values = lowered.replace(_TRUTH).zip_with(lowered.is_in(list(_TRUTH)).fill_null(False), values)
+    return values.cast(pl.Float64, strict=False)
+
+
+def is_number(values: pl.Series) -> pl.Series:
+    """Which values are numbers, or stand for a missing one."""
+    missing = values.is_null() | values.is_in(list(MISSING_WORDS)) if values.dtype == pl.String else values.is_null()
+    return to_numbers(values).is_not_null() | missing
+
+
+def looks_dressed(text: pl.Series) -> pl.Series:
+    """Which texts are numbers in the dress of a spreadsheet: 25%, €1,200.50, 1 200,50."""
+    return text.str.contains("|".join(f"({look})" for look in LOOKS.values())).fill_null(False)
+
+
+def days(values: pl.Series) -> pl.Series:
+    """Dates as days since 1970, times of day and durations as parts of a day; float64."""
+    return values.to_physical().cast(pl.Float64) / _ticks(values.dtype)
+
+
+def outside_calendar(values: pl.Series) -> pl.Series:
+    """Which dates and times no calendar knows: whatever shows or converts one of them breaks."""
+    low, high = (-_LONGEST, _LONGEST) if values.dtype == pl.Duration else _CALENDAR
+    ticks = _ticks(values.dtype)
+    first, last = (0, ticks - 1) if values.dtype == pl.Time else (low * ticks, (high + 1) * ticks - 1)
+    # The longest durations are beyond int64 in the finest unit: no value can be.
+    first, last = max(first, -(2**63)), min(last, 2**63 - 1)
+    return (~values.to_physical().cast(pl.Int64).is_between(first, last)).fill_null(False)
+
+
+def plain_times(values: pl.Series) -> pl.Series:
+    """Dates and times without zones, in microseconds; null where no calendar knows them."""
+    known = values.to_physical().cast(pl.Int64).set(outside_calendar(values), None)
+    dtype = values.dtype
+    if isinstance(dtype, pl.Datetime | pl.Duration):
+        known = known * 1_000 if dtype.time_unit == "ms" else known // 1_000 if dtype.time_unit == "ns" else known
+        dtype = pl.Datetime("us") if isinstance(dtype, pl.Datetime) else pl.Duration("us")
+    return known.cast(pl.Int32).cast(pl.Date) if dtype == pl.Date else known.cast(dtype)
+
+
+def _ticks(dtype: pl.DataType) -> int:
+    """How many of what a type counts in make a day."""
+    if isinstance(dtype, pl.Datetime | pl.Duration):
+        return _DAY[dtype.time_unit]
+    return _DAY["ns"] if dtype == pl.Time else 1

@@ -1,0 +1,1 @@
+"""Features and history into states, fitted on training users only."""

@@ -1,0 +1,210 @@
+"""Features into states: fitted on training users only, saved as data, defined for what it never saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.log.cleaning.dates import dates_of, with_relative, with_relative_row
+from redenvelope.log.encoding.history import HistoryEncoding, history_of_frame, history_of_row
+from redenvelope.log.encoding.layout import (
+    CategoryEncoding,
+    NumberEncoding,
+    StateLayout,
+    fit_category,
+    fit_number,
+)
+from redenvelope.log.encoding.row import RowEncoder
+from redenvelope.log.encoding.table import serving_steps, serving_table, write_states
+from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.log import FeatureTable, Log
+from redenvelope.log.schema.statistics import NumberSums, merge_numbers, number_sums
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Turns features and steps into states [rows, layout.width] of float32."""
+
+    numbers: tuple[NumberEncoding, ...]
+    categories: tuple[CategoryEncoding, ...]
+    first_step: int
+    campaign_steps: int
+    history: HistoryEncoding | None = None
+    """How what happened to a user before is told; None where states do not tell it."""
+
+    @classmethod
+    def fit(cls, log: Log) -> Encoder:
+        """Learn means, scales and labels from the (training) users of a log."""
+        return cls.from_sums([feature_sums(log)])
+
+    @classmethod
+    def from_sums(cls, parts: Iterable[FeatureSums]) -> Encoder:
+        """The same from the sums of a log's parts, merged in their order."""
+        sums = merge_features(tuple(parts))
+        return cls(
+            numbers=tuple(
+                fit_number(name, number, name in sums.static)
+                for name, number in zip(sums.numeric_names, sums.numbers, strict=True)
+            ),
+            categories=tuple(
+                fit_category(name, labels, users, name in sums.static)
+                for name, labels, users in zip(sums.category_names, sums.labels, sums.label_users, strict=True)
+            ),
+            first_step=sums.first_step,
+            campaign_steps=sums.last_step - sums.first_step + 1,
+        )
+
+    def with_history(self, log: Log) -> Encoder:
+        """The same encoder whose states tell what happened before as well, in scales of a log's (training) users."""
+        return replace(self, history=HistoryEncoding.fit(log))
+
+    @cached_property
+    def layout(self) -> StateLayout:
+        """Where each part of a state stands."""
+        indicators = [number for number in self.numbers if number.missing_seen]
+        return StateLayout(
+            static_categories=tuple(category.size for category in self.categories if category.static),
+            static_numbers=sum(number.static for number in self.numbers) + sum(number.static for number in indicators),
+            dynamic_numbers=sum(not number.static and not number.binary for number in self.numbers),
+            dynamic_binaries=sum(not number.static and number.binary for number in self.numbers)
+            + sum(not number.static for number in indicators),
+            dynamic_categories=tuple(category.size for category in self.categories if not category.static),
+            step_change=1.0 / max(self.campaign_steps - 1, 1),
+            history_actions=0 if self.history is None else len(self.history.labels),
+            history_outcomes=0 if self.history is None else len(self.history.outcomes),
+        )
+
+    def encode(self, log: Log) -> NDArray[np.float32]:
+        """The states of a log's rows, [rows, width]; what happened before is read off the log itself."""
+        history = None if self.history is None else self.history.columns(log)
+        return self.encode_table(log.features, log.step, history)
+
+    def encode_table(
+        self, features: FeatureTable, step: NDArray[np.int32], history: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The states of a feature table, [rows, width]; a feature it lacks is missing in every row.
+
+        `history` [rows, columns] is what happened before, where states tell it; None is nothing.
+        """
+        steps = (step - self.first_step).astype(np.float64) * self.layout.step_change
+        states = write_states(features, steps, self.numbers, self.categories, self.layout)
+        if history is not None:
+            states[:, self.layout.history] = history
+        return states
+
+    def encode_frame(
+        self, frame: pl.DataFrame, past: pl.DataFrame | None = None
+    ) -> tuple[NDArray[np.float32], tuple[Finding, ...]]:
+        """The states of a table of users to decide for (`step` and the features), and what was odd about it.
+
+        A missing column is missing in every row, an unseen label is "other", a value that is no number is
+        missing: each is used as defined and reported, never silently. `past` is needed where states tell what happened
+        before and users are past the first step: `user`, `step`, `action`, `reward` and `cost` of their earlier steps.
+        """
+        findings = Findings()
+        steps = serving_steps(frame, self.first_step, self.first_step + self.campaign_steps - 1)
+        frame = with_relative(frame, self.of_dates)
+        table = serving_table(frame, self.numbers, self.categories, findings)
+        history = None
+        if self.history is not None:
+            history = history_of_frame(self.history, frame, steps, past, self.first_step)
+        return self.encode_table(table, steps, history), findings.sorted()
+
+    def encode_row(
+        self,
+        row: Mapping[str, object],
+        past: Sequence[Mapping[str, object]] | None = None,
+        unfamiliar: list[str] | None = None,
+    ) -> NDArray[np.float32]:
+        """The state [width] of one user to decide for: `step` and the features by name, as plain values.
+
+        The same as `encode_frame` gives for a table of this row, but fast. The names of features with values that
+        training never saw are added to `unfamiliar`.
+        """
+        row = with_relative_row(row, self.of_dates) if self.of_dates else row
+        state = self._row_encoder.encode(row, unfamiliar)
+        if self.history is not None:
+            step = round(float(state[self.layout.step]) / self.layout.step_change) + self.first_step
+            state[self.layout.history] = history_of_row(self.history, step, past, self.first_step)
+        return state
+
+    @cached_property
+    def of_dates(self) -> tuple[str, ...]:
+        """Features that may be made of dates, where whoever is to be decided for comes with those."""
+        names = [*(number.name for number in self.numbers), *(category.name for category in self.categories)]
+        return tuple(name for name in names if dates_of(name))
+
+    @cached_property
+    def _row_encoder(self) -> RowEncoder:
+        last = self.first_step + self.campaign_steps - 1
+        return RowEncoder(self.numbers, self.categories, self.layout, self.first_step, last)
+
+
+# What a log's features add up to: enough to fit an encoder, whatever the parts the log came in.
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSums:
+    """Sums of some users' features; sums of parts that were read against the same schema merge."""
+
+    first_step: int
+    last_step: int
+    numeric_names: tuple[str, ...]
+    numbers: tuple[NumberSums, ...]
+    """[numeric features]"""
+    category_names: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    """The labels of each category, sorted."""
+    label_users: tuple[NDArray[np.int64], ...]
+    """How many users ever had each label, [labels] for each category."""
+    static: frozenset[str]
+    """Names of the features that never change within a user, as the whole log knows them."""
+
+
+def feature_sums(log: Log) -> FeatureSums:
+    """The sums of a log of at least one row."""
+    features = log.features
+    within = np.ones(len(log), dtype=bool)
+    within[log.starts[:-1]] = False
+    person: NDArray[np.int64] = np.repeat(np.cumsum(log.begins, dtype=np.int64), log.lengths)
+    return FeatureSums(
+        first_step=log.first_step,
+        last_step=log.first_step + log.campaign_steps - 1,
+        numeric_names=features.numeric_names,
+        numbers=tuple(number_sums(features.numeric[:, column], within) for column in range(features.numeric.shape[1])),
+        category_names=features.category_names,
+        labels=features.labels,
+        label_users=tuple(
+            _label_users(features.codes[:, column], len(labels), person)
+            for column, labels in enumerate(features.labels)
+        ),
+        static=features.static,
+    )
+
+
+def _label_users(codes: NDArray[np.int32], labels: int, person: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many people ever had each label, [labels], given the code and the person of each row, [rows]."""
+    pairs = person * (labels + 1) + codes + 1
+    first = np.ones(len(pairs), dtype=bool)
+    first[1:] = pairs[1:] != pairs[:-1]  # most labels stay as they are within a user
+    return np.bincount(np.unique(pairs[first]) % (labels + 1), minlength=labels + 1)[1:]
+
+
+def merge_features(parts: Sequence[FeatureSums]) -> FeatureSums:
+    """The sums of all parts, added in their order."""
+    first = parts[0]
+    return FeatureSums(
+        first_step=min(part.first_step for part in parts),
+        last_step=max(part.last_step for part in parts),
+        numeric_names=first.numeric_names,
+        numbers=tuple(merge_numbers(column) for column in zip(*(part.numbers for part in parts), strict=True)),
+        category_names=first.category_names,
+        labels=first.labels,
+        label_users=tuple(np.sum(users, axis=0) for users in zip(*(part.label_users for part in parts), strict=True)),
+        static=first.static,
+    )

@@ -1,0 +1,396 @@
+"""What happened to a user before, as columns of the state: last action and outcomes, counts, sums, steps without.
+
+The columns of a row are a linear rule away from those of the row before it, given what was done and what came of it.
+The same rule makes them from a log, from a table of past steps, and inside of trees, where a branch *is* the action.
+At a user's first step nothing has happened: all columns are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.arrays import Float32Array, FloatArray
+from redenvelope.errors import ModelError
+from redenvelope.log.cleaning.ids import read_steps, serving_ids
+from redenvelope.log.columns import taken
+from redenvelope.log.encoding.layout import LARGEST_DEVIATION, StateLayout
+from redenvelope.log.encoding.table import serving_numbers, serving_text
+from redenvelope.log.log import Log
+
+
+class HistoryMoves(NamedTuple):
+    """How a step changes the columns: kept · history + jump of the action + outcomes @ gain."""
+
+    keep: FloatArray
+    """1 for what stays after an action, else 0, [actions, columns]."""
+    jump: FloatArray
+    """What an action adds, whatever comes of it, [actions, columns]."""
+    gain: FloatArray
+    """What a unit of each outcome adds, [outcomes, columns]."""
+
+    def after(self, history: FloatArray, action: NDArray[np.int32], outcomes: FloatArray) -> FloatArray:
+        """The columns one step on: [n, columns], [n], [outcomes, n] -> [n, columns]."""
+        return self.keep[action] * history + self.jump[action] + outcomes.T @ self.gain
+
+
+@dataclass(frozen=True)
+class HistorySums:
+    """Sums over some users' rows; those of disjoint sets of users merge."""
+
+    rows: int
+    """Rows that have a past."""
+    squares: tuple[float, ...]
+    """Of the columns, unscaled, [columns]."""
+    steps: int
+    """Most steps of a user."""
+    first_steps: tuple[int, int]
+    """Least and greatest step of a user's first row."""
+
+
+@dataclass(frozen=True)
+class HistoryEncoding:
+    """The columns, in this order: last action (one-hot) | last outcomes | number of each action so far | earned and
+    spent so far, a column an outcome | steps since the last incentive.
+
+    An incentive is any action but the cheapest; whoever got none has waited since the first step.
+    """
+
+    labels: tuple[str, ...]
+    """Of the actions, in the order of the catalogue."""
+    numeric: bool
+    """Whether the labels are numbers in the user's own tables."""
+    outcomes: tuple[str, ...]
+    """Names of the reward and of each cost."""
+    scales: tuple[float, ...]
+    """What the columns are divided by, [columns]."""
+    joins_late: bool
+    """Whether some users' campaigns began after the first step: then a past may too."""
+
+    @classmethod
+    def fit(cls, log: Log) -> HistoryEncoding:
+        """Learn the scales from the (training) users of a log."""
+        return cls.from_sums(log, [history_sums(log)])
+
+    @classmethod
+    def from_sums(cls, log: Log, parts: Iterable[HistorySums]) -> HistoryEncoding:
+        """The same from the sums of a log's parts, of which `log` is any: it names the actions and the outcomes."""
+        sums = tuple(parts)
+        plain = _unscaled(log)
+        rows = max(sum(part.rows for part in sums), 1)
+        spread = np.sqrt(np.sum([part.squares for part in sums], axis=0) / rows)
+        steps = max(part.steps for part in sums)
+        # Counts of rare actions would be huge in units of their own: all count alike, and none is ever clipped.
+        counted = plain.counted
+        spread[counted] = np.maximum(np.sqrt((spread[counted] ** 2).mean()), (steps - 1) / LARGEST_DEVIATION)
+        spread[: len(plain.labels)] = 1.0
+        firsts = [step for part in sums for step in part.first_steps]
+        scales = tuple(float(scale) for scale in np.where(spread > 1e-9, spread, 1.0))
+        return cls(plain.labels, plain.numeric, plain.outcomes, scales, min(firsts) != max(firsts))
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return StateLayout.history_columns(len(self.labels), len(self.outcomes))
+
+    @property
+    def counted(self) -> NDArray[np.intp]:
+        """The columns that count steps."""
+        actions, outcomes = len(self.labels), len(self.outcomes)
+        return np.array([*range(actions + outcomes, 2 * actions + outcomes), self.width - 1])
+
+    @cached_property
+    def moves(self) -> HistoryMoves:
+        """How a step changes the columns."""
+        actions, outcomes = len(self.labels), len(self.outcomes)
+        keep, jump = np.zeros((2, actions, self.width))
+        gain = np.zeros((outcomes, self.width))
+        last, counts = actions, actions + outcomes
+        sums, waited = counts + actions, self.width - 1
+        jump[:, :actions] = jump[:, counts:sums] = np.eye(actions)
+        gain[:, last:counts] = gain[:, sums:waited] = np.eye(outcomes)
+        keep[:, counts:waited] = 1.0
+        keep[0, waited] = jump[0, waited] = 1.0  # an incentive ends the wait
+        scales = np.array(self.scales)
+        return HistoryMoves(keep, jump / scales, gain / scales)
+
+    def columns(self, log: Log) -> NDArray[np.float32]:
+        """The columns of every row of a log of whole users, [rows, columns]."""
+        return self.clipped(walk(self.moves, log.starts, log.action, log.measured)[0])
+
+    def clipped(self, history: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Columns as states hold them: an outlier counts as a large number, no more."""
+        return np.asarray(np.clip(history, -LARGEST_DEVIATION, LARGEST_DEVIATION), dtype=np.float32)
+
+
+def history_sums(log: Log) -> HistorySums:
+    """The sums of a log of whole users."""
+    history = walk(_unscaled(log).moves, log.starts, log.action, log.measured)[0]
+    first = log.step[log.starts[:-1]]
+    low, high = int(first.min()), int(first.max())
+    squares = tuple(float(total) for total in (history.astype(np.float64) ** 2).sum(axis=0))
+    return HistorySums(len(log) - len(log.users), squares, int(log.lengths.max()), (low, high))
+
+
+def walk(
+    moves: HistoryMoves, starts: NDArray[np.int64], action: NDArray[np.int32], outcomes: FloatArray
+) -> tuple[NDArray[np.float32], FloatArray]:
+    """Columns before every row [rows, columns], and after each trajectory's last row [trajectories, columns].
+
+    Rows `starts[i]:starts[i + 1]` are one trajectory in the order of its steps; action [rows], outcomes [outcomes,
+    rows].
+    """
+    lengths = np.diff(starts)
+    before = np.zeros((len(action), moves.keep.shape[1]), np.float32)
+    now = np.zeros((len(lengths), moves.keep.shape[1]))
+    # The longest first, so that those who are still there are a slice.
+    order = np.argsort(-lengths, kind="stable")
+    for position in range(int(lengths.max(initial=0))):
+        here = order[: np.searchsorted(-lengths[order], -position)]
+        rows = starts[here] + position
+        before[rows] = now[here]
+        now[here] = moves.after(now[here], action[rows], outcomes[:, rows])
+    return before, now
+
+
+def _unscaled(log: Log) -> HistoryEncoding:
+    width = StateLayout.history_columns(len(log.catalogue), len(log.measured_names))
+    return HistoryEncoding(log.catalogue.labels, log.catalogue.numeric, log.measured_names, (1.0,) * width, False)
+
+
+# What happened to users before the step that is decided now: a table of past steps, or plain rows of one user.
+
+
+_REMEDY = "give their earlier steps as the history: user, step, action, reward and cost of each"
+
+
+class PastKind(Protocol):
+    """What is to be known of a past: a `HistoryEncoding`, or less."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of the actions, in the order of the catalogue."""
+        ...
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the labels are numbers in the user's own tables."""
+        ...
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Names of what came of each step, as far as it is asked for."""
+        ...
+
+    @property
+    def joins_late(self) -> bool:
+        """Whether some users' campaigns began after the first step: then a past may too."""
+        ...
+
+
+@dataclass(frozen=True)
+class ActionsOnly:
+    """A past of which only the actions count."""
+
+    labels: tuple[str, ...]
+    numeric: bool
+    joins_late: bool
+    outcomes: tuple[str, ...] = ()
+
+
+def action_index(kind: PastKind, action: Any) -> int:
+    """Index of an action, given as in the user's own tables."""
+    try:
+        return _known(kind)[float(action) if kind.numeric else str(action)]
+    except (KeyError, TypeError, ValueError):
+        raise ModelError(
+            f"the history holds the action {action!r}, which the plan does not know; it knows {', '.join(kind.labels)}"
+        ) from None
+
+
+def _known(kind: PastKind) -> dict[Any, int]:
+    return {float(label) if kind.numeric else label: place for place, label in enumerate(kind.labels)}
+
+
+class _Asked(NamedTuple):
+    """What is asked for, and how a past is read."""
+
+    encoding: PastKind
+    first_step: int
+
+
+class Past(NamedTuple):
+    """The earlier steps of users to decide for, in their order."""
+
+    starts: NDArray[np.int64]
+    """First of each user's steps, and the number of all at the end, [users + 1]."""
+    action: NDArray[np.int32]
+    """[past steps]"""
+    outcomes: NDArray[np.float64]
+    """[outcomes, past steps]"""
+
+
+def history_of_frame(
+    encoding: HistoryEncoding,
+    users: pl.DataFrame,
+    steps: NDArray[np.int32],
+    past: pl.DataFrame | None,
+    first_step: int,
+) -> Float32Array:
+    """The history columns of users to decide for at steps [rows], [rows, columns]."""
+    earlier = past_of_frame(encoding, users, steps, past, first_step)
+    return encoding.clipped(walk(encoding.moves, *earlier)[1])
+
+
+def past_of_frame(
+    encoding: PastKind,
+    users: pl.DataFrame,
+    steps: NDArray[np.int32],
+    past: pl.DataFrame | None,
+    first_step: int,
+) -> Past:
+    """What happened to users to decide for before their steps [rows]; at the first step nobody needs a past.
+
+    `past` has a row for each earlier step of theirs; what it holds of others, or of later steps, is not looked at.
+    """
+    later = steps > first_step
+    if not later.any():
+        none = np.zeros((len(encoding.outcomes), 0))
+        return Past(np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int32), none)
+    if past is None or "user" not in users.columns:
+        raise ModelError(
+            f"{int(later.sum())} user(s) are past the campaign's first step, and this plan decides by what happened to "
+            f"them before; {_REMEDY}"
+        )
+    for name in ("user", "step", "action", *encoding.outcomes):
+        if name not in past.columns:
+            needed = ", ".join(("user", "step", "action", *encoding.outcomes))
+            raise ModelError(f"the history has no column {name!r}; it needs {needed}")
+    now = pl.Series("now", steps)
+    asked = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": serving_ids(users["user"]), "now": now})
+    joined = _joined(asked, taken(past, ("user", "step", "action", *encoding.outcomes)))
+    _require_whole(joined, asked, _Asked(encoding, first_step))
+    ordered = joined.sort("row", "step")
+    lengths = np.bincount(ordered["row"].to_numpy(), minlength=len(users))
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    outcomes = np.zeros((len(encoding.outcomes), len(ordered)))
+    for place, name in enumerate(encoding.outcomes):
+        outcomes[place] = _numbers(ordered, name)
+    return Past(starts, _actions(ordered["action"], encoding), outcomes)
+
+
+def _joined(asked: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
+    """The past rows of each row asked for, before its own step."""
+    kept = past.with_row_index("past_row", 1).with_columns(_past_ids(past["user"]))
+    if kept["user"].dtype != asked["user"].dtype:
+        kept, asked = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (kept, asked))
+    step = read_steps(kept["step"]).cast(pl.Float64)
+    if step.null_count():
+        raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is no whole number")
+    return asked.join(kept.with_columns(step.alias("step")), on="user").filter(pl.col("step") < pl.col("now"))
+
+
+def _past_ids(users: pl.Series) -> pl.Series:
+    try:
+        return serving_ids(users)
+    except ModelError as error:
+        raise ModelError(f"history: {error}") from None
+
+
+def _require_whole(joined: pl.DataFrame, asked: pl.DataFrame, wanted: _Asked) -> None:
+    """Every row asked for has all of its steps before, once each."""
+    twice = joined.select(pl.struct("row", "step").is_duplicated()).to_series()
+    if twice.any():
+        raise ModelError(
+            f"history, row {int(joined.filter(twice)['past_row'].min())}: {int(twice.sum())} row(s) share a user and "  # type: ignore[arg-type]
+            "step with another row; keep one row for each"
+        )
+    seen = joined.group_by("row").agg(pl.len().alias("steps"), pl.col("step").min().alias("first"))
+    rows = asked.join(seen, on="row", how="left").filter(pl.col("now") > wanted.first_step)
+    without = rows.filter(pl.col("steps").is_null())
+    if len(without):
+        raise ModelError(
+            f"{len(without)} user(s) past the campaign's first step have no row in the history (the first: "
+            f"{without['user'][0]!r}, step {without['now'][0]}); {_REMEDY}"
+        )
+    begins = pl.col("first") if wanted.encoding.joins_late else pl.lit(float(wanted.first_step))
+    holes = rows.filter(pl.col("steps") < pl.col("now") - begins)
+    if len(holes):
+        raise ModelError(
+            f"the history of {len(holes)} user(s) lacks steps (the first: {holes['user'][0]!r} has {holes['steps'][0]} "
+            f"of the steps before {holes['now'][0]}); bring every earlier step"
+        )
+
+
+def _numbers(rows: pl.DataFrame, name: str) -> NDArray[np.float64]:
+    values, _ = serving_numbers(rows[name])
+    lost = ~values.is_finite().fill_null(False)
+    if lost.any():
+        raise ModelError(
+            f"history, row {int(rows.filter(lost)['past_row'].min())}: the {name} is no number, in {int(lost.sum())} "  # type: ignore[arg-type]
+            "row(s); a step counts only with all that came of it"
+        )
+    return values.to_numpy()
+
+
+def _actions(values: pl.Series, encoding: PastKind) -> NDArray[np.int32]:
+    """The index of each action."""
+    keys = serving_numbers(values)[0] if encoding.numeric else serving_text(values)
+    found = keys.replace_strict(_known(encoding), default=None, return_dtype=pl.Int32)
+    if found.null_count():
+        odd = values.filter(found.is_null())
+        raise ModelError(
+            f"the history holds the action {odd[0]!r} in {len(odd)} row(s), which the plan does not know; it knows "
+            f"{', '.join(encoding.labels)}"
+        )
+    return found.to_numpy()
+
+
+def history_of_row(
+    encoding: HistoryEncoding,
+    step: int,
+    past: Sequence[Mapping[str, Any]] | None,
+    first_step: int,
+) -> Float32Array:
+    """The history columns [columns] of one user at a step, given the user's earlier steps as plain rows."""
+    moves, history = encoding.moves, np.zeros((1, encoding.width))
+    for one in past_of_row(encoding, step, past, first_step):
+        action = np.array([action_index(encoding, one.get("action"))], dtype=np.int32)
+        outcomes = np.array([[_number(one, name)] for name in encoding.outcomes])
+        history = moves.after(history, action, outcomes)
+    return encoding.clipped(history[0])
+
+
+def past_of_row(
+    encoding: PastKind, step: int, past: Sequence[Mapping[str, Any]] | None, first_step: int
+) -> list[Mapping[str, Any]]:
+    """One user's steps before a step, in their order, each of them there once."""
+    if step == first_step:
+        return []
+    earlier = [one for one in past or () if one.get("step") is not None and float(one["step"]) < step]
+    if not earlier:
+        raise ModelError(
+            f"step {step} is past the campaign's first, and this plan decides by what happened before; {_REMEDY}"
+        )
+    ordered = sorted(earlier, key=lambda one: float(one["step"]))
+    begins = float(ordered[0]["step"]) if encoding.joins_late else first_step
+    if [float(one["step"]) for one in ordered] != [begins + place for place in range(round(step - begins))]:
+        steps = ", ".join(str(one["step"]) for one in ordered)
+        raise ModelError(f"the history of a user at step {step} holds the steps {steps}; bring every earlier step once")
+    return ordered
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    try:
+        value = float(row[name])
+    except (KeyError, TypeError, ValueError):
+        value = float("nan")
+    if not np.isfinite(value):
+        raise ModelError(f"history, step {row['step']}: the {name} is no number; a step needs all that came of it")
+    return value

@@ -1,0 +1,167 @@
+"""Where each part of a state stands in its row of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import isfinite, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.log.schema.statistics import NumberSums
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """The columns of an encoded state [width], in this order:
+
+    static category codes | static numbers | step | dynamic numbers | dynamic binaries | dynamic categories | history
+
+    The static head never changes within a user. Everything from `step` on is the dynamic tail. What of it a model
+    predicts stands between the step and the history, which follows from what is done (see history.py). Static
+    categories are codes (for embeddings, so that ten thousand cities cost one column); dynamic categories are
+    one-hot, so that a predicted next state can hold probabilities.
+    """
+
+    static_categories: tuple[int, ...]
+    """Number of codes of each static category."""
+    static_numbers: int
+    dynamic_numbers: int
+    dynamic_binaries: int
+    dynamic_categories: tuple[int, ...]
+    """Number of codes of each dynamic category."""
+    step_change: float
+    """What one step adds to the step's column."""
+    history_actions: int = 0
+    """Actions that the history tells of; 0 where a state has none."""
+    history_outcomes: int = 0
+    """Outcomes that it tells of."""
+
+    def __post_init__(self) -> None:
+        counts = (self.static_numbers, self.dynamic_numbers, self.dynamic_binaries)
+        known = (self.history_actions, self.history_outcomes)
+        if min((*counts, *known, *self.static_categories, *self.dynamic_categories)) < 0:
+            raise ValueError("a layout counts its columns and codes, which are never fewer than 0")
+        if not 0 < self.step_change <= 1:
+            raise ValueError(f"a step adds more than 0 and at most 1 to its column, not {self.step_change}")
+
+    @staticmethod
+    def history_columns(actions: int, outcomes: int) -> int:
+        """Columns of a history: last action, last outcomes, counts, sums, and steps since the last incentive."""
+        return 2 * actions + 2 * outcomes + 1 if actions else 0
+
+    @property
+    def static_width(self) -> int:
+        """Number of columns that never change."""
+        return len(self.static_categories) + self.static_numbers
+
+    @property
+    def step(self) -> int:
+        """The step's column."""
+        return self.static_width
+
+    @property
+    def numbers(self) -> slice:
+        """Dynamic numbers, standardised."""
+        return slice(self.step + 1, self.step + 1 + self.dynamic_numbers)
+
+    @property
+    def binaries(self) -> slice:
+        """Dynamic binaries, each a probability."""
+        return slice(self.numbers.stop, self.numbers.stop + self.dynamic_binaries)
+
+    @property
+    def categories(self) -> tuple[slice, ...]:
+        """One-hot block of each dynamic category."""
+        edges = list(accumulate(self.dynamic_categories, initial=self.binaries.stop))
+        return tuple(slice(first, last) for first, last in pairwise(edges))
+
+    @property
+    def predicted_width(self) -> int:
+        """Number of columns that a model predicts."""
+        return self.dynamic_numbers + self.dynamic_binaries + sum(self.dynamic_categories)
+
+    @property
+    def predicted(self) -> slice:
+        """What a model predicts of the next state."""
+        return slice(self.step + 1, self.step + 1 + self.predicted_width)
+
+    @property
+    def history(self) -> slice:
+        """What happened to the user before."""
+        return slice(self.predicted.stop, self.width)
+
+    @property
+    def width(self) -> int:
+        """Number of columns of a state."""
+        known = self.history_columns(self.history_actions, self.history_outcomes)
+        return self.step + 1 + self.predicted_width + known
+
+
+# How single features are encoded: numbers standardised, categories coded.
+
+
+OTHER, MISSING = 0, 1
+"""Codes of every category: unseen or rare, and missing. Labels follow."""
+
+LARGEST_DEVIATION = 8.0
+"""Standard deviations; a value beyond is a typing error or an outlier, and is clipped."""
+
+RARE_USERS = 10
+"""Labels that fewer users had teach nothing of their own, but they do teach `OTHER`; rows of two users are few."""
+
+
+@dataclass(frozen=True)
+class NumberEncoding:
+    """How one number is standardised; a missing value becomes the mean, and says so in a column of its own."""
+
+    name: str
+    mean: float
+    scale: float
+    static: bool
+    binary: bool
+    missing_seen: bool
+    low: float | None = None
+    """The least value that training users had."""
+    high: float | None = None
+    """The greatest."""
+
+
+@dataclass(frozen=True)
+class CategoryEncoding:
+    """How one category is coded: 0 for unseen or rare labels, 1 for missing, then the labels."""
+
+    name: str
+    labels: tuple[str, ...]
+    static: bool
+    rare: tuple[str, ...] = ()
+    """Labels that training users had, but too few of them: told apart from those that nobody had."""
+
+    @property
+    def size(self) -> int:
+        """Number of codes."""
+        return len(self.labels) + 2
+
+
+def fit_number(name: str, sums: NumberSums, static: bool) -> NumberEncoding:
+    """The encoding of a number with these sums."""
+    count = sums.moments.count
+    if not count:
+        return NumberEncoding(name, 0.0, 1.0, static, binary=False, missing_seen=False)
+    mean, scale = sums.moments.mean[0], sqrt(sums.moments.spread[0] / count)
+    if not isfinite(scale) or scale <= 1e-12 * max(1.0, abs(mean)):
+        scale = 1.0
+    # A binary keeps its own scale, so that a predicted probability is a state like any other.
+    if sums.binary and not static:
+        mean, scale = 0.0, 1.0
+    return NumberEncoding(
+        name, mean, scale, static, sums.binary and not static, sums.missing > 0, low=sums.low, high=sums.high
+    )
+
+
+def fit_category(name: str, labels: tuple[str, ...], users: NDArray[np.int64], static: bool) -> CategoryEncoding:
+    """The encoding of a category whose labels so many users had, [labels]."""
+    had = dict(zip(labels, users.tolist(), strict=True))
+    kept = tuple(label for label, count in had.items() if count >= RARE_USERS)
+    return CategoryEncoding(name, kept, static, tuple(label for label, count in had.items() if 0 < count < RARE_USERS))

@@ -1,0 +1,280 @@
+"""Many rows at once into states: block by block, so that what is worked on stays in a core's own cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.log.cleaning.ids import read_steps
+from redenvelope.log.cleaning.number_formats import days, is_number, outside_calendar, to_numbers, undress_alone
+from redenvelope.log.columns import column
+from redenvelope.log.encoding.layout import (
+    LARGEST_DEVIATION,
+    MISSING,
+    OTHER,
+    RARE_USERS,
+    CategoryEncoding,
+    NumberEncoding,
+    StateLayout,
+)
+from redenvelope.log.findings import EXAMPLES, Findings
+from redenvelope.log.log import FeatureTable
+from redenvelope.log.tables import TEMPORAL, kind_of, plain
+
+_BLOCK = 4_096  # rows
+
+
+@dataclass(frozen=True, eq=False)
+class StatePlaces:
+    """Which columns of a state each number and each category is written to."""
+
+    numbers: NDArray[np.intp]
+    """Column of each number, [numbers]."""
+    watched: NDArray[np.intp]
+    """Which numbers say whether they are missing, [indicators]."""
+    indicators: NDArray[np.intp]
+    """The columns where they say so, [indicators]."""
+    categories: tuple[int, ...]
+    """Column of each category's code if it is static, first column of its one-hots if not, [categories]."""
+
+
+def state_places(
+    numbers: Sequence[NumberEncoding], categories: Sequence[CategoryEncoding], layout: StateLayout
+) -> StatePlaces:
+    """Where the layout puts the features: each kind of column in the order of the encodings."""
+    static, dynamic, binary = len(layout.static_categories), layout.numbers.start, layout.binaries.start
+    columns, watched, indicators = [], [], []
+    for place, number in enumerate(numbers):
+        if number.static:
+            columns.append(static)
+            static += 1
+        elif number.binary:
+            columns.append(binary)
+            binary += 1
+        else:
+            columns.append(dynamic)
+            dynamic += 1
+        if number.missing_seen:
+            watched.append(place)
+            indicators.append(static if number.static else binary)
+            static, binary = (static + 1, binary) if number.static else (static, binary + 1)
+    codes, blocks = iter(range(len(layout.static_categories))), iter(layout.categories)
+    return StatePlaces(
+        np.array(columns, dtype=np.intp),
+        np.array(watched, dtype=np.intp),
+        np.array(indicators, dtype=np.intp),
+        tuple(next(codes) if category.static else next(blocks).start for category in categories),
+    )
+
+
+def write_states(
+    features: FeatureTable,
+    steps: NDArray[np.float64],
+    numbers: Sequence[NumberEncoding],
+    categories: Sequence[CategoryEncoding],
+    layout: StateLayout,
+) -> NDArray[np.float32]:
+    """The states of a feature table, [rows, width]; steps [rows] as the states hold them.
+
+    A feature that the table lacks is missing in every row.
+    """
+    places = state_places(numbers, categories, layout)
+    states = np.zeros((len(steps), layout.width), dtype=np.float32)
+    columns = [_place(number.name, features.numeric_names) for number in numbers]
+    mean = np.array([number.mean for number in numbers])[:, None]
+    scale = np.array([number.scale for number in numbers])[:, None]
+    codes = [_codes(category, features) for category in categories]
+    # Numbers, their indicators and the step stand side by side, behind the static codes.
+    first, last = len(layout.static_categories), layout.binaries.stop
+    for start in range(0, len(steps), _BLOCK):
+        rows = slice(start, min(start + _BLOCK, len(steps)))
+        block = np.empty((last - first, rows.stop - rows.start), dtype=np.float32)
+        values, missing = _standardised(features, rows, columns, mean, scale)
+        block[places.numbers - first] = values
+        block[places.indicators - first] = missing[places.watched]
+        block[layout.step - first] = steps[rows]
+        states[rows, first:last] = block.T
+        for category, place, (position, lookup) in zip(categories, places.categories, codes, strict=True):
+            found = lookup[features.codes[rows, position]] if position is not None else lookup
+            if category.static:
+                states[rows, place] = found
+            else:
+                states[np.arange(rows.start, rows.stop), place + found] = 1.0
+    return states
+
+
+def _standardised(
+    features: FeatureTable,
+    rows: slice,
+    columns: Sequence[int | None],
+    mean: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Some rows of the numbers, less their means, in their scales; and which are missing: [numbers, rows] both."""
+    # In float64: an outlier near the largest float32 would overflow on its way to being clipped.
+    values = np.empty((len(columns), rows.stop - rows.start))
+    for place, position in enumerate(columns):
+        values[place] = np.nan if position is None else features.numeric[rows, position]
+    missing = np.isnan(values)
+    np.subtract(values, mean, out=values)
+    np.divide(values, scale, out=values)
+    np.minimum(values, LARGEST_DEVIATION, out=values)
+    np.maximum(values, -LARGEST_DEVIATION, out=values)
+    np.copyto(values, 0.0, where=missing)
+    return values, missing
+
+
+def _codes(category: CategoryEncoding, features: FeatureTable) -> tuple[int | None, NDArray[np.int64]]:
+    """The category's column and the code of each of its labels there (the last is for missing, whose code is −1)."""
+    column = _place(category.name, features.category_names)
+    if column is None:
+        return None, np.array(MISSING)
+    place = {label: code for code, label in enumerate(category.labels, start=2)}
+    return column, np.array([place.get(label, OTHER) for label in features.labels[column]] + [MISSING])
+
+
+def _place(name: str, names: tuple[str, ...]) -> int | None:
+    return names.index(name) if name in names else None
+
+
+# A table of users to decide for, read as a log's features were: what is odd about it is used as defined, and said.
+
+
+_UNSEEN = "\0"  # stands for every label met at serving time that training did not know
+
+
+def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: int = 0) -> NDArray[np.int32]:
+    """The step of each row, [rows], all of them steps of the campaign; so many rows of the table come before."""
+    if "step" not in frame.columns:
+        raise ModelError("the table has no column 'step'; add the number of the decision to each row")
+    steps = read_steps(frame["step"])
+    outside = (steps.is_null() | (steps < first_step) | (steps > last_step)).fill_null(True)
+    if outside.any():
+        row = int(outside.arg_true()[0])
+        shown = str(_shown(frame["step"].slice(row, 1))[0])[:60]
+        raise ModelError(
+            f"row {before + row + 1:,}: step {shown} is not a step of the campaign "
+            f"({first_step} to {last_step}); remove the {int(outside.sum())} row(s) outside it"
+        )
+    return steps.cast(pl.Int32).to_numpy()
+
+
+def serving_table(
+    frame: pl.DataFrame,
+    numbers: Sequence[NumberEncoding],
+    categories: Sequence[CategoryEncoding],
+    findings: Findings,
+) -> FeatureTable:
+    """The features of a table, as far as it has them."""
+    numeric = [_number_column(frame, number, findings) for number in numbers]
+    codes = [_code_column(frame, category, findings) for category in categories]
+    return FeatureTable(
+        numeric_names=tuple(number.name for number in numbers),
+        numeric=np.stack(numeric).T if numeric else np.zeros((len(frame), 0), np.float32),
+        category_names=tuple(category.name for category in categories),
+        codes=np.stack(codes).T if codes else np.zeros((len(frame), 0), np.int32),
+        labels=tuple((*category.labels, _UNSEEN) for category in categories),
+        static=frozenset(),
+    )
+
+
+def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Values as float64, read as a log's are, and which of them are no numbers though they are not missing."""
+    kind = kind_of(values.dtype)
+    if kind == "nested":
+        return pl.Series(values.name, [None] * len(values), dtype=pl.Float64), values.is_not_null()
+    outside = outside_calendar(values) if kind in TEMPORAL else None
+    values = plain(values)
+    if outside is not None:
+        return days(values), outside
+    if values.dtype == pl.String:
+        values = undress_alone(values)
+    return to_numbers(values), ~is_number(values)
+
+
+def serving_text(values: pl.Series) -> pl.Series:
+    """Values as text, read as a log's are."""
+    kind = kind_of(values.dtype)
+    if kind in TEMPORAL:
+        values = plain(values)
+    if kind == "nested" or kind in TEMPORAL:
+        return pl.Series(values.name, [None if value is None else str(value) for value in values], dtype=pl.String)
+    return plain(values).cast(pl.String)
+
+
+def _number_column(frame: pl.DataFrame, encoding: NumberEncoding, findings: Findings) -> NDArray[np.float32]:
+    name = encoding.name
+    if name not in frame.columns:
+        findings.add("serving_column_missing", column=name, count=len(frame))
+        return np.full(len(frame), np.nan, dtype=np.float32)
+    numbers, lost = serving_numbers(column(frame, name))
+    values = numbers.cast(pl.Float32, strict=False)
+    lost |= values.is_infinite().fill_null(False)
+    if lost.any():
+        rows = lost.arg_true()
+        findings.add(
+            "serving_not_a_number",
+            column=name,
+            count=len(rows),
+            rows=[int(row) + 1 for row in rows[:EXAMPLES]],
+            examples=_shown(column(frame, name).gather(rows[:EXAMPLES])),
+        )
+        values = values.set(lost, None)
+    found = values.fill_null(float("nan")).to_numpy()
+    report_outside(encoding, found, findings)
+    return found
+
+
+def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findings: Findings) -> None:
+    """Report values [rows] beyond those that training users had."""
+    if encoding.low is None or encoding.high is None:
+        return
+    outside = np.flatnonzero((values < encoding.low) | (values > encoding.high))
+    if len(outside):
+        beyond = values[outside]
+        findings.add(
+            "serving_outside",
+            column=encoding.name,
+            count=len(outside),
+            rows=[int(row) + 1 for row in outside[:EXAMPLES]],
+            examples=[f"{value:.6g}" for value in beyond[:EXAMPLES]],
+            share=f"{len(outside) / len(values):.1%}",
+            reach=f"{float(beyond.min()):.6g} to {float(beyond.max()):.6g}",
+            low=f"{encoding.low:.6g}",
+            high=f"{encoding.high:.6g}",
+        )
+
+
+def _shown(values: pl.Series) -> list[object]:
+    """Values as examples; dates that no calendar knows as what they are stored as."""
+    return (values.to_physical() if kind_of(values.dtype) in TEMPORAL else values).to_list()
+
+
+def _code_column(frame: pl.DataFrame, encoding: CategoryEncoding, findings: Findings) -> NDArray[np.int32]:
+    if encoding.name not in frame.columns:
+        findings.add("serving_column_missing", column=encoding.name, count=len(frame))
+        return np.full(len(frame), -1, dtype=np.int32)
+    values = serving_text(column(frame, encoding.name))
+    known = {label: code for code, label in enumerate(encoding.labels)}
+    codes = values.replace_strict(known, default=None, return_dtype=pl.Int32)
+    other = codes.is_null() & values.is_not_null()
+    if other.any():
+        rare = other & values.is_in(list(encoding.rare)).fill_null(False)
+        for rule, concerned in (("serving_rare_label", rare), ("serving_unseen_label", other & ~rare)):
+            rows = concerned.arg_true()
+            if len(rows):
+                findings.add(
+                    rule,
+                    column=encoding.name,
+                    count=len(rows),
+                    rows=[int(row) + 1 for row in rows[:EXAMPLES]],
+                    examples=values.gather(rows).unique(maintain_order=True)[:EXAMPLES].to_list(),
+                    least=RARE_USERS,
+                )
+    # Such a label must become "other", not "missing": give it the code of `_UNSEEN`.
+    return codes.fill_null(-1).set(other, len(encoding.labels)).to_numpy()

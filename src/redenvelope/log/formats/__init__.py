@@ -1,0 +1,1 @@
+"""Files and frames of every kind into a table of columns."""

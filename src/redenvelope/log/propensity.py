@@ -1,0 +1,185 @@
+"""How the logger chose: a multinomial logistic model of the action, always applied to users it did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.engine.engine import LocalEngine
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.log.findings import Findings
+from redenvelope.log.limits import LEAST_PROPENSITY
+from redenvelope.log.log import Log, join_logs
+from redenvelope.randomness import fold, fraction
+
+FOLDS = 5
+"""Users are estimated from the other folds' alone."""
+
+_FIT_ROWS = 125_000  # about: a linear model of a few hundred weights learns little more from further rows
+_BLOCK = 1 << 14  # rows
+_MOST_CODES = 50  # static categories with more labels stay out: their one-hots would outnumber the evidence
+
+
+@dataclass(frozen=True, eq=False)
+class AssignmentModel:
+    """One logistic model for each fold of users, learned from the others."""
+
+    encoder: Encoder
+    weights: tuple[NDArray[np.float64] | None, ...]
+    """[width, actions] for each fold; None where the sample had no such users."""
+
+    def applied(self, log: Log) -> Log:
+        """The log with estimated propensities, labelled so."""
+        return replace(log, propensity=self.propensities(log), propensity_source="estimated")
+
+    def propensities(self, log: Log) -> NDArray[np.float64]:
+        """The probability of each logged action given its state, [rows]."""
+        fold_of_row = fold_of_rows(log)
+        propensity = np.empty(len(log))
+        for first in range(0, len(log), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            states = self.encoder.encode_table(log.features.rows(block), log.step[block])
+            design, folds, action = _design(states, self.encoder.layout), fold_of_row[block], log.action[block]
+            for number in np.unique(folds):
+                rows = np.flatnonzero(folds == number)
+                logs = log_probabilities(design[:, rows], self._weights(int(number)))
+                chances = np.exp(logs[action[rows], np.arange(len(rows))])
+                propensity[rows + first] = np.maximum(chances, LEAST_PROPENSITY)
+        return propensity
+
+    def _weights(self, number: int) -> NDArray[np.float64]:
+        known = self.weights[number]
+        assert known is not None  # a model of whoever it is asked about
+        return known
+
+
+def fold_of_rows(log: Log) -> NDArray[np.int64]:
+    """The cross-fitting fold of each row, by user, [rows]."""
+    return np.repeat(fold(log.keys, FOLDS, "propensity", seed=0), log.lengths)
+
+
+def learn_assignment(parts: Iterable[Log], rows: int) -> AssignmentModel | None:
+    """The model of a log of so many rows in parts; None where some user has no others to be estimated from.
+
+    It learns from users with about as many rows as it needs, chosen by their ids, so that any parts give the same.
+    """
+    chosen = []
+    folds: set[int] = set()
+    for part in parts:
+        folds |= set(np.unique(fold_of_rows(part)).tolist())
+        users = fraction(part.keys, "propensity sample", 0) < _FIT_ROWS / rows
+        if users.any():
+            chosen.append(part if users.all() else part.select(users))
+    return fit_assignment(join_logs(chosen)) if len(folds) > 1 else None
+
+
+def fit_assignment(log: Log) -> AssignmentModel:
+    """A model for each fold from the users of the other folds; they fall into two at least."""
+    encoder = Encoder.fit(log)
+    design = _design(encoder.encode(log), encoder.layout)
+    fold_of_row = fold_of_rows(log)
+
+    def fitted(number: int) -> NDArray[np.float64] | None:
+        rows = np.flatnonzero(fold_of_row != number)
+        return fit_logistic(design[:, rows], log.action[rows], len(log.catalogue)) if len(rows) else None
+
+    return AssignmentModel(encoder, tuple(LocalEngine().map(fitted, range(FOLDS))))
+
+
+def report_estimates(rows: int, tiny: int, findings: Findings) -> None:
+    """Report that the propensities of so many rows were estimated, so many of them below `TINY_PROPENSITY`."""
+    findings.add("propensity_estimated", column="propensity", count=rows)
+    if tiny:
+        findings.add("propensity_tiny", column="propensity", count=tiny)
+
+
+def _design(states: NDArray[np.float32], layout: StateLayout) -> NDArray[np.float64]:
+    """States as regressors [width, rows]: codes become one-hots, and the step gets a bend and a constant."""
+    codes = len(layout.static_categories)
+    step = states[:, layout.step].astype(np.float64)
+    columns: list[NDArray[np.float64]] = [np.ones((1, len(states))), step[None] ** 2]
+    columns.append(states[:, codes:].T.astype(np.float64))
+    for place, size in enumerate(layout.static_categories):
+        if size <= _MOST_CODES:
+            columns.append((states[:, place] == np.arange(size)[:, None]).astype(np.float64))
+    return np.concatenate(columns)
+
+
+# Multinomial logistic regression by ridge-penalised maximum likelihood.
+
+
+_RIDGE = 1e-4
+_ACCURACY = 1e-8  # of the mean log-likelihood, relative
+# Products of matrices smaller than this start no threads, and what goes into them fits into a core's own cache.
+_PRODUCT = 200_000
+
+
+def log_probabilities(design: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-probability of every action: regressors [width, rows] and weights [width, actions] -> [actions, rows]."""
+    logits = weights.T @ design
+    logits -= logits.max(axis=0)
+    logits -= np.log(np.exp(logits).sum(axis=0))
+    return np.asarray(logits)
+
+
+def fit_logistic(design: NDArray[np.float64], action: NDArray[np.int32], actions: int) -> NDArray[np.float64]:
+    """The weights [width, actions] under which the actions [rows] are likeliest; design [width, rows].
+
+    The first regressor is the constant.
+    """
+    from scipy.optimize import minimize
+
+    width, rows = design.shape
+    shares = np.bincount(action, minlength=actions) / rows
+    turn = _even_coordinates(design, float((shares * (1 - shares)).mean()))
+    blocks = [(np.ascontiguousarray(design[:, block]), action[block]) for block in _blocks(rows, width * actions)]
+
+    def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        weights = turn.T @ flat.reshape(width, actions)
+        likelihood, gradient = 0.0, np.zeros((width, actions))
+        for regressors, chosen in blocks:
+            logs = log_probabilities(regressors, weights)
+            places = np.arange(len(chosen))
+            likelihood += float(logs[chosen, places].sum())
+            excess = np.exp(logs, out=logs)
+            excess[chosen, places] -= 1.0
+            gradient += regressors @ excess.T
+        gradient = gradient / rows + 2 * _RIDGE * weights
+        return float(_RIDGE * (weights**2).sum()) - likelihood / rows, (turn @ gradient).ravel()
+
+    start = np.zeros((width, actions))
+    start[0] = np.log(np.maximum(shares, 1e-6))
+    start[0] -= start[0].mean()  # the same for all actions changes no probability, and the penalty wants it gone
+    result = minimize(
+        loss,
+        np.linalg.solve(turn.T, start).ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 200, "ftol": _ACCURACY, "gtol": 1e-6},
+    )
+    weights: NDArray[np.float64] = turn.T @ result.x.reshape(width, actions)
+    return weights
+
+
+def _even_coordinates(design: NDArray[np.float64], uncertainty: float) -> NDArray[np.float64]:
+    """The matrix [width, width] that turns gradients so that the loss curves about alike in every direction.
+
+    Then a few steps are enough. Near the plain shares of the actions the curvature is that of the regressors'
+    squares, times how uncertain an action is on average, and that of the penalty.
+    """
+    width, rows = design.shape
+    squares = np.zeros((width, width))
+    for block in _blocks(rows, width**2):
+        squares += design[:, block] @ design[:, block].T
+    root = np.linalg.cholesky(uncertainty / rows * squares + 2 * _RIDGE * np.eye(width))
+    return np.linalg.inv(root)
+
+
+def _blocks(rows: int, cells: int) -> Iterator[slice]:
+    """The rows, so many at a time that a product with so many cells a row is small."""
+    size = max(_PRODUCT // cells, 32)
+    return (slice(first, first + size) for first in range(0, rows, size))

@@ -1,0 +1,195 @@
+"""Who and when: ids and steps in their types. They are settled before anything else, because parts are made by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from redenvelope.log.cleaning.dates import read_times
+from redenvelope.log.cleaning.number_formats import PLAIN_INTEGER
+from redenvelope.log.columns import ROLES, ColumnMap, column, without
+from redenvelope.log.eligibility import with_listed
+from redenvelope.log.findings import Findings, Found, Places, merge_found, report_places
+from redenvelope.log.schema.coerce import coerce_step, coerce_user, ids_are_whole
+from redenvelope.log.schema.rows import note_disorder
+from redenvelope.log.tables import EPISODE, FILE, ROW, Table, kind_of
+
+
+@dataclass(frozen=True)
+class KeySums:
+    """What a table says about its ids and steps."""
+
+    rows: int
+    user_kind: str | None
+    """What the column of ids holds; None without one."""
+    step_kind: str | None
+    whole_ids: bool
+    """Whether ids of text are read as integers, because all of them are."""
+    found: Found
+    episodes: Episodes | None = None
+    numbered: int | None = None
+    """The last step, where steps were numbered by time."""
+    time: str = "step"
+    """What the column is called that times, or what may be times, were read from."""
+
+
+def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool | None = None) -> tuple[Table, KeySums]:
+    """The table with its ids, episodes and steps in their types, and what was found about them and their order.
+
+    Of a part of a table, `whole_ids` says whether all ids of the table are whole.
+    """
+    found: dict[tuple[str, str], Places] = {}
+    columns = columns or ColumnMap()
+    table = replace(table, frame=with_listed(table.frame))
+    table, told, moments = with_moments(table, columns, found)
+    schema = table.frame.schema
+    user_kind, step_kind = (kind_of(schema[name]) if name in schema else None for name in ("user", "step"))
+    if whole_ids is None:
+        whole_ids = user_kind is not None and ids_are_whole(table.frame["user"])
+    typed = with_keys(table, whole_ids, found)
+    episodes = None
+    if "user" in typed.frame.columns:
+        typed, episodes = with_episodes(typed, told, found)
+        if moments is not None:
+            typed = with_steps(typed, moments)
+    numbered = None if moments is None or "step" not in typed.frame.columns else int(typed.frame["step"].max() or 0)  # type: ignore[arg-type]
+    if {"user", "step"} <= set(typed.frame.columns):
+        note_disorder(typed, found)
+    time = columns.time or columns.name_of("step")
+    return typed, KeySums(len(table.frame), user_kind, step_kind, whole_ids, found, episodes, numbered, time)
+
+
+def merge_keys(parts: Sequence[KeySums]) -> KeySums:
+    """What the parts of a table, of whole users each, say about its ids and steps; of their order nothing is said."""
+    found = merge_found(part.found for part in parts)
+    found.pop(("rows_unordered", "step"), None)  # parts are in an order of their own
+    numbered = [part.numbered for part in parts if part.numbered is not None]
+    return replace(
+        parts[0],
+        rows=sum(part.rows for part in parts),
+        found=found,
+        numbered=max(numbered) if numbered else None,
+    )
+
+
+def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places]) -> Table:
+    """The table with its ids and steps in their types, less those that can have none; types that they have stay."""
+    frame = table.frame
+    if "user" in frame.columns:
+        users = coerce_user(table, whole_ids, found)
+        frame = frame.drop("user") if users is None else frame.with_columns(users)
+    if "step" in frame.columns:
+        steps = coerce_step(table, found)
+        frame = frame.drop("step") if steps is None else frame.with_columns(steps)
+    return replace(table, frame=frame)
+
+
+def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> None:
+    """Report what is wrong with ids and steps; their order is reported with the copies, see `finish.py`."""
+    broken = ("user_null", "user_not_finite", "user_not_integer", "user_too_large")
+    for rule in broken:
+        report_places(findings, files, rule, "user", keys.found.get((rule, "user")))
+    rewritten = keys.found.get(("user_float", "user"))
+    if rewritten is not None and not any((rule, "user") in keys.found for rule in broken):
+        findings.add("user_float", column="user", count=rewritten.count)
+    if keys.user_kind in ("boolean", "date", "time", "duration"):
+        findings.add("user_type", column="user", count=keys.rows, type=f"{keys.user_kind}s")
+    for rule in ("step_null", "step_not_integer", "step_too_large"):
+        report_places(findings, files, rule, "step", keys.found.get((rule, "step")), name=keys.time)
+    for rule in ("time_null", "time_unreadable"):
+        report_places(findings, files, rule, keys.time, keys.found.get((rule, keys.time)))
+    if keys.numbered is not None:
+        whose = "user" if keys.episodes is None else "user and episode"
+        findings.add("steps_numbered", column=keys.time, count=keys.rows, last=keys.numbered, whose=whose)
+    if keys.episodes is not None:
+        name, why = keys.episodes.column, " (folders of this name hold the same users and steps)"
+        report_places(findings, files, "episode_null", name, keys.found.get(("episode_null", name)))
+        findings.add("episodes", column=name, count=keys.episodes.count, why=why if keys.episodes.recognised else "")
+    if keys.step_kind == "number" and ("step_not_integer", "step") not in keys.found:
+        findings.add("step_float", column="step", count=keys.rows)
+
+
+# Episodes and times: several waves of the same users, each a sequence of its own, and steps numbered by time.
+
+
+_TIME = "\0time"
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """How the waves of a campaign are told apart."""
+
+    column: str
+    count: int
+    recognised: bool
+    """Whether nobody named the column: folders were called so."""
+
+
+def with_moments(
+    table: Table, columns: ColumnMap, found: dict[tuple[str, str], Places]
+) -> tuple[Table, str | None, pl.Series | None]:
+    """The table less its column of times, the column of episodes that was named, and the times, [rows]."""
+    frame = table.frame
+    told = columns.episode if columns.episode in frame.columns else None
+    if columns.time is None:
+        return table, told, None
+    held = "step" if columns.time == columns.name_of("step") else columns.time
+    if held not in frame.columns:
+        return table, told, None
+    values = column(frame, held)
+    moments = read_times(values)
+    if moments is None:
+        moments = pl.Series("value", [None] * len(values), dtype=pl.Int64)
+    named = replace(table, frame=frame.rename({held: columns.time}) if held != columns.time else frame)
+    named.note(found, "time_null", columns.time, values.is_null())
+    named.note(found, "time_unreadable", columns.time, moments.is_null() & values.is_not_null())
+    return replace(table, frame=without(frame, {held})), told, moments
+
+
+def with_episodes(
+    table: Table, told: str | None, found: dict[tuple[str, str], Places]
+) -> tuple[Table, Episodes | None]:
+    """The table with the number of each row's episode; its ids have their types.
+
+    Where nobody named a column, one that folders gave tells episodes apart if the same users have the same steps in
+    several of the folders, and are not merely copied there.
+    """
+    name = told or _recognised(table)
+    if name is None:
+        return table, None
+    values = column(table.frame, name)
+    table.note(found, "episode_null", name, values.is_null())
+    if values.dtype == pl.String and values.drop_nulls().str.contains(PLAIN_INTEGER).all():
+        values = values.cast(pl.Int64, strict=False)  # week 10 comes after week 9
+    number = values.rank("dense").fill_null(0).cast(pl.Int32)
+    frame = without(table.frame, {name}).with_columns(number.alias(EPISODE))
+    return replace(table, frame=frame), Episodes(name, int(number.n_unique()), told is None)
+
+
+def with_steps(table: Table, moments: pl.Series) -> Table:
+    """The table with its steps numbered from 0 by the times [rows] of each user and episode.
+
+    Rows of the same time have the same step: they are copies, or contradict each other, like any such rows.
+    """
+    groups = ["user", EPISODE] if EPISODE in table.frame.columns else ["user"]
+    timed = table.frame.with_columns(moments.alias(_TIME))
+    step = (pl.col(_TIME).rank("dense").over(groups) - 1).cast(pl.Int32)
+    return replace(table, frame=without(timed.with_columns(step.alias("step")), {_TIME}))
+
+
+def _recognised(table: Table) -> str | None:
+    """A column of folders that tells apart rows of the same user and step."""
+    frame = table.frame
+    names = [name for name in table.folders if name in frame.columns and name not in ROLES]
+    if not names or not {"user", "step"} <= set(frame.columns):
+        return None
+    together = frame.select("user", "step").n_unique()
+    if together == len(frame) or without(frame, {ROW, FILE, *names}).n_unique() == together:
+        return None
+    for name in names:
+        apart = frame.select("user", "step").with_columns(column(frame, name).alias(EPISODE)).n_unique()
+        if apart > together and frame.get_column(name).n_unique() > 1:
+            return name
+    return None

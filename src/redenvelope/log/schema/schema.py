@@ -1,0 +1,309 @@
+"""What a log is made of: its columns and their meaning, its actions, its size, and what is wrong with it.
+
+`schema_sums` counts a part of the log's users, `merge_schemas` adds parts up, and `finish` (in `finish.py`) says what
+the sums mean. Nothing that depends on the whole is decided on a part, so that any number of parts gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.engine.engine import LocalEngine
+from redenvelope.log.findings import Finding, Found, Severity, merge_found
+from redenvelope.log.log import ActionCatalogue
+from redenvelope.log.schema.coerce import FeatureRows, number_labels
+from redenvelope.log.schema.rows import Rows, SharedRows, merge_shared
+from redenvelope.log.schema.statistics import (
+    NumberSums,
+    OutcomeSums,
+    exact_mean,
+    exact_sums,
+    merge_numbers,
+    merge_outcomes,
+    number_sums,
+    outcome_sums,
+)
+from redenvelope.log.schema.text import (
+    MOST_LABELS,
+    LabelSums,
+    TextTally,
+    Words,
+    label_sums,
+    merge_labels,
+    merge_tallies,
+)
+
+
+@dataclass(frozen=True)
+class FeatureColumn:
+    """One feature of a log: what it is taken for, and its sums."""
+
+    name: str
+    kind: str
+    """What the table holds: "text", "integer", "number", "boolean", "missing", "date", "time" or "duration"."""
+    role: Literal["number", "category", "left out"]
+    why: str | None
+    """The rule for which it is left out."""
+    static: bool
+    """Whether it never changes within a user."""
+    number: NumberSums | None = None
+    """For numbers."""
+    labels: tuple[str, ...] = ()
+    """For categories: sorted."""
+    label_rows: tuple[int, ...] = ()
+    """[labels]"""
+    label_users: tuple[int, ...] = ()
+    """Users who ever had the label, [labels]."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Everything a part of a log is read against."""
+
+    users: int
+    rows: int
+    """After copies are dropped."""
+    first_step: int
+    last_step: int
+    whole_ids: bool
+    """Whether ids of text are read as integers, because all of them are."""
+    actions: tuple[ActionRows, ...]
+    """By mean cost, ties by label."""
+    numeric_actions: bool
+    """Whether the labels are numbers in the user's own tables."""
+    features: tuple[FeatureColumn, ...]
+    """In the table's order, those that are left out as well."""
+    findings: tuple[Finding, ...]
+    """Errors first."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the log cannot be used; then there may be no actions or features here."""
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    @property
+    def catalogue(self) -> ActionCatalogue:
+        """The actions as logs hold them."""
+        return ActionCatalogue(tuple(action.label for action in self.actions), self.numeric_actions)
+
+    @property
+    def numbers(self) -> tuple[FeatureColumn, ...]:
+        """The features used as numbers."""
+        return tuple(feature for feature in self.features if feature.role == "number")
+
+    @property
+    def categories(self) -> tuple[FeatureColumn, ...]:
+        """The features used as categories."""
+        return tuple(feature for feature in self.features if feature.role == "category")
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnSums:
+    """One feature in some rows, under every meaning it may still have."""
+
+    kind: str
+    rows: int
+    tally: TextTally | None
+    """For text."""
+    numbers: NumberSums | None
+    """Unless some row is no number."""
+    labels: LabelSums | None
+    """For text."""
+    different: NDArray[np.generic] | None
+    """Integers, if all of them are different."""
+
+
+@dataclass(frozen=True, eq=False)
+class SchemaSums:
+    """What some of a log's users add up to."""
+
+    users: int
+    rows: int
+    first_step: int
+    last_step: int
+    actions: ActionSums | None
+    outcomes: Mapping[str, OutcomeSums]
+    """Lacks the roles that the table lacks."""
+    features: Mapping[str, ColumnSums]
+    shared: tuple[SharedRows, ...]
+    found: Found
+
+
+def schema_sums(rows: Rows) -> SchemaSums:
+    """The sums of the rows of whole users; at least one row."""
+    cost = rows.outcomes.get("cost")
+    actions = None
+    if rows.action is not None and rows.action_kind is not None:
+        actions = action_sums(rows.action, rows.action_kind, cost)
+    beside = np.stack([_finite(rows.outcomes.get(role), len(rows)) for role in ("reward", "cost")])
+    people = np.cumsum(_begins(rows.users), dtype=np.int64)
+    user = np.repeat(people, np.diff(rows.starts))
+
+    def column_sums(feature: FeatureRows) -> ColumnSums:
+        return _column_sums(feature, rows.within, user, beside)
+
+    return SchemaSums(
+        users=int(people[-1]),
+        rows=len(rows),
+        first_step=int(rows.step.min()),
+        last_step=int(rows.step.max()),
+        actions=actions,
+        outcomes={role: outcome_sums(values) for role, values in rows.outcomes.items()},
+        features=dict(zip(rows.features, LocalEngine().map(column_sums, rows.features.values()), strict=True)),
+        shared=rows.shared,
+        found=rows.found,
+    )
+
+
+def merge_schemas(parts: Sequence[SchemaSums]) -> SchemaSums:
+    """The sums of all parts, added in their order; the parts have the same columns, and no user in common."""
+    return SchemaSums(
+        users=sum(part.users for part in parts),
+        rows=sum(part.rows for part in parts),
+        first_step=min(part.first_step for part in parts),
+        last_step=max(part.last_step for part in parts),
+        actions=merge_actions([part.actions for part in parts if part.actions is not None]),
+        outcomes={role: merge_outcomes(part.outcomes[role] for part in parts) for role in parts[0].outcomes},
+        features={name: _merge_columns([part.features[name] for part in parts]) for name in parts[0].features},
+        shared=merge_shared(part.shared for part in parts),
+        found=merge_found(part.found for part in parts),
+    )
+
+
+def _begins(users: pl.Series) -> NDArray[np.bool_]:
+    """Which entries of ids [users] are another user's than the one before."""
+    return (users != users.shift(1)).fill_null(True).to_numpy()
+
+
+def _finite(values: NDArray[np.float64] | None, rows: int) -> NDArray[np.float64]:
+    """Values to hold features against, [rows]; where there are none, or no numbers, zeros: such a log is refused."""
+    if values is None:
+        return np.zeros(rows)
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def _column_sums(
+    feature: FeatureRows, within: NDArray[np.bool_], user: NDArray[np.int64], beside: NDArray[np.float64]
+) -> ColumnSums:
+    numbers = None if feature.numbers is None else number_sums(feature.numbers, within, beside)
+    labels = feature.many
+    if feature.words is not None:
+        labels = label_sums(feature.words, user, within)
+    return ColumnSums(feature.kind, len(within), feature.tally, numbers, labels, feature.different)
+
+
+def _merge_columns(parts: Sequence[ColumnSums]) -> ColumnSums:
+    numbers = [part.numbers for part in parts if part.numbers is not None]
+    labels = [part.labels for part in parts if part.labels is not None]
+    tallies = [part.tally for part in parts if part.tally is not None]
+    return ColumnSums(
+        kind=parts[0].kind,
+        rows=sum(part.rows for part in parts),
+        tally=merge_tallies(tallies) if tallies else None,
+        numbers=merge_numbers(numbers) if len(numbers) == len(parts) else None,
+        labels=merge_labels(labels) if labels else None,
+        different=_all_different([part.different for part in parts]),
+    )
+
+
+def _all_different(parts: Sequence[NDArray[np.generic] | None]) -> NDArray[np.generic] | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    together = np.concatenate(known)
+    return together if len(parts) == 1 or len(np.unique(together)) == len(together) else None
+
+
+# How often each action was logged and what it cost, by its label as written.
+
+
+@dataclass(frozen=True)
+class ActionSums:
+    """The actions of some rows; sums of parts merge into those of the whole."""
+
+    kind: str
+    """What the table holds."""
+    labels: tuple[str, ...]
+    """As written, sorted."""
+    rows: tuple[int, ...]
+    """[labels]"""
+    costs: tuple[int, ...]
+    """Exact sums of what each cost, [labels], see `exact.py`; zeros where there are far too many labels."""
+
+
+@dataclass(frozen=True)
+class ActionRows:
+    """One action under the one label it goes by."""
+
+    label: str
+    rows: int
+    mean_cost: float
+    order: tuple[float, str]
+    """What goes first among equals: the smaller number, then the label as text."""
+
+
+def action_sums(action: Words, kind: str, cost: NDArray[np.float64] | None) -> ActionSums:
+    """The sums of actions and what they cost, [rows]."""
+    known = action.codes >= 0
+    codes = action.codes if known.all() else action.codes[known]
+    rows = np.bincount(codes, minlength=len(action.values))
+    costs: tuple[int, ...] = (0,) * len(rows)
+    if cost is not None and len(rows) <= MOST_LABELS:
+        usable = np.where(np.isfinite(cost), cost, 0.0)
+        costs = exact_sums(usable if known.all() else usable[known], codes, len(rows))
+    seen = np.flatnonzero(rows)
+    labels = action.values.to_list()
+    order = sorted(seen.tolist(), key=lambda code: labels[code])
+    return ActionSums(
+        kind,
+        tuple(labels[code] for code in order),
+        tuple(int(rows[code]) for code in order),
+        tuple(costs[code] for code in order),
+    )
+
+
+def merge_actions(parts: Sequence[ActionSums]) -> ActionSums | None:
+    """The actions of all parts; None where there is no part."""
+    if not parts:
+        return None
+    rows: dict[str, int] = {}
+    costs: dict[str, int] = {}
+    for part in parts:
+        for label, count, cost in zip(part.labels, part.rows, part.costs, strict=True):
+            rows[label] = rows.get(label, 0) + count
+            costs[label] = costs.get(label, 0) + cost
+    labels = tuple(sorted(rows))
+    return ActionSums(
+        parts[0].kind, labels, tuple(rows[label] for label in labels), tuple(costs[label] for label in labels)
+    )
+
+
+def label_forms(sums: ActionSums) -> tuple[dict[str, str], bool]:
+    """Label as written -> the one it goes by, and whether labels are numbers: 5 and 5.0 are then the same."""
+    if sums.kind in ("integer", "number", "boolean"):
+        return {label: label for label in sums.labels}, True
+    written = pl.Series(sums.labels, dtype=pl.String)
+    numbers = written.cast(pl.Float64, strict=False)
+    if sums.kind != "text" or numbers.null_count() or not numbers.is_finite().all():
+        return {label: label for label in sums.labels}, False
+    return dict(zip(sums.labels, number_labels(numbers), strict=True)), True
+
+
+def ranked_actions(sums: ActionSums, forms: dict[str, str], numeric: bool) -> tuple[ActionRows, ...]:
+    """The actions by mean cost, ties by the label itself."""
+    rows: dict[str, int] = {}
+    costs: dict[str, int] = {}
+    for label, count, cost in zip(sums.labels, sums.rows, sums.costs, strict=True):
+        rows[forms[label]] = rows.get(forms[label], 0) + count
+        costs[forms[label]] = costs.get(forms[label], 0) + cost
+    actions = [
+        ActionRows(label, count, exact_mean(costs[label], count), (float(label) if numeric else 0.0, label))
+        for label, count in rows.items()
+    ]
+    return tuple(sorted(actions, key=lambda action: (action.mean_cost, action.order)))

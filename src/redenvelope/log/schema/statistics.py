@@ -1,0 +1,220 @@
+"""Sums over the rows of a number: how many, where they lie, how far they spread, and what they move with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from math import inf, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK = 1 << 16  # rows: what is worked on fits into a core's own cache
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, means and spreads of some variables seen together; the first is the one they are all held against."""
+
+    count: int
+    mean: tuple[float, ...]
+    """[variables]"""
+    spread: tuple[float, ...]
+    """Sum of squared deviations of each, [variables]."""
+    shared: tuple[float, ...]
+    """Sum of products of deviations with the first, [variables]."""
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64]) -> Moments:
+        """Of some rows of finite values: [variables, rows]."""
+        if not values.shape[1]:
+            return cls(0, *((0.0,) * len(values),) * 3)
+        mean = values.mean(axis=1)
+        deviations = values - mean[:, None]
+        # einsum, not a matrix product: those start threads, which cost more than such short rows.
+        spread = np.einsum("vr,vr->v", deviations, deviations)
+        shared = np.einsum("vr,r->v", deviations, deviations[0])
+        return cls(values.shape[1], tuple(mean.tolist()), tuple(spread.tolist()), tuple(shared.tolist()))
+
+    def __add__(self, other: Moments) -> Moments:
+        """The moments of both sets of rows."""
+        count = self.count + other.count
+        if not self.count or not other.count:
+            return self if self.count else other
+        gap = [there - here for here, there in zip(self.mean, other.mean, strict=True)]
+        weight = self.count * other.count / count
+        return Moments(
+            count,
+            tuple(here + step * other.count / count for here, step in zip(self.mean, gap, strict=True)),
+            tuple(a + b + step * step * weight for a, b, step in zip(self.spread, other.spread, gap, strict=True)),
+            tuple(a + b + gap[0] * step * weight for a, b, step in zip(self.shared, other.shared, gap, strict=True)),
+        )
+
+    def correlation(self, variable: int) -> float:
+        """Of the first variable with another; 0 when either does not vary, or too few rows say so."""
+        scale = sqrt(self.spread[0]) * sqrt(self.spread[variable])
+        return self.shared[variable] / scale if self.count >= 3 and 0 < scale < inf else 0.0
+
+
+@dataclass(frozen=True)
+class NumberSums:
+    """What the rows of one number add up to; sums of parts merge into those of the whole."""
+
+    rows: int
+    missing: int
+    low: float
+    high: float
+    """Infinite, the wrong way round, where every value is missing."""
+    binary: bool
+    """Whether every value is 0 or 1."""
+    changes: bool
+    """Whether it ever changes within a user."""
+    moments: Moments
+    """Of the present values; of the outcomes beside them, where a log is first read."""
+
+
+def number_sums(
+    values: NDArray[np.float32], within: NDArray[np.bool_], beside: NDArray[np.float64] | None = None
+) -> NumberSums:
+    """The sums of a number: values [rows] (NaN is missing), and which rows go on with their predecessor's user.
+
+    `beside` are finite values of other variables in the same rows, [variables, rows].
+    """
+    others = np.zeros((0, len(values))) if beside is None else beside
+    missing, low, high, binary = 0, inf, -inf, True
+    moments = Moments.of(np.zeros((1 + len(others), 0)))
+    for first in range(0, len(values), _BLOCK):
+        block, along = values[first : first + _BLOCK], others[:, first : first + _BLOCK]
+        lowest = block.min()
+        if np.isnan(lowest):
+            present = ~np.isnan(block)
+            missing += len(block) - int(present.sum())
+            block, along = block[present], along[:, present]
+            if not len(block):
+                continue
+            lowest = block.min()
+        low, high = min(low, float(lowest)), max(high, float(block.max()))
+        binary = binary and 0 <= low <= high <= 1 and bool((block * block == block).all())
+        moments += Moments.of(np.concatenate([block[None].astype(np.float64), along]))
+    return NumberSums(len(values), missing, low, high, binary, changes_within(values, within), moments)
+
+
+def merge_numbers(parts: Iterable[NumberSums]) -> NumberSums:
+    """The sums of all parts, added in their order."""
+    return reduce(_together, parts)
+
+
+def _together(one: NumberSums, other: NumberSums) -> NumberSums:
+    return NumberSums(
+        one.rows + other.rows,
+        one.missing + other.missing,
+        min(one.low, other.low),
+        max(one.high, other.high),
+        one.binary and other.binary,
+        one.changes or other.changes,
+        one.moments + other.moments,
+    )
+
+
+def changes_within(values: NDArray[np.float32] | NDArray[np.int32], within: NDArray[np.bool_]) -> bool:
+    """Whether a value differs from its predecessor's of the same user anywhere: [rows], [rows]."""
+    for first in range(0, len(values) - 1, _BLOCK):
+        here = values[first + 1 : first + 1 + _BLOCK]
+        before = values[first : first + len(here)]
+        different = (here != before) & within[first + 1 : first + 1 + _BLOCK]
+        # Missing in both rows is no change, though NaN differs from itself.
+        if different.any() and not (np.isnan(here) & np.isnan(before))[different].all():
+            return True
+    return False
+
+
+# Sums without rounding: the same whatever the order and the parts, so that what is sorted by them stays in place.
+
+
+_DIGITS = 53  # of a float64
+_HALF = 26
+_OFFSET = 1_200  # more than the exponent of the smallest float64, its digits included
+_EXACT_BLOCK = 1 << 17  # rows that fit into a cache; sums of so many halves stay below 2^53, up to where float64 counts
+
+
+def exact_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: int) -> tuple[int, ...]:
+    """The sum of each group's finite values, in units of 2^−1200: values [rows], groups [rows] -> [count]."""
+    totals = [0] * count
+    for first in range(0, len(values), _EXACT_BLOCK):
+        block = slice(first, first + _EXACT_BLOCK)
+        for group, part in _block_sums(values[block], groups[block], count):
+            totals[group] += part
+    return tuple(totals)
+
+
+def exact_mean(total: int, rows: int) -> float:
+    """The mean of so many rows from their exact sum, rounded once."""
+    return float(Fraction(total, rows << _OFFSET)) if rows else float("nan")
+
+
+def _block_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: int) -> list[tuple[int, int]]:
+    fractions, exponents = np.frexp(values)
+    digits = np.ldexp(fractions, _DIGITS).astype(np.int64)
+    # Numbers of the same exponent are whole multiples of the same unit: their digits add up as integers.
+    present = np.flatnonzero(np.bincount(exponents + _OFFSET, minlength=2 * _OFFSET))
+    place = np.zeros(2 * _OFFSET, dtype=np.int64)
+    place[present] = np.arange(len(present))
+    slots = groups * len(present) + place[exponents + _OFFSET]
+    high, low = (
+        np.bincount(slots, weights=half, minlength=count * len(present)).astype(np.int64)
+        for half in (digits >> _HALF, digits & ((1 << _HALF) - 1))
+    )
+    filled = np.flatnonzero(high | low)
+    return [
+        (
+            int(slot) // len(present),
+            ((int(high[slot]) << _HALF) + int(low[slot])) << (int(present[slot % len(present)]) - _DIGITS),
+        )
+        for slot in filled
+    ]
+
+
+# What the rows of an outcome or a propensity add up to.
+
+
+@dataclass(frozen=True)
+class OutcomeSums:
+    """Counts and range of a role that is a number; sums of parts merge into those of the whole."""
+
+    rows: int
+    finite: int
+    zeros: int
+    above_one: int
+    """Finite values above 1."""
+    low: float
+    high: float
+    """Of the finite values."""
+
+
+def outcome_sums(values: NDArray[np.float64]) -> OutcomeSums:
+    """The sums of values [rows]."""
+    finite = np.isfinite(values)
+    usable = values if finite.all() else values[finite]
+    return OutcomeSums(
+        rows=len(values),
+        finite=len(usable),
+        zeros=len(usable) - int(np.count_nonzero(usable)),
+        above_one=int(np.count_nonzero(usable > 1)),
+        low=float(usable.min()) if len(usable) else inf,
+        high=float(usable.max()) if len(usable) else -inf,
+    )
+
+
+def merge_outcomes(parts: Iterable[OutcomeSums]) -> OutcomeSums:
+    """The sums of all parts."""
+    known = tuple(parts)
+    return OutcomeSums(
+        rows=sum(part.rows for part in known),
+        finite=sum(part.finite for part in known),
+        zeros=sum(part.zeros for part in known),
+        above_one=sum(part.above_one for part in known),
+        low=min(part.low for part in known),
+        high=max(part.high for part in known),
+    )

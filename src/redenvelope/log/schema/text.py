@@ -1,0 +1,176 @@
+"""Columns of text: their different values, which of them are numbers, and how often each label stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.log.cleaning.number_formats import is_number, looks_dressed, to_numbers
+from redenvelope.log.schema.statistics import changes_within
+
+MOST_LABELS = 10_000
+"""More different labels than these are no category."""
+
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A column of text by its different values."""
+
+    values: pl.Series
+    """Sorted, [values]."""
+    codes: NDArray[np.int32]
+    """[rows], index into the values; −1 is missing."""
+
+    def rows(self, index: NDArray[np.int64]) -> Words:
+        """Some of the rows, in this order."""
+        return Words(self.values, self.codes[index])
+
+    def first_rows(self, meant: NDArray[np.bool_], count: int) -> list[int]:
+        """The first rows that hold one of the values meant, [values], and no more than so many."""
+        lookup = np.append(meant, False)
+        found: list[int] = []
+        for start in range(0, len(self.codes), _BLOCK):
+            rows = np.flatnonzero(lookup[self.codes[start : start + _BLOCK]])[: count - len(found)]
+            found += (rows + start).tolist()
+            if len(found) >= count:
+                break
+        return found
+
+
+def words_of(text: pl.Series, distinct: pl.Series) -> Words:
+    """Text by its values, of which the distinct ones are known."""
+    values = distinct.sort()
+    codes = text.cast(pl.Enum(values)).to_physical().cast(pl.Int32).fill_null(-1)
+    return Words(values, codes.to_numpy())
+
+
+@dataclass(frozen=True)
+class TextTally:
+    """How many rows of a column of text hold what: enough to say whether it means a number or a label."""
+
+    filled: int
+    numbers: int
+    words: int
+    """Neither numbers nor words for missing."""
+    dressed: int
+    """Numbers in the dress of a spreadsheet."""
+    zero_codes: bool
+    """Whether any begins with a zero before another digit: codes such as 00123 are labels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Meanings:
+    """What each of some different texts may mean."""
+
+    numbers: pl.Series
+    """Float64, null where a text is no number, [values]."""
+    wordy: NDArray[np.bool_]
+    """Neither a number nor a word for missing, [values]."""
+    dressed: NDArray[np.bool_]
+    """A number in the dress of a spreadsheet, [values]."""
+    zero_codes: bool
+    """Whether any begins with a zero before another digit."""
+
+    @classmethod
+    def of(cls, values: pl.Series) -> Meanings:
+        """Of values that are all different."""
+        if not values.str.contains(r"\d").any():
+            dressed, zero_codes = np.zeros(len(values), dtype=bool), False
+        else:
+            dressed, zero_codes = looks_dressed(values).to_numpy(), bool(values.str.contains(r"^0\d").any())
+        return cls(to_numbers(values), ~is_number(values).to_numpy(), dressed, zero_codes)
+
+    def tally(self, counts: NDArray[np.int64]) -> TextTally:
+        """How many rows hold what, when each value stands in so many, [values]."""
+        return TextTally(
+            filled=int(counts.sum()),
+            numbers=int(counts[self.numbers.is_not_null().to_numpy()].sum()),
+            words=int(counts[self.wordy].sum()),
+            dressed=int(counts[self.dressed].sum()),
+            zero_codes=self.zero_codes,
+        )
+
+
+def merge_tallies(parts: Iterable[TextTally]) -> TextTally:
+    """The tally of all parts."""
+    known = tuple(parts)
+    return TextTally(
+        filled=sum(part.filled for part in known),
+        numbers=sum(part.numbers for part in known),
+        words=sum(part.words for part in known),
+        dressed=sum(part.dressed for part in known),
+        zero_codes=any(part.zero_codes for part in known),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSums:
+    """How often each label of a category stands there; sums of parts merge into those of the whole."""
+
+    missing: int
+    labels: tuple[str, ...]
+    """Sorted; none where there are more than `MOST_LABELS`."""
+    rows: NDArray[np.int64]
+    """[labels]"""
+    users: NDArray[np.int64]
+    """Users who ever had it, [labels]."""
+    changes: bool
+    """Whether it ever changes within a user."""
+    many: NDArray[np.uint64] | None = None
+    """Where there are more than `MOST_LABELS`: each as a number, so that they can still be counted, [labels]."""
+
+    @property
+    def distinct(self) -> int:
+        """Number of different labels."""
+        return len(self.labels) if self.many is None else len(self.many)
+
+
+def label_sums(words: Words, user: NDArray[np.int64], within: NDArray[np.bool_]) -> LabelSums:
+    """The sums of a category.
+
+    user is a number for each row's user, rising by one from one to the next, and within says which rows go on with
+    their predecessor's sequence, [rows] both.
+    """
+    changes = changes_within(words.codes, within)
+    size = len(words.values)
+    rows = np.bincount(words.codes + 1, minlength=size + 1)
+    if changes or user[-1] - user[0] + 1 < np.count_nonzero(~within):  # several episodes of a user count once
+        pairs = np.sort(user * (size + 1) + words.codes + 1, kind="stable")  # nearly in order, which this one likes
+        had = pairs[np.append(True, pairs[1:] != pairs[:-1])] % (size + 1)
+    else:
+        had = words.codes[~within] + 1
+    users = np.bincount(had, minlength=size + 1)
+    seen = rows[1:] > 0  # rows may have gone since the values were listed
+    labels = tuple(words.values.filter(pl.Series(seen)))
+    return LabelSums(int(rows[0]), labels, rows[1:][seen], users[1:][seen], changes)
+
+
+def many_labels(missing: int, distinct: pl.Series) -> LabelSums:
+    """The sums of text with more different values than a category has."""
+    none = np.zeros(0, dtype=np.int64)
+    # Nothing but a count comes of these numbers, so that the table library's own are as good as any.
+    return LabelSums(missing, (), none, none, changes=True, many=np.sort(distinct.hash().to_numpy()))
+
+
+def merge_labels(parts: Sequence[LabelSums]) -> LabelSums:
+    """The labels of all parts."""
+    missing, changes = sum(part.missing for part in parts), any(part.changes for part in parts)
+    labels = sorted({label for part in parts for label in part.labels})
+    if len(labels) > MOST_LABELS or any(part.many is not None for part in parts):
+        hashes = [part.many for part in parts if part.many is not None]
+        hashes.append(pl.Series(labels, dtype=pl.String).hash().to_numpy())
+        none = np.zeros(0, dtype=np.int64)
+        return LabelSums(missing, (), none, none, changes=True, many=np.unique(np.concatenate(hashes)))
+    place = {label: number for number, label in enumerate(labels)}
+    rows, users = np.zeros(len(labels), dtype=np.int64), np.zeros(len(labels), dtype=np.int64)
+    for part in parts:
+        places = np.array([place[label] for label in part.labels], dtype=np.int64)
+        rows[places] += part.rows
+        users[places] += part.users
+    return LabelSums(missing, tuple(labels), rows, users, changes)

@@ -1,0 +1,181 @@
+"""The rows a model learns from: encoded states with what was done, what came of it, and what followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import ModelError
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.history import HistoryMoves
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.log.log import Log
+from redenvelope.models.targets import UNKNOWN, users_leave
+from redenvelope.randomness import fraction
+
+
+class Rows(NamedTuple):
+    """Some rows of a log, as training takes them."""
+
+    states: NDArray[np.float32] | jax.Array
+    """[rows, width]"""
+    action: NDArray[np.int32] | jax.Array
+    """[rows]"""
+    outcomes: NDArray[np.float32] | jax.Array
+    """The reward, then one cost for each budget, and where users leave who stayed (1, 0, or −1 for unknown),
+    [rows, outcomes]: rows lead, as a batch is some of them."""
+    next_tail: NDArray[np.float32] | jax.Array
+    """What is to be predicted of the next state, [rows, predicted]: all after the step's column but the history."""
+    continues: NDArray[np.float32] | jax.Array
+    """1 where the next state is known, else 0, [rows]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """All rows of a log. The states may be memory-mapped: only the rows asked for are read."""
+
+    states: NDArray[np.float32]
+    """[rows, width]; the next state of a row that continues is the row below it."""
+    action: NDArray[np.int32]
+    """[rows]"""
+    outcomes: NDArray[np.float64]
+    """What was measured: the reward, then the columns of costs, [outcomes, rows]. The costs of budgets follow from it,
+    and are not learned."""
+    propensity: NDArray[np.float64]
+    """[rows]"""
+    continues: NDArray[np.bool_]
+    """Whether the row below is the same user one step later, [rows]."""
+    starts: NDArray[np.int64]
+    """First row of each user, and the number of rows at the end, [users + 1]."""
+    keys: NDArray[np.uint64]
+    """The users as 64-bit numbers, [users]."""
+    layout: StateLayout
+    actions: int
+    """Number of actions of the catalogue."""
+    campaign_steps: int
+    history: HistoryMoves | None = None
+    """How the history in the states moves on; None where they have none."""
+
+    @classmethod
+    def from_log(cls, log: Log, encoder: Encoder, states: NDArray[np.float32] | None = None) -> Examples:
+        """The rows of a log; `states` may be given ready-made, e.g. as a memory map."""
+        if not len(log):
+            raise ModelError("a model cannot be learned from a log without rows; give it at least one user")
+        states = encoder.encode(log) if states is None else states
+        if states.shape != (len(log), encoder.layout.width):
+            expected = (len(log), encoder.layout.width)
+            raise ModelError(f"states must have shape {expected} for this log, not {states.shape}")
+        continues = ~log.is_last
+        # Where a user's steps skip a number, the row below is not the next state.
+        continues[:-1] &= np.diff(log.step) == 1
+        return cls(
+            states=states,
+            action=log.action,
+            outcomes=log.measured,
+            propensity=log.propensity,
+            continues=continues,
+            starts=log.starts,
+            keys=log.keys,
+            layout=encoder.layout,
+            actions=len(log.catalogue),
+            campaign_steps=encoder.campaign_steps,
+            history=None if encoder.history is None else encoder.history.moves,
+        )
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return len(self.starts) - 1
+
+    @property
+    def budgets(self) -> int:
+        """Number of costs that were measured."""
+        return len(self.outcomes) - 1
+
+    @property
+    def reward(self) -> NDArray[np.float64]:
+        """[rows]"""
+        return np.asarray(self.outcomes[0])
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """The first budget's, [rows]."""
+        return np.asarray(self.outcomes[1])
+
+    @cached_property
+    def is_last(self) -> NDArray[np.bool_]:
+        """Whether a row is the last of its user, [rows]."""
+        last = np.zeros(len(self), dtype=bool)
+        last[self.starts[1:] - 1] = True
+        return last
+
+    @cached_property
+    def may_continue(self) -> NDArray[np.bool_]:
+        """Whether the campaign has a step after a row's own, [rows]."""
+        step = np.rint(self.states[:, self.layout.step] / self.layout.step_change)
+        return np.asarray(step < self.campaign_steps - 1)
+
+    @cached_property
+    def stays(self) -> NDArray[np.float32]:
+        """1 where a user went on, 0 where the user left before the last step, −1 where nobody can tell, [rows]."""
+        left = self.is_last & self.may_continue
+        return np.where(self.continues, 1.0, np.where(left, 0.0, UNKNOWN)).astype(np.float32)
+
+    @cached_property
+    def leaves(self) -> bool:
+        """Whether users leave before the campaign's last step."""
+        return users_leave(self.stays)
+
+    def split_users(self, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows to learn from and rows held out, never of the same user: about `share` of the users is held out."""
+        held = fraction(self.keys, "held out", seed) < share
+        if held.all() or not held.any():
+            raise ModelError(
+                f"cannot hold out {share:.0%} of {self.users} user(s) to know when to stop; log more users"
+            )
+        by_row = np.repeat(held, np.diff(self.starts))
+        return np.flatnonzero(~by_row), np.flatnonzero(by_row)
+
+    def gather(self, rows: NDArray[np.int64]) -> Rows:
+        """Read some rows; an entry of `rows` may repeat."""
+        states = np.ascontiguousarray(self.states[rows])
+        require_states(states, self.layout)
+        following = np.minimum(rows + 1, len(self) - 1)
+        outcomes = self.outcomes[:, rows]
+        if self.leaves:
+            outcomes = np.concatenate([outcomes, self.stays[None, rows]])
+        return Rows(
+            states=states,
+            action=self.action[rows].astype(np.int32),
+            outcomes=np.ascontiguousarray(outcomes.T, dtype=np.float32),
+            next_tail=np.ascontiguousarray(self.states[following, self.layout.predicted]),
+            continues=self.continues[rows].astype(np.float32),
+        )
+
+    def chunks(self, rows: NDArray[np.int64], size: int) -> Iterator[Rows]:
+        """Walk over some rows in chunks of at most `size`, so that only one chunk is in memory."""
+        for first in range(0, len(rows), size):
+            yield self.gather(rows[first : first + size])
+
+
+def require_states(states: NDArray[np.float32], layout: StateLayout) -> None:
+    """Raise ModelError unless states [rows, width] fit the layout and hold numbers only."""
+    if states.ndim != 2 or states.shape[1] != layout.width:
+        raise ModelError(f"states must have shape (rows, {layout.width}) as the encoder makes them, not {states.shape}")
+    # One sum is several times cheaper than a test of each number, and is finite only if all are.
+    if np.isfinite(states.sum(dtype=np.float64)):
+        return
+    row, column = (int(place[0]) for place in np.nonzero(~np.isfinite(states)))
+    raise ModelError(
+        f"the state in row {row} holds a value that is not a number (column {column} of {layout.width}); "
+        "encode the features with the encoder, which replaces missing values, before asking the model"
+    )

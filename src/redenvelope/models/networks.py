@@ -1,0 +1,518 @@
+"""Wide & Deep: a linear part that remembers and a deep part that generalises, summed into raw outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.dataset import Examples, Rows
+from redenvelope.models.responses import LowRankResponse, Response, new_response
+from redenvelope.models.targets import BinaryReward, CostTarget, OutcomeTargets, RewardedCost, RewardTarget
+
+# A one-hot product is faster than a gather (and far faster than its gradient) up to about this many codes.
+_ONE_HOT_CODES = 64
+_LARGEST_EMBEDDING = 16
+# A campaign of so many steps gets one input a step; a longer one, so many hats over its length.
+_LARGEST_HATS = 12
+
+
+class FixedPart(NamedTuple):
+    """What a network makes of what never changes within a user."""
+
+    units: jax.Array
+    """Of the first hidden layer, before its activation, [users, units]."""
+    raw: jax.Array
+    """Of the raw outputs, [users, outputs]."""
+
+
+class WideDeep(eqx.Module):
+    """States [n, width] -> raw outputs [n, outputs].
+
+    Wide: every feature and every code of a static category has a weight an output. Deep: the categories'
+    embeddings and the numbers go through a trunk of hidden layers. Outputs start at zero.
+    """
+
+    wide_tables: tuple[jax.Array, ...]
+    """A weight a code and output, [codes, outputs] for each static category."""
+    wide_weights: jax.Array
+    """[numbers, outputs]"""
+    embedding_tables: tuple[jax.Array, ...]
+    """[codes, dimensions] for each static category."""
+    trunk_weights: tuple[jax.Array, ...]
+    """[inputs, units] for each hidden layer."""
+    trunk_biases: tuple[jax.Array, ...]
+    """[units] for each hidden layer."""
+    deep_weights: jax.Array
+    """[units of the last hidden layer, outputs]"""
+    layout: StateLayout = eqx.field(static=True)
+
+    def __init__(
+        self, layout: StateLayout, hidden: tuple[int, ...], outputs: int, generator: np.random.Generator
+    ) -> None:
+
+        def draw(rows: int, columns: int, scale: float) -> jax.Array:
+            return jnp.asarray(generator.normal(0.0, scale, (rows, columns)).astype(np.float32))
+
+        sizes = [embedding_size(codes) for codes in layout.static_categories]
+        widths = [number_width(layout) + sum(sizes), *hidden]
+        self.layout = layout
+        self.wide_tables = tuple(_zeros(codes, outputs) for codes in layout.static_categories)
+        self.wide_weights = _zeros(number_width(layout), outputs)
+        self.embedding_tables = tuple(
+            draw(codes, size, 1.0 / np.sqrt(size)) for codes, size in zip(layout.static_categories, sizes, strict=True)
+        )
+        self.trunk_weights = tuple(draw(rows, columns, np.sqrt(2.0 / rows)) for rows, columns in pairwise(widths))
+        self.trunk_biases = tuple(jnp.asarray(np.zeros(units, np.float32)) for units in hidden)
+        self.deep_weights = _zeros(widths[-1], outputs)
+
+    def __call__(self, states: jax.Array) -> jax.Array:
+        """Raw outputs: [n, width] -> [n, outputs]."""
+        numbers, codes = number_inputs(states, self.layout), self._codes(states)
+        raw = numbers @ self.wide_weights
+        for code, table in zip(codes, self.wide_tables, strict=True):
+            raw = raw + _look_up(code, table)
+        embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
+        units = jnp.concatenate([numbers, *embedded], axis=1)
+        for weights, biases in zip(self.trunk_weights, self.trunk_biases, strict=True):
+            units = jax.nn.silu(units @ weights + biases)
+        return raw + units @ self.deep_weights
+
+    def fixed_part(self, states: jax.Array) -> FixedPart:
+        """What the columns before the step come to, which never change within a user: of [users, width]."""
+        codes = self._codes(states)
+        embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
+        numbers = states[:, len(codes) : self.layout.static_width]
+        head, tail = self.layout.static_numbers, number_width(self.layout)
+        first = self.trunk_weights[0] if self.trunk_weights else self.deep_weights
+        # What follows the numbers in the first layer's inputs are the embeddings.
+        known = jnp.concatenate([numbers, *embedded], axis=1) @ jnp.concatenate([first[:head], first[tail:]])
+        raw = numbers @ self.wide_weights[:head]
+        for code, table in zip(codes, self.wide_tables, strict=True):
+            raw = raw + _look_up(code, table)
+        if not self.trunk_weights:  # without a hidden layer, the deep part is linear too
+            return FixedPart(jnp.zeros((len(states), 0)), raw + known)
+        return FixedPart(known + self.trunk_biases[0], raw)
+
+    def at(self, fixed: FixedPart, nodes: jax.Array) -> jax.Array:
+        """Raw outputs [groups · size, outputs] of nodes [groups, size, columns from the step on] that share the fixed
+        part of their group."""
+        groups, size, _ = nodes.shape
+
+        def with_own(values: jax.Array, own: jax.Array) -> jax.Array:
+            """Values [groups · size, columns] with their group's own [groups, columns] added."""
+            return (values.reshape(groups, size, own.shape[1]) + own[:, None]).reshape(values.shape)
+
+        head, tail = self.layout.static_numbers, number_width(self.layout)
+        inputs = changing_inputs(nodes.reshape(groups * size, -1), self.layout)
+        if not self.trunk_weights:
+            return with_own(inputs @ (self.deep_weights[head:tail] + self.wide_weights[head:]), fixed.raw)
+        units = self._deeper(jax.nn.silu(with_own(inputs @ self.trunk_weights[0][head:tail], fixed.units)))
+        # One product for both parts, deep and wide.
+        weights = jnp.concatenate([self.deep_weights, self.wide_weights[head:]])
+        return with_own(jnp.concatenate([units, inputs], axis=1) @ weights, fixed.raw)
+
+    def _codes(self, states: jax.Array) -> list[jax.Array]:
+        """The codes of each static category, [n] each."""
+        return [states[:, column].astype(jnp.int32) for column in range(len(self.layout.static_categories))]
+
+    def _deeper(self, units: jax.Array) -> jax.Array:
+        """The last hidden layer, from the first: both [n, units]."""
+        for weights, biases in zip(self.trunk_weights[1:], self.trunk_biases[1:], strict=True):
+            units = jax.nn.silu(units @ weights + biases)
+        return units
+
+
+def embedding_size(codes: int) -> int:
+    """Dimensions of a category's embedding: the square root of its codes, two to sixteen."""
+    return int(np.clip(round(np.sqrt(codes)), 2, _LARGEST_EMBEDDING))
+
+
+def number_width(layout: StateLayout) -> int:
+    """Number of columns `number_inputs` gives."""
+    return layout.width - len(layout.static_categories) - 1 + _hats(layout)
+
+
+def number_inputs(states: jax.Array, layout: StateLayout) -> jax.Array:
+    """All of a state but its static codes, [n, width] -> [n, number_width]."""
+    fixed = states[:, len(layout.static_categories) : layout.static_width]
+    return jnp.concatenate([fixed, changing_inputs(states[:, layout.step :], layout)], axis=1)
+
+
+def changing_inputs(columns: jax.Array, layout: StateLayout) -> jax.Array:
+    """The columns of states from the step on, the step spread over hats, so that an effect may differ freely from
+    step to step: [n, changing] -> [n, changing inputs]."""
+    hats = _hats(layout)
+    place = columns[:, :1] * (hats - 1)
+    spread = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(hats)))
+    return jnp.concatenate([spread, columns[:, 1:]], axis=1)
+
+
+def _zeros(rows: int, columns: int) -> jax.Array:
+    return jnp.asarray(np.zeros((rows, columns), np.float32))
+
+
+def _hats(layout: StateLayout) -> int:
+    return min(round(1.0 / layout.step_change) + 1, _LARGEST_HATS)
+
+
+def _look_up(code: jax.Array, table: jax.Array) -> jax.Array:
+    """Rows of a table, [n] -> [n, columns]."""
+    if table.shape[0] <= _ONE_HOT_CODES:
+        return jax.nn.one_hot(code, table.shape[0]) @ table
+    return table[code]
+
+
+# Reward and costs of every action from one forward pass: one Wide & Deep trunk, a response structure an outcome.
+
+
+def outcome_names(budgets: int) -> tuple[str, ...]:
+    """What reports call the outcomes of so many budgets: reward, cost, cost 2, …"""
+    return ("reward", "cost", *(f"cost {number}" for number in range(2, budgets + 1)))[: 1 + budgets]
+
+
+class OutcomeNetwork(eqx.Module):
+    """States -> scores of every outcome and action; targets say what scores mean."""
+
+    network: WideDeep
+    responses: tuple[Response, ...]
+    """Of the reward, then of each cost, and where users leave of who stays."""
+
+    def __init__(
+        self,
+        layout: StateLayout,
+        actions: int,
+        hidden: tuple[int, ...],
+        structures: tuple[str, ...],
+        generator: np.random.Generator,
+    ) -> None:
+        self.responses = tuple(new_response(structure, actions) for structure in structures)
+        outputs = sum(response.outputs for response in self.responses)
+        self.network = WideDeep(layout, hidden, outputs, generator)
+
+    def start(self, scores: NDArray[np.float64]) -> OutcomeNetwork:
+        """The same network, giving these scores [responses, actions] until it learns to tell states apart."""
+        responses = tuple(response.start(own) for response, own in zip(self.responses, scores, strict=True))
+        started: OutcomeNetwork = eqx.tree_at(lambda part: part.responses, self, responses)
+        return started
+
+    def expected(self, states: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
+        """Expected outcomes of all actions, and who stays where users leave: [n, width] -> [actions, n] of each."""
+        return targets.means(self._scores(self.network(states)))
+
+    def expected_at(self, fixed: FixedPart, nodes: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
+        """The same for the changing columns of nodes [groups, size, changing] and a fixed part [groups, ...]:
+        [actions, groups · size] of each."""
+        return targets.means(self._scores(self.network.at(fixed, nodes)))
+
+    def losses(self, rows: Rows, targets: OutcomeTargets) -> jax.Array:
+        """Loss of the logged action's scores, [responses, rows]."""
+        action = jnp.asarray(rows.action)
+        scores = self._scores(self.network(jnp.asarray(rows.states)))
+        # A product with a one-hot row instead of a gather: its gradient needs no scatter.
+        taken = jax.nn.one_hot(action, scores[0].shape[0], axis=0)
+        return targets.losses([(own * taken).sum(axis=0) for own in scores], action, jnp.asarray(rows.outcomes))
+
+    def _scores(self, raw: jax.Array) -> list[jax.Array]:
+        """Raw outputs [n, outputs] -> scores [actions, n] of each response."""
+        edges = pairwise(accumulate((response.outputs for response in self.responses), initial=0))
+        turned = raw.T
+        return [response(turned[first:last]) for response, (first, last) in zip(self.responses, edges, strict=True)]
+
+
+# What a state becomes after every action: a network for the dynamic features; the rest is known.
+
+
+_LARGEST_RANK = 3
+_STATISTICS_ROWS = 200_000  # enough for a scale and a range; a log larger than memory is not read for them
+
+
+class TailScale(eqx.Module):
+    """How far the dynamic numbers move and range in the log, each [dynamic numbers]."""
+
+    change: jax.Array
+    """Standard deviation of the change over one step."""
+    low: jax.Array
+    high: jax.Array
+
+
+def tail_scale(examples: Examples, rows: NDArray[np.int64]) -> TailScale:
+    """Measure the dynamic numbers on some rows of a log."""
+    rows = rows[:: max(1, len(rows) // _STATISTICS_ROWS)]
+    numbers = examples.layout.numbers
+    values = np.asarray(examples.states[rows, numbers], dtype=np.float64)
+    moving = rows[examples.continues[rows]]
+    change = np.zeros(numbers.stop - numbers.start)
+    if len(moving):
+        change = (examples.states[moving + 1, numbers].astype(np.float64) - examples.states[moving, numbers]).std(0)
+    return TailScale(
+        change=_float32(np.where(change > 1e-6, change, 1.0)),
+        low=_float32(values.min(0, initial=np.inf, where=True) if len(values) else change),
+        high=_float32(values.max(0, initial=-np.inf, where=True) if len(values) else change),
+    )
+
+
+def _float32(values: NDArray[np.float64]) -> jax.Array:
+    # Narrowed by numpy: jax would compile a program for that, for every shape.
+    return jnp.asarray(values.astype(np.float32))
+
+
+class TransitionNetwork(eqx.Module):
+    """Scores of the next tail after every event and action, for states [n, width].
+
+    The score of a number is its change in units of `TailScale.change`; of a binary, log odds; of a category,
+    log odds of its codes up to a constant. The actions share a low-rank structure.
+    """
+
+    network: WideDeep
+    shapes: jax.Array
+    """[rank, actions]"""
+    level: jax.Array
+    """[events, actions, tail]"""
+    layout: StateLayout = eqx.field(static=True)
+
+    def __init__(
+        self, layout: StateLayout, actions: int, events: int, hidden: tuple[int, ...], generator: np.random.Generator
+    ) -> None:
+        response = LowRankResponse(actions, _LARGEST_RANK)
+        tail = layout.predicted_width
+        self.layout = layout
+        self.shapes = response.shapes
+        self.level = jnp.asarray(np.zeros((events, actions, tail), np.float32))
+        self.network = WideDeep(layout, hidden, tail * events * response.outputs, generator)
+
+    def of_action(self, states: jax.Array, action: jax.Array, event: jax.Array) -> jax.Array:
+        """Scores after one action [n] and one event, one-hot [n, events], each -> [n, tail]: cheaper than all."""
+        events, actions, tail = self.level.shape
+        taken = jax.nn.one_hot(action, actions)
+        both = (event[:, :, None] * taken[:, None, :]).reshape(len(states), events * actions)
+        raw = (self._raw(states) * event[:, :, None, None]).sum(axis=1)
+        shares = jnp.concatenate([jnp.ones((len(states), 1)), taken @ self.shapes.T], axis=1)
+        return both @ self.level.reshape(events * actions, tail) + (raw * shares[:, :, None]).sum(axis=1)
+
+    def _raw(self, states: jax.Array) -> jax.Array:
+        """Base and weights of the shapes after every event, [n, events, 1 + rank, tail]."""
+        events, rank = self.level.shape[0], self.shapes.shape[0]
+        return self.network(states).reshape(len(states), events, 1 + rank, self.layout.predicted_width)
+
+    def loss(self, rows: Rows, scale: TailScale) -> jax.Array:
+        """Loss of what followed the logged action and event, summed over the dynamic features, [rows]."""
+        states, next_tail = jnp.asarray(rows.states), jnp.asarray(rows.next_tail)
+        event = logged_events(rows, self.level.shape[0])
+        scores = self.of_action(states, jnp.asarray(rows.action), event)
+        numbers, binaries, categories = _places(self.layout)
+        change = (next_tail[:, numbers] - states[:, self.layout.numbers]) / scale.change
+        total = 0.5 * jnp.square(scores[:, numbers] - change).sum(axis=1)
+        total += (jax.nn.softplus(scores[:, binaries]) - next_tail[:, binaries] * scores[:, binaries]).sum(axis=1)
+        for block in categories:
+            total -= (next_tail[:, block] * jax.nn.log_softmax(scores[:, block], axis=1)).sum(axis=1)
+        return total * rows.continues
+
+    def followed(self, fixed: FixedPart, nodes: jax.Array, chances: Sequence[jax.Array], scale: TailScale) -> jax.Array:
+        """Expected tail after every action, [actions, tail, n], of n = groups · size nodes [groups, size, changing].
+
+        `fixed` is the fixed part of the groups [groups, ...]; `chances` are those of each event, [actions, n].
+        """
+        # The rows come last: they fill the vector registers, which the few events, actions and columns do not.
+        events, actions, tail = self.level.shape
+        columns = nodes.reshape(-1, nodes.shape[2])
+        raw = self.network.at(fixed, nodes).T.reshape(events, 1 + len(self.shapes), tail * len(columns))
+        now = columns[:, 1 : 1 + self.layout.dynamic_numbers].T
+        shares = jnp.concatenate([jnp.ones((actions, 1)), self.shapes.T], axis=1)
+        expected = jnp.zeros(())
+        for event, chance in enumerate(chances):
+            # A product of small matrices: a sum fused with the exponentials after it would not be vectorised.
+            scores = (shares @ raw[event]).reshape(actions, tail, len(columns)) + self.level[event][..., None]
+            expected = expected + self._tail(now, scores, scale) * chance[:, None]
+        return expected
+
+    def _tail(self, now: jax.Array, scores: jax.Array, scale: TailScale) -> jax.Array:
+        """What scores [actions, tail, n] make of the dynamic numbers `now` [numbers, n]: [actions, tail, n]."""
+        numbers, binaries, categories = _places(self.layout)
+        moved = now + scale.change[:, None] * scores[:, numbers]
+        parts = [jnp.clip(moved, scale.low[:, None], scale.high[:, None]), jax.nn.sigmoid(scores[:, binaries])]
+        parts += [jax.nn.softmax(scores[:, block], axis=1) for block in categories]
+        return jnp.concatenate(parts, axis=1)
+
+
+def _places(layout: StateLayout) -> tuple[slice, slice, tuple[slice, ...]]:
+    """Where numbers, binaries and each category stand in the tail."""
+    first = layout.step + 1
+
+    def shift(part: slice) -> slice:
+        return slice(part.start - first, part.stop - first)
+
+    return shift(layout.numbers), shift(layout.binaries), tuple(shift(block) for block in layout.categories)
+
+
+# What can come of an action (nothing, a reward, a reward and a payment): it decides what the user becomes.
+#
+# Telling the transition network what happened leaves it little to learn, and lets the next state use all that the
+# outcome networks know: the chance of each event is theirs. Where there are several costs, the first is the payment.
+
+
+def event_count(targets: OutcomeTargets) -> int:
+    """One event where the reward is a number, two where it is 0 or 1, three where only the rewarded pay."""
+    if not isinstance(targets.reward, BinaryReward):
+        return 1
+    return 3 if isinstance(targets.costs[0], RewardedCost) else 2
+
+
+def logged_events(rows: Rows, events: int) -> jax.Array:
+    """Which event each row was, one-hot, [rows, events]."""
+    outcomes = jnp.asarray(rows.outcomes)
+    rewarded = outcomes[:, 0] > 0
+    paid = rewarded & (outcomes[:, 1] > 0)
+    place = jnp.minimum(rewarded.astype(jnp.int32) + paid.astype(jnp.int32), events - 1)
+    return jax.nn.one_hot(place, events)
+
+
+def event_chances(outcomes: Sequence[jax.Array], targets: OutcomeTargets, events: int) -> list[jax.Array]:
+    """Chance of each event, given each of the expected outcomes; all [actions, n]."""
+    rewards = outcomes[0]
+    if events == 1:
+        return [jnp.ones(rewards.shape)]
+    paying = targets.costs[0]
+    if isinstance(paying, RewardedCost) and events == 3:
+        amounts = paying.amounts[:, None]
+        paid = jnp.where(amounts > 0, outcomes[1] / jnp.where(amounts > 0, amounts, 1.0), 0.0)
+        return [1.0 - rewards, rewards - paid, paid]
+    return [1.0 - rewards, rewards]
+
+
+# Networks of one shape as one: every array with a leading axis, so that one program serves them all.
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """Trees of arrays into one, every array with a new leading axis [trees]."""
+    # In numpy: outside a compiled function, jax would compile a program for every shape there is.
+    return jax.tree.map(lambda *arrays: np.stack([np.asarray(array) for array in arrays]), *trees)
+
+
+def slots(count: int) -> NDArray[np.float32]:
+    """The places of so many parts in a stack, each a one-hot row, [parts, parts]."""
+    return np.eye(count, dtype=np.float32)
+
+
+# The value network: what follows an action, for a vector of prices at once, with dueling heads.
+
+
+class ValueNetwork(eqx.Module):
+    """States [n, width] -> reward, cost (and entropy bonus) to go after every action, at every price.
+
+    Dueling: one output of a curve is the value of the state, the others weigh shapes over the actions that sum
+    to zero. The prices share the trunk, the curves and the shapes; every row teaches all of them at once. So
+    many prices cost little more to learn than one.
+    """
+
+    network: WideDeep
+    level: jax.Array
+    """[curves, actions]"""
+    shapes: jax.Array
+    """Advantages over the actions, [rank, actions]."""
+    basis: jax.Array
+    """What a unit of every curve adds to each head, in the scale of its targets, [curves, heads, components]; the
+    curves are at right angles to each other; not learned."""
+    centre: jax.Array
+    """Mean of the targets, [heads, components]; not learned."""
+    scale: jax.Array
+    """Standard deviation of the targets, [heads, components]; not learned."""
+    slot: jax.Array
+    """Which fold the network learns from, one-hot, [folds]; not learned."""
+
+    def __call__(self, states: jax.Array) -> jax.Array:
+        """[n, width] -> [n, heads, components, actions]."""
+        spread = self.basis * self.scale
+        over_actions = jnp.concatenate([jnp.ones((1, self.level.shape[1])), self.advantages()])
+        # Curves and actions are spread out by one product of matrices: far cheaper than a small one a row.
+        outwards = jnp.einsum("khc,ja->kjhca", spread, over_actions)
+        level = self.centre[..., None] + jnp.einsum("khc,ka->hca", spread, self.level)
+        flat = self.network(states) @ outwards.reshape(-1, level.size) + level.reshape(-1)
+        return flat.reshape(len(states), *level.shape)
+
+    def advantages(self) -> jax.Array:
+        """Shapes over the actions that sum to zero, [rank, actions]."""
+        return self.shapes - self.shapes.mean(axis=1, keepdims=True)
+
+
+def new_value_networks(
+    layout: StateLayout,
+    actions: int,
+    heads: int,
+    components: int,
+    hidden: tuple[int, ...],
+    rank: int | None,
+    curves: int,
+    folds: int,
+    seed: int,
+) -> ValueNetwork:
+    """Untrained networks, every array with a leading axis [folds]; never more curves than numbers to say."""
+    shapes = LowRankResponse(actions, rank=actions - 1 if rank is None else rank).shapes
+    curves = min(curves, heads * components)
+    basis = np.eye(curves, heads * components, dtype=np.float32).reshape(curves, heads, components)
+    networks = [
+        ValueNetwork(
+            network=WideDeep(layout, hidden, curves * (1 + shapes.shape[0]), np.random.default_rng([seed, fold])),
+            level=jnp.asarray(np.zeros((curves, actions), np.float32)),
+            shapes=shapes,
+            basis=jnp.asarray(basis),
+            centre=jnp.asarray(np.zeros((heads, components), np.float32)),
+            scale=jnp.asarray(np.ones((heads, components), np.float32)),
+            slot=jnp.asarray(slots(folds)[fold]),
+        )
+        for fold in range(folds)
+    ]
+    stacked: ValueNetwork = stack(networks)
+    return stacked
+
+
+def networks_at(futures: ValueNetwork | None, stage: int) -> ValueNetwork | None:
+    """The networks of one step out of those of all, [steps - 1, folds] -> [folds]; None if nothing follows."""
+    if futures is None or stage >= futures.centre.shape[0]:
+        return None
+    chosen: ValueNetwork = jax.tree.map(lambda array: np.asarray(array)[stage], futures)
+    return chosen
+
+
+# What needs no price: the outcomes of a step, and how often the logger takes an action in a state.
+
+
+class Folded(eqx.Module):
+    """A network and the fold of users that it learned from."""
+
+    network: Any
+    slot: jax.Array
+    """One-hot, [folds]; not learned."""
+
+
+class Immediate(eqx.Module):
+    """Reward and cost of a step, and the logger's habits. Learned once, whatever the price."""
+
+    outcome: Folded
+    """Arrays with a leading axis [folds]."""
+    behaviour: Folded
+    """Arrays with a leading axis [folds]."""
+    rewarding: RewardTarget
+    costing: CostTarget
+    actions: int = eqx.field(static=True)
+
+    def outcomes(self, states: jax.Array) -> jax.Array:
+        """Mean outcomes of every action by every fold: [n, width] -> [outcomes, folds, n, actions]."""
+
+        def one(folded: Folded) -> jax.Array:
+            outcomes = folded.network.expected(states, OutcomeTargets(self.rewarding, (self.costing,)))
+            return jnp.stack([outcome.T for outcome in outcomes])
+
+        return jax.vmap(one, out_axes=1)(self.outcome)
+
+    def chances(self, states: jax.Array) -> jax.Array:
+        """Probability with which the logger takes each action, mean over folds: [n, width] -> [n, actions]."""
+        chances = jax.vmap(lambda folded: jax.nn.softmax(folded.network(states)))(self.behaviour)
+        return chances.mean(axis=0)

@@ -1,0 +1,319 @@
+"""How the actions share strength: raw outputs of a network -> one score for every action.
+
+Every structure has the same three parts: `outputs`, the number of raw outputs it needs; `start(scores)`, which
+sets it so that raw outputs of zero give the scores [actions]; and the call, raw [outputs, n] -> [actions, n].
+
+The rows come last: they fill the vector registers, which a few actions do not. What mixes outputs is a product of
+small matrices, because a sum fused with the exponential after it would not be vectorised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.errors import UsageError
+
+_SMALLEST_STEP = 0.02  # a step of zero could never grow: its slope would be zero too
+_SOFTPLUS_OF_ZERO = float(np.log(2.0))
+
+
+class Response(Protocol):
+    """A structure, as the networks use it."""
+
+    @property
+    def outputs(self) -> int:
+        """Number of raw outputs it takes."""
+        ...
+
+    def start(self, scores: NDArray[np.float64]) -> Response:
+        """The same structure, giving `scores` [actions] when every raw output is zero (as nearly as it can)."""
+        ...
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """Scores of all actions: [outputs, n] -> [actions, n]."""
+        ...
+
+
+class IndependentResponse(eqx.Module):
+    """Every action has its own head: nothing shared beyond the trunk."""
+
+    level: jax.Array
+    """[actions]"""
+
+    def __init__(self, actions: int) -> None:
+        self.level = _zeros(actions)
+
+    @property
+    def outputs(self) -> int:
+        """One an action."""
+        return self.level.shape[-1]
+
+    def start(self, scores: NDArray[np.float64]) -> IndependentResponse:
+        """See the module."""
+        started: IndependentResponse = eqx.tree_at(lambda part: part.level, self, _float32(scores))
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        return self.level[:, None] + raw
+
+
+class CumulativeResponse(eqx.Module):
+    """A base and steps that are never negative, in the order of cost: the response never falls."""
+
+    level: jax.Array
+    """Base of the cheapest action, [1]."""
+    log_step: jax.Array
+    """Logarithm of each step's usual size, [actions - 1]; a raw output stretches or shrinks it."""
+
+    def __init__(self, actions: int) -> None:
+        self.level = _zeros(1)
+        self.log_step = _zeros(actions - 1)
+
+    @property
+    def outputs(self) -> int:
+        """One for the base, one a step."""
+        return 1 + self.log_step.shape[-1]
+
+    def start(self, scores: NDArray[np.float64]) -> CumulativeResponse:
+        """See the module."""
+        steps = np.maximum(np.diff(np.maximum.accumulate(scores)), _SMALLEST_STEP)
+        started: CumulativeResponse = eqx.tree_at(
+            lambda part: (part.level, part.log_step),
+            self,
+            (_float32(scores[:1]), _float32(np.log(steps / _SOFTPLUS_OF_ZERO))),
+        )
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        # A sum over a triangle instead of a cumulative sum: one small matrix product.
+        count = len(self.log_step)
+        triangle = jnp.asarray(np.tril(np.ones((count + 1, count), np.float32), k=-1))
+        return self.level + raw[:1] + (triangle * jnp.exp(self.log_step)) @ jax.nn.softplus(raw[1:])
+
+
+class LowRankResponse(eqx.Module):
+    """base(s) + Σ_k g_k(s) · shape_k(action): a few curves over the actions, weighted by the state."""
+
+    level: jax.Array
+    """[actions]"""
+    shapes: jax.Array
+    """[rank, actions]"""
+
+    def __init__(self, actions: int, rank: int = 2) -> None:
+        self.level = _zeros(actions)
+        self.shapes = jnp.asarray(_polynomials(actions, min(rank, actions - 1)))
+
+    @property
+    def outputs(self) -> int:
+        """One for the base, one a shape."""
+        return 1 + self.shapes.shape[-2]
+
+    def start(self, scores: NDArray[np.float64]) -> LowRankResponse:
+        """See the module."""
+        started: LowRankResponse = eqx.tree_at(lambda part: part.level, self, _float32(scores))
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        return self.level[:, None] + raw[:1] + self.shapes.T @ raw[1:]
+
+
+class DoseResponse(eqx.Module):
+    """base(s) + Σ_k g_k(s) · shape_k(action) with g ≥ 0 and shapes that never fall: low rank and monotone."""
+
+    level: jax.Array
+    """[1]"""
+    log_step: jax.Array
+    """Logarithm of the steps of each shape, [rank, actions - 1]."""
+
+    def __init__(self, actions: int, rank: int = 2) -> None:
+        self.level = _zeros(1)
+        self.log_step = _zeros(min(rank, actions - 1), actions - 1)
+
+    @property
+    def outputs(self) -> int:
+        """One for the base, one a shape."""
+        return 1 + self.log_step.shape[-2]
+
+    def start(self, scores: NDArray[np.float64]) -> DoseResponse:
+        """See the module. The shapes start as the observed curve tilted to the cheap and to the dear end."""
+        steps = np.maximum(np.diff(np.maximum.accumulate(scores)), _SMALLEST_STEP)
+        rank = self.log_step.shape[-2]
+        place = np.linspace(-1.0, 1.0, steps.size) if steps.size > 1 else np.zeros(1)
+        tilt = np.stack([np.exp(sign * place) for sign in np.linspace(-1.0, 1.0, rank)] or [np.ones(0)])
+        log_step = np.log(steps * tilt / tilt.sum(axis=0) / _SOFTPLUS_OF_ZERO)
+        started: DoseResponse = eqx.tree_at(
+            lambda part: (part.level, part.log_step),
+            self,
+            (_float32(scores[:1]), _float32(log_step)),
+        )
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        rises = jnp.cumsum(jnp.exp(self.log_step), axis=1)
+        shapes = jnp.concatenate([jnp.zeros((rises.shape[0], 1)), rises], axis=1)
+        return self.level + raw[:1] + shapes.T @ jax.nn.softplus(raw[1:])
+
+
+class TrialResponse(eqx.Module):
+    """Every structure, of which one is on trial: one compiled program trains them all, as members of an ensemble.
+
+    What the others say is weighed with zero, so that they get no gradient and stay as they are.
+    """
+
+    responses: tuple[Response, ...]
+    """In the order of `STRUCTURES`."""
+    slot: jax.Array
+    """Which of them is on trial, one-hot, [structures]; not learned."""
+
+    def __init__(self, actions: int) -> None:
+        self.responses = tuple(new_response(name, actions) for name in STRUCTURES)
+        self.slot = _zeros(len(STRUCTURES))
+
+    @property
+    def outputs(self) -> int:
+        """As many as the structure takes that takes most; the others leave the last ones alone."""
+        return max(response.outputs for response in self.responses)
+
+    def start(self, scores: NDArray[np.float64]) -> TrialResponse:
+        """See the module."""
+        responses = tuple(response.start(scores) for response in self.responses)
+        started: TrialResponse = eqx.tree_at(lambda part: part.responses, self, responses)
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        slot = jax.lax.stop_gradient(self.slot)
+        scores = [response(raw[: response.outputs]) for response in self.responses]
+        return (jnp.stack(scores) * slot[:, None, None]).sum(axis=0)
+
+
+TRIAL = "trial"
+"""The name under which `new_response` makes a TrialResponse."""
+
+STRUCTURES: tuple[str, ...] = ("dose", "cumulative", "low_rank", "independent")
+"""Names of the structures, the one that says most about the response first."""
+
+MONOTONE: frozenset[str] = frozenset({"dose", "cumulative"})
+"""The structures whose response cannot fall as the cost of the action rises."""
+
+
+def new_response(name: str, actions: int) -> Response:
+    """A structure by its name, for so many actions."""
+    if name == TRIAL:
+        return TrialResponse(actions)
+    if name not in STRUCTURES:
+        raise UsageError(f"no response structure is called {name!r}; choose among {', '.join(STRUCTURES)}")
+    if actions == 1 or name == "independent":
+        return IndependentResponse(actions)
+    if name == "cumulative":
+        return CumulativeResponse(actions)
+    return LowRankResponse(actions) if name == "low_rank" else DoseResponse(actions)
+
+
+def _zeros(*shape: int) -> jax.Array:
+    return jnp.asarray(np.zeros(shape, np.float32))
+
+
+def _float32(values: NDArray[np.float64]) -> jax.Array:
+    # Narrowed by numpy: jax would compile a program for that, for every shape.
+    return jnp.asarray(values.astype(np.float32))
+
+
+def _polynomials(actions: int, rank: int) -> NDArray[np.float32]:
+    """Curves of rising degree over the actions, orthogonal, of mean square one, [rank, actions]."""
+    place = np.linspace(-1.0, 1.0, actions)
+    powers = np.stack([place**degree for degree in range(rank + 1)], axis=1)
+    curves = np.linalg.qr(powers)[0][:, 1:] * np.sqrt(actions)
+    return np.asarray((curves * np.sign(curves[-1:])).T, dtype=np.float32)
+
+
+# Which response structure a log calls for: what it contradicts is not tried, held-out users choose the rest.
+
+
+# Standard errors by which a dearer action must fall short of a cheaper one to be called worse; among the
+# few dozen pairs of a catalogue, chance alone seldom goes so far.
+_FALL_ERRORS = 3.5
+_LEAST_PROPENSITY = 0.01
+_LEAST_ROWS = 30
+
+
+@dataclass(frozen=True)
+class StructureChoice:
+    """The structure chosen for one outcome, and why."""
+
+    outcome: str
+    """"reward" or "cost"."""
+    structure: str
+    losses: dict[str, float]
+    """Mean held-out loss of each structure tried; empty when the structure was given."""
+    reason: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def falls(
+    value: NDArray[np.float64], action: NDArray[np.int32], propensity: NDArray[np.float64], actions: int
+) -> list[tuple[int, int]]:
+    """Pairs (cheaper, dearer) of actions where the dearer one's mean is clearly lower; columns [rows].
+
+    Rows count by the inverse of their propensity: a logger that gives the dear actions to lazy users must not
+    make dear actions look worse than cheap ones.
+    """
+    weight = 1.0 / np.maximum(propensity, _LEAST_PROPENSITY)
+    total = np.maximum(np.bincount(action, weights=weight, minlength=actions), 1e-12)
+    mean = np.bincount(action, weights=weight * value, minlength=actions) / total
+    squares = np.bincount(action, weights=(weight * (value - mean[action])) ** 2, minlength=actions)
+    # An action seen in a handful of rows has no error to speak of, and proves nothing.
+    count = np.bincount(action, minlength=actions)
+    variance = np.where(count >= _LEAST_ROWS, squares / total**2, np.inf)
+    return [
+        (cheaper, dearer)
+        for cheaper in range(actions)
+        for dearer in range(cheaper + 1, actions)
+        if mean[cheaper] - mean[dearer] > _FALL_ERRORS * np.sqrt(variance[cheaper] + variance[dearer])
+    ]
+
+
+def allowed_structures(contradictions: list[tuple[int, int]]) -> tuple[str, ...]:
+    """The structures to try, the one that shares most first; none that is monotone when `falls` found a fall."""
+    return tuple(name for name in STRUCTURES if not (contradictions and name in MONOTONE))
+
+
+def choose_structure(outcome: str, losses: dict[str, NDArray[np.float64]]) -> StructureChoice:
+    """The structure that shares most among those within one standard error of the best.
+
+    `losses` holds the held-out loss of every row, [rows], for each structure tried. The rows are the same, so
+    that the difference of two structures is far less noisy than either.
+    """
+    means = {name: float(rows.mean()) for name, rows in losses.items()}
+    best = min(means, key=lambda name: means[name])
+    for name in STRUCTURES:
+        if name not in losses:
+            continue
+        excess = losses[name] - losses[best]
+        error = float(excess.std() / np.sqrt(len(excess)))
+        if means[name] - means[best] <= error:
+            break
+    reason = f"least loss on held-out users ({means[name]:.5f})"
+    if name != best:
+        reason = (
+            f"shares more than {best} and is within one standard error of it on held-out users "
+            f"({means[name]:.5f} against {means[best]:.5f} ± {error:.5f})"
+        )
+    left_out = [name for name in STRUCTURES if name not in losses]
+    if left_out:
+        reason += f"; {', '.join(left_out)} not tried: in the log some dearer action has a lower {outcome}"
+    return StructureChoice(outcome, name, means, reason)

@@ -1,0 +1,279 @@
+"""Decisions for a table of users: what each gets, with what probability, and what that is expected to cost and earn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.errors import ModelError, UsageError
+from redenvelope.log.cleaning.dates import dates_of
+from redenvelope.log.cleaning.ids import read_steps, serving_ids
+from redenvelope.log.eligibility import BETWEEN, ELIGIBLE
+from redenvelope.log.encoding.row import step_number
+from redenvelope.log.findings import EXAMPLES, Finding, Findings
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import SingleValuer
+from redenvelope.policies.eligibility_state import (
+    EligibilityRows,
+    allowed,
+    eligibility_of_frame,
+    eligibility_of_row,
+    is_feature,
+)
+from redenvelope.policies.policy import normalised
+from redenvelope.randomness import draw, fraction, user_key, user_keys
+
+ACTION_STREAM = "action"
+"""Name of the stream that actions are drawn with."""
+
+
+def decide_frame(
+    plan: Plan, users: pl.DataFrame, seed: int, history: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+    """One decision a row (`user`, `step` and the features), and what was odd about the table.
+
+    `history` are the users' earlier steps, where the plan decides by them.
+    """
+    _check(plan, users)
+    users = users.with_columns(serving_ids(users["user"]))
+    _refuse_twice(users)
+    policy = plan.policy
+    states, findings = policy.encoder.encode_frame(users, history)
+    step = read_steps(users["step"]).to_numpy()
+    keys, rows = user_keys(users["user"]), np.arange(len(users))
+    followed = policy.pricing.drawn(keys, seed)
+    found = eligibility_of_frame(policy.constraint, policy.encoder, plan.catalogue, users, history)
+    decided = policy.valuer.decided(states, policy.steps_left(step), policy.pricing.table, found.standing)
+    probabilities = normalised(decided.probabilities[rows, followed])
+    action = draw(probabilities, fraction(keys, ACTION_STREAM, seed, step))
+    labels = pl.Series("action", plan.catalogue.labels).gather(action)
+    decisions = pl.DataFrame(
+        {
+            "user": users["user"],
+            "step": users["step"],
+            "action": _whole(labels.cast(pl.Float64)) if plan.catalogue.numeric else labels,
+            "propensity": probabilities[rows, action],
+            "expected_reward": decided.outcomes[0, rows, action].astype(np.float64),
+            "expected_cost": decided.outcomes[1, rows, action].astype(np.float64),
+            **{
+                expected_column(name): decided.outcomes[place, rows, action].astype(np.float64)
+                for place, name in enumerate(policy.several_budgets, start=1)
+            },
+        }
+    )
+    require_numbers(decisions["propensity"], decisions["expected_reward"], decisions["expected_cost"])
+    if found.standing is None:
+        return decisions, findings
+    return decisions.with_columns(_listed(plan, found, states, step)), findings + _nothing_left(plan, found)
+
+
+def expected_column(budget: str) -> str:
+    """The column of what is expected to count against one of several budgets."""
+    return f"expected_cost_{budget}"
+
+
+def _listed(plan: Plan, found: EligibilityRows, states: NDArray[np.float32], step: NDArray[np.int64]) -> pl.Series:
+    """What each user might have got: with it, decisions say by what rules they were made."""
+    assert found.standing is not None
+    policy = plan.policy
+    mask = allowed(found.standing, policy.constraint, states, policy.steps_left(step))
+    different, codes = np.unique(mask, axis=0, return_inverse=True)
+    labels = np.array(plan.catalogue.labels, dtype=object)
+    lists = pl.Series(ELIGIBLE, [labels[row].tolist() for row in different], dtype=pl.List(pl.String))
+    return lists.gather(codes.reshape(-1))
+
+
+def _nothing_left(plan: Plan, found: EligibilityRows) -> tuple[Finding, ...]:
+    rows = np.flatnonzero(found.nothing)
+    findings = Findings()
+    if len(rows):
+        findings.add(
+            "serving_nothing_eligible",
+            count=len(rows),
+            rows=[int(row) + 1 for row in rows[:EXAMPLES]],
+            label=plan.catalogue.labels[0],
+        )
+    return findings.sorted()
+
+
+def require_numbers(*answers: ArrayLike) -> None:
+    """Refuse decisions that are no numbers, [rows] each: what was learned is damaged, or beyond all bounds."""
+    for answer in answers:
+        wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(np.asarray(answer, dtype=np.float64))))
+        if len(wrong):
+            raise ModelError(
+                f"row {wrong[0] + 1:,}: what the plan learned gives no number for this user ({len(wrong)} row(s) like "
+                "it); fit the plan again, or ask who made it"
+            )
+
+
+def _check(plan: Plan, users: pl.DataFrame) -> None:
+    for name in ("user", "step"):
+        if name not in users.columns:
+            raise UsageError(f"the table of users has no column {name!r}; rename yours, or add it")
+    encoder = plan.policy.encoder
+    features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
+    known = {*features, *(name for feature in features for name in dates_of(feature))}
+    if features and not known & set(users.columns):
+        raise ModelError(
+            f"the table has none of the {len(features)} features the plan was made with ({features[0]}, …); "
+            "join them to the users"
+        )
+
+
+def _refuse_twice(users: pl.DataFrame) -> None:
+    rows = pl.DataFrame({"user": users["user"].cast(pl.String), "step": read_steps(users["step"])})
+    twice = rows.select(pl.struct("user", "step").is_duplicated() & pl.col("step").is_not_null()).to_series()
+    if twice.any():
+        row = int(twice.arg_true()[0]) + 1
+        raise ModelError(
+            f"row {row}: {int(twice.sum())} row(s) share a user and step with another row; keep one row for each, "
+            "or the user would be decided for twice"
+        )
+
+
+def _whole(labels: pl.Series) -> pl.Series:
+    """Numeric labels as integers where they all are."""
+    return labels.cast(pl.Int64) if (labels == labels.floor()).all() else labels
+
+
+# Decisions for one user at a time in a long-lived process: plain mappings in and out, nothing compiled on the way.
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a user gets at a step."""
+
+    user: int | str
+    step: int
+    action: str | int | float
+    """The action's label, as the log wrote it."""
+    propensity: float
+    """With what probability it was drawn: log it, and decisions are the next log."""
+    probabilities: dict[str, float]
+    """Of every action, by label."""
+    expected_reward: float
+    """Of this step alone."""
+    expected_cost: float
+    prices: tuple[float, ...]
+    """Of each budget, that the user follows."""
+    expected_costs: dict[str, float] = field(default_factory=dict)
+    """Of several budgets, by their names; the first is `expected_cost`."""
+    unfamiliar: tuple[str, ...] = ()
+    """Features whose values training never saw: numbers beyond those of all training users, labels that none had."""
+
+
+class Decider:
+    """Decides by a plan, one row at a time; the same decisions as `Plan.allocate` makes for a table.
+
+    For example:
+
+        decider = Decider(Plan.load("plan")).warm()
+        decision = decider.decide({"user": 17, "step": 0, "city": "Lyon", "visits": 3})
+    """
+
+    def __init__(self, plan: Plan, seed: int = 0) -> None:
+        policy = plan.policy
+        self._encoder, self._pricing = policy.encoder, policy.pricing
+        self._steps = policy.specification.steps
+        self._valuer: SingleValuer = policy.single()
+        self._constraint = policy.constraint
+        self._labels, self._numeric = plan.catalogue.labels, plan.catalogue.numeric
+        self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
+        self._seed = seed
+        self._budgets = policy.several_budgets
+        self.unfamiliar: Counter[str] = Counter()
+        """How often each feature had a value that training never saw, since the decider was made."""
+
+    def warm(self) -> Decider:
+        """Decide once for nobody at every step, so that no real user waits for what is done only once."""
+        past: list[dict[str, Any]] = []
+        for step in range(self._encoder.first_step, self._encoder.first_step + self._steps):
+            self.decide({"user": 0, "step": step}, history=past)
+            past.append({"step": step, "action": self._written[0], "reward": 0.0, "cost": 0.0})
+        return self
+
+    def decide(
+        self,
+        row: Mapping[str, Any],
+        eligible: NDArray[np.bool_] | None = None,
+        history: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Decision:
+        """Decide for a user: `user`, `step` and the features; `eligible` rules actions out: a mask [actions], or in
+        the row itself a list of labels.
+
+        A feature that is missing, a label never seen, a value that is no number is taken as in a table. A plan that
+        `needs_history` asks for the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
+        """
+        user = _user_of(row.get("user"))
+        unfamiliar: list[str] = []
+        state = self._encoder.encode_row(row, history, unfamiliar)
+        step = step_number(row["step"])
+        assert step is not None  # or it would not have been encoded
+        listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
+        standing = eligibility_of_row(self._constraint, self._encoder, row, step, history, listed).standing
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is asked for below
+            found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, standing)
+        keys = np.array([user_key(user)], dtype=np.uint64)
+        followed = int(self._pricing.drawn(keys, self._seed)[0])
+        shares = found.values.probabilities[0, followed]
+        probabilities = shares / shares.sum()
+        require_numbers(probabilities.sum(), found.outcomes.sum())
+        action = int(draw(probabilities[None], fraction(keys, ACTION_STREAM, self._seed, step))[0])
+        if unfamiliar:
+            self.unfamiliar.update(unfamiliar)
+        return Decision(
+            user=user,
+            step=step,
+            action=self._written[action],
+            propensity=float(probabilities[action]),
+            probabilities=dict(zip(self._labels, probabilities.tolist(), strict=True)),
+            expected_reward=float(found.outcomes[0, action]),
+            expected_cost=float(found.outcomes[1, action]),
+            prices=self._pricing.prices[followed],
+            expected_costs={name: float(found.outcomes[1 + place, action]) for place, name in enumerate(self._budgets)},
+            unfamiliar=tuple(unfamiliar),
+        )
+
+    def _listed(self, labels: Any) -> NDArray[np.bool_] | None:
+        """What a list of labels allows, [actions]; None where there is no list."""
+        if labels is None or is_feature(ELIGIBLE, self._encoder):
+            return None
+        given = {str(label) for label in labels} if not isinstance(labels, str) else set(labels.split(BETWEEN))
+        known = {place for place, label in enumerate(self._labels) if label in given}
+        if self._numeric:
+            known = {place for place, label in enumerate(self._labels) if float(label) in set(map(_as_number, given))}
+        return np.isin(np.arange(len(self._labels)), list(known))
+
+
+def _as_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _user_of(user: Any) -> int | str:
+    """An id as a table's would be read."""
+    if isinstance(user, str) and user.strip():
+        return user
+    if isinstance(user, int | np.integer) and not isinstance(user, bool):
+        return int(user)
+    if isinstance(user, float | np.floating | Decimal):
+        return int(serving_ids(pl.Series([user]))[0])
+    raise ModelError("a decision needs a 'user' to be for: a text or an integer")
+
+
+def _written(label: str, numeric: bool, labels: tuple[str, ...]) -> str | int | float:
+    """A label as a table of decisions holds it: numbers as integers where they all are."""
+    if not numeric:
+        return label
+    whole = all(float(other).is_integer() for other in labels)
+    return int(float(label)) if whole else float(label)

@@ -1,0 +1,329 @@
+"""Climb the ladder: the dearest plan whose bound still holds, tested in an order that was fixed before.
+
+The hypotheses "the plan on this rung costs more than the budget" are tested one after the other, each at the full
+level, and the walk ends at the first that cannot be rejected. To err, the first one that is true would have to be
+rejected: so the level holds for the whole walk, without a correction (fixed-sequence testing; "Learn then Test",
+Angelopoulos et al. 2021). With several budgets every bound must hold on a rung (an intersection-union test).
+Rungs whose estimates must not be relied on are stepped over: nobody may stand on them, and they say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.arrays import FloatArray
+from redenvelope.dual.solution import BudgetStatus, DualStatus
+from redenvelope.errors import UsageError
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.plan.certificate import BudgetFigure, Certificate, Figure
+from redenvelope.plan.ladder import Ladder, Place
+from redenvelope.plan.policy import DeployedPolicy, policy_sha256
+
+Holds = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
+"""Lower and upper bounds [outcomes, anything] -> whether what is promised holds, [anything]."""
+
+# Mixtures tested between two rungs; finer ones would spend no thousandth more of what lies between them.
+_SHARES = 200
+# A mixture that moves the cost by less than this share of it is not worth two prices.
+_WORTH_MIXING = 0.0025
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a walk ended."""
+
+    place: Place
+    status: DualStatus
+    """converged; budget_slack where the walk came to the end; budget_infeasible where not even the first rung holds, by
+    its estimate."""
+    holds: bool
+    """Whether a rung was found whose bound holds: else the place is the best there is, and certifies nothing."""
+
+
+def climb(ladder: Ladder, budgets: Sequence[float], confidence: float) -> Stop:
+    """From the cheapest plan up, as far as the upper bound of every cost is within its budget, [budgets]."""
+    if len(budgets) != len(ladder.rungs[0].prices):
+        raise UsageError(f"the plan knows {len(ladder.rungs[0].prices)} cost(s); give as many budgets")
+    limits = np.asarray(budgets, dtype=np.float64)[:, None]
+
+    def holds(lower: FloatArray, upper: FloatArray) -> NDArray[np.bool_]:
+        return np.asarray((upper[1:] <= limits).all(axis=0))
+
+    estimates = np.asarray((ladder.means[1:] <= limits).all(axis=0))
+    return _walk(ladder, holds, estimates, confidence, 1)
+
+
+def descend(ladder: Ladder, target_reward: float, confidence: float) -> Stop:
+    """From the dearest plan down, as far as the lower bound of the reward reaches a target: the cheapest that does."""
+
+    def holds(lower: FloatArray, upper: FloatArray) -> NDArray[np.bool_]:
+        return np.asarray(lower[0] >= target_reward)
+
+    return _walk(ladder, holds, ladder.means[0] >= target_reward, confidence, -1)
+
+
+def _walk(ladder: Ladder, holds: Holds, estimates: NDArray[np.bool_], confidence: float, step: int) -> Stop:
+    """`estimates` say on which rungs the promise holds without any bound, [rungs]; `step` is 1 up and −1 down."""
+    passed = holds(*ladder.bounds(confidence))
+    order = [rung for rung in range(len(ladder.rungs))[::step] if not ladder.doubted[rung]]
+    stood = _first_failing(passed[order])
+    if not stood:
+        return _nowhere(ladder, estimates, step)
+    rung = order[stood - 1]
+    if stood == len(order):
+        slack = DualStatus.BUDGET_SLACK if rung == range(len(ladder.rungs))[::step][-1] else DualStatus.CONVERGED
+        return Stop(Place(rung), slack, True)
+    if order[stood] != rung + step:  # what lies between is doubted
+        return Stop(Place(rung), DualStatus.CONVERGED, True)
+    return Stop(_mixed(ladder, rung, step, holds, confidence), DualStatus.CONVERGED, True)
+
+
+def _mixed(ladder: Ladder, rung: int, step: int, holds: Holds, confidence: float) -> Place:
+    """The last mixture, from a rung to the next of the walk, before the first whose bound fails."""
+    lower_rung = min(rung, rung + step)
+    shares = np.linspace(0.0, 1.0, _SHARES + 1)[::step]
+    means, low, high = ladder.between(lower_rung, shares, confidence)
+    last = max(_first_failing(holds(low, high)) - 1, 0)
+    moved = np.abs(means[1:, last] - means[1:, 0])
+    if (moved <= _WORTH_MIXING * np.abs(means[1:, 0])).all() or shares[last] in (0.0, 1.0):
+        return Place(rung)
+    return Place(lower_rung, float(shares[last]))
+
+
+def _first_failing(passed: NDArray[np.bool_]) -> int:
+    """How many pass before the first that does not."""
+    failing = np.flatnonzero(~passed)
+    return int(failing[0]) if len(failing) else len(passed)
+
+
+def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
+    """No bound holds: where the walk would have ended by the estimates alone, for whoever wants to see that plan."""
+    order = list(range(len(ladder.rungs))[::step])
+    reached = _first_failing(estimates[order])
+    if not reached:
+        return Stop(Place(order[0]), DualStatus.BUDGET_INFEASIBLE, False)
+    return Stop(Place(order[reached - 1]), DualStatus.CONVERGED, False)
+
+
+# Certify: a plan at a place of its ladder, in the words and figures of a certificate.
+
+
+FIRST = "cost"
+"""What a budget is called that nobody named."""
+
+
+@dataclass(frozen=True)
+class BudgetTarget:
+    """A budget by its name."""
+
+    name: str
+    limit: float | None
+    """Mean a user; None where a reward is asked for."""
+    audience: int | None = None
+    """Users that the campaign is for, where that is known."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a plan: the best for a budget or several, or the cheapest for a reward."""
+
+    budget: float | None
+    """Mean cost a user, of the first budget."""
+    target_reward: float | None
+    """Mean reward a user."""
+    confidence: float
+    asked: tuple[BudgetTarget, ...] = ()
+    """All budgets by their names; one that nobody named where it is empty."""
+    for_all_prices: bool = False
+    """Whether the bounds must hold at all prices at once."""
+
+    def __post_init__(self) -> None:
+        if self.asked and self.budget is None:
+            object.__setattr__(self, "budget", self.asked[0].limit)
+        elif not self.asked:
+            object.__setattr__(self, "asked", (BudgetTarget(FIRST, self.budget),))
+        if (self.budget is None) == (self.target_reward is None):
+            raise UsageError("give either a budget (the mean cost a user) or a target reward")
+        named = {each.name if len(self.asked) > 1 else "budget": each.limit for each in self.asked}
+        for name, wanted in (*named.items(), ("target reward", self.target_reward)):
+            if wanted is not None and not np.isfinite(wanted):
+                raise UsageError(f"the {name} must be a number, not {wanted}")
+        if not 0.5 < self.confidence < 1:
+            raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
+
+    @property
+    def limits(self) -> list[float]:
+        """The mean a user that each budget allows, [budgets]."""
+        return [each.limit for each in self.asked if each.limit is not None]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The users that a ladder was checked on."""
+
+    logged: dict[str, float]
+    """Cost of the first budget and reward a user, as logged."""
+    fold_sha256: str
+    doubts: tuple[Reason, ...] = ()
+    """What the audit and the model's fidelity say against any plan of this log."""
+    spent: tuple[float, ...] = ()
+    """Cost of every budget a user, as logged, [budgets]; empty where it is the one in `logged`."""
+
+
+def walk(ladder: Ladder, question: Question) -> Stop:
+    """Where the plan that answers a question stands."""
+    level = _level(ladder, question)
+    if question.budget is not None:
+        return climb(ladder, question.limits, level)
+    assert question.target_reward is not None, "one of the two is asked"
+    return descend(ladder, question.target_reward, level)
+
+
+def _level(ladder: Ladder, question: Question) -> float:
+    """Confidence of a single bound."""
+    return ladder.each_confidence(question.confidence) if question.for_all_prices else question.confidence
+
+
+def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPolicy, checked: Checked) -> Certificate:
+    """The certificate of a policy whose prices are those of the stop.
+
+    With a target, what is certified is that the reward reaches it, and the budget is what the plan then needs: the
+    upper bound of its cost.
+    """
+    reward, *costs = ladder.figures(stop.place, _level(ladder, question))
+    cost = costs[0]
+    budget = cost.upper if question.budget is None else question.budget
+    several = len(costs) > 1
+    reasons = [
+        *(_several_not_kept if several else _not_reached)(ladder, stop, question, cost, budget),
+        *ladder.reasons(stop.place),
+        *checked.doubts,
+        *(() if several else _end(stop, question, reward, cost)),
+        *_no_gain(reward, cost, checked.logged),
+    ]
+    refused = any(reason.weight is Weight.REFUSAL for reason in reasons)
+    return Certificate(
+        status="refused" if refused else "certified",
+        reasons=tuple(sorted(reasons, key=lambda reason: reason.weight is not Weight.REFUSAL)),
+        budget=budget,
+        dual=float(ladder.duals(stop.place)[0]),
+        method=policy.specification.method,
+        confidence=question.confidence,
+        cost=cost,
+        reward=reward,
+        logged=checked.logged,
+        diagnostics=ladder.diagnostics(stop.place),
+        users=ladder.users,
+        policy_sha256=policy_sha256(policy),
+        fold_sha256=checked.fold_sha256,
+        target_reward=question.target_reward,
+        budgets=tuple(_budget_figures(ladder, stop, question, tuple(costs), checked)),
+    )
+
+
+def _budget_figures(
+    ladder: Ladder, stop: Stop, question: Question, costs: tuple[Figure, ...], checked: Checked
+) -> Iterator[BudgetFigure]:
+    """Every budget with what is spent of it."""
+    spent = checked.spent or (checked.logged["cost"],)
+    for asked, cost, dual, logged in zip(question.asked, costs, ladder.duals(stop.place), spent, strict=True):
+        limit = cost.upper if asked.limit is None else asked.limit
+        status = BudgetStatus.BINDING if dual > 0 else BudgetStatus.SLACK
+        if not stop.holds and cost.estimate > limit:
+            status = BudgetStatus.EXCEEDED
+        total = None if asked.audience is None else limit * asked.audience
+        yield BudgetFigure(asked.name, limit, cost, dual, status, logged, asked.audience, total)
+
+
+def _several_not_kept(ladder: Ladder, stop: Stop, question: Question, cost: Figure, budget: float) -> Iterator[Reason]:
+    """Why no rung keeps all of several budgets: which cannot be kept together, and by how much."""
+    if stop.holds or ladder.doubted.all():
+        return
+    figures = ladder.figures(stop.place, _level(ladder, question))[1:]
+    over = [
+        f"{asked.name} would cost {figure.estimate:.4g}, at most {figure.upper:.4g}, of {asked.limit:.4g} "
+        f"({figure.upper - (asked.limit or 0.0):.4g} too much)"
+        for asked, figure in zip(question.asked, figures, strict=True)
+        if asked.limit is not None and figure.upper > asked.limit
+    ]
+    if stop.status is DualStatus.BUDGET_INFEASIBLE:
+        said = "no plan keeps all budgets together; of the one that comes nearest"
+    else:
+        said = f"no plan is sure to keep all budgets at {question.confidence:.0%} confidence; of the safest"
+    yield Reason(
+        "over_budget",
+        Weight.REFUSAL,
+        f"{said}, {' and '.join(over)}; ask for at least that, for actions that cost less, or bring more users",
+    )
+
+
+def _not_reached(ladder: Ladder, stop: Stop, question: Question, cost: Figure, budget: float) -> Iterator[Reason]:
+    """Why no rung holds."""
+    if stop.holds or ladder.doubted.all():  # then the reasons of the rungs say why
+        return
+    if question.target_reward is not None:
+        yield _target_missed(ladder, question, question.target_reward)
+        return
+    level = f"{question.confidence:.0%} confidence"
+    if stop.status is DualStatus.BUDGET_INFEASIBLE:
+        yield Reason(
+            "over_budget",
+            Weight.REFUSAL,
+            f"no plan is as cheap as the budget of {budget:.4g} a user: the cheapest costs {cost.estimate:.4g}, at "
+            f"most {cost.upper:.4g} at {level}; ask for at least that, or for actions that cost less",
+        )
+        return
+    cheapest = ladder.figures(Place(0), _level(ladder, question))[1]
+    room, reach = budget - cheapest.estimate, cheapest.upper - cheapest.estimate
+    users = int(np.ceil(ladder.users * (reach / max(room, 1e-12)) ** 2))
+    yield Reason(
+        "over_budget",
+        Weight.REFUSAL,
+        f"even of the cheapest plan, which costs {cheapest.estimate:.4g} a user, the upper bound at {level} is "
+        f"{cheapest.upper:.4g}, above the budget of {budget:.4g}; about {users:,} users to check on would do "
+        f"(now {ladder.users:,}), or a larger budget",
+    )
+
+
+def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:
+    best = ladder.figures(Place(len(ladder.rungs) - 1), _level(ladder, question))[0]
+    return Reason(
+        "target_missed",
+        Weight.REFUSAL,
+        f"no plan is sure to earn {target:.4g} a user: the best one earns {best.estimate:.4g}, at least "
+        f"{best.lower:.4g} at {question.confidence:.0%} confidence; ask for less, or bring more users",
+    )
+
+
+def _end(stop: Stop, question: Question, reward: Figure, cost: Figure) -> Iterator[Reason]:
+    """That more budget would buy nothing, or less reward save nothing."""
+    if stop.status is not DualStatus.BUDGET_SLACK:
+        return
+    if question.budget is not None:
+        message = (
+            f"the budget of {question.budget:.6g} a user is more than the best plan can use: it earns "
+            f"{reward.estimate:.6g} for {cost.estimate:.6g}, and more budget would buy nothing"
+        )
+    else:
+        message = (
+            f"even the cheapest plan earns the target of {question.target_reward:.6g} a user: it earns "
+            f"{reward.estimate:.6g} for {cost.estimate:.6g}"
+        )
+    yield Reason(stop.status.value, Weight.WARNING, message)
+
+
+def _no_gain(reward: Figure, cost: Figure, logged: dict[str, float]) -> Iterator[Reason]:
+    """A plan within its budget may still earn less than what was done before: nobody should have to find that out."""
+    if reward.estimate >= logged["reward"]:
+        return
+    sure = "earns less than" if reward.upper < logged["reward"] else "may earn less than"
+    yield Reason(
+        "no_gain",
+        Weight.WARNING,
+        f"the plan {sure} what was logged on the same users: {reward.estimate:.4g} against {logged['reward']:.4g} a "
+        f"user, for a cost of {cost.estimate:.4g} against {logged['cost']:.4g}",
+    )

@@ -1,0 +1,308 @@
+"""Decisions for users whom no memory holds: files in, a folder of files out, a part at a time and each part once.
+
+A run that is stopped goes on where it was; a run that is done does nothing. Inputs are only read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from redenvelope import __version__
+from redenvelope.engine.engine import Engine, LocalEngine
+from redenvelope.errors import ModelError, UsageError
+from redenvelope.files import replacing, require_writable
+from redenvelope.lake.inputs import TableReader, inputs_of, raw_rows, slices_of
+from redenvelope.lake.lake import Lake, LakePart, agrees, paced, read_record, write_json, write_record
+from redenvelope.lake.partition import alone, partition
+from redenvelope.log.cleaning.ids import serving_ids
+from redenvelope.log.columns import ColumnMap, without
+from redenvelope.log.encoding.table import serving_steps
+from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.schema.statistics import exact_mean, exact_sums
+from redenvelope.log.tables import FILE, ROW
+from redenvelope.plan.allocate import (
+    PAST_ROLES,
+    ROWS_AT_ONCE,
+    AllocationSummary,
+    needed_columns,
+    past_renames,
+    serving_renames,
+)
+from redenvelope.plan.decide import expected_column
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import policy_sha256
+from redenvelope.plan.storage import PackedPlan
+from redenvelope.progress import Stages
+from redenvelope.randomness import user_keys
+from redenvelope.serialization import from_plain
+
+MANIFEST = "manifest.json"
+_FORMAT = 1
+
+
+def allocate_folder(
+    plan: Plan,
+    users: str | Path,
+    out: Path,
+    seed: int = 0,
+    columns: ColumnMap | None = None,
+    history: str | Path | None = None,
+    *,
+    engine: Engine | None = None,
+    work: Path | None = None,
+    parts: int | None = None,
+    stages: Stages | None = None,
+) -> AllocationSummary:
+    """Decide for every row of a folder, a pattern or an address, whatever its size; each user exactly once.
+
+    `out` becomes a folder with a file a part and a manifest. `columns` and `history` are as in `allocate_file`, the
+    history of any size too. The users are divided into parts in the folder `work`, which is kept; without, it is one
+    inside of `out` that is removed at the end.
+    """
+    inputs = inputs_of(users)
+    if out.is_file() or out.suffix.lower() in (".parquet", ".csv"):
+        raise UsageError(f"{out}: decisions for several files are written to a folder; name one, such as decisions")
+    require_writable(out / MANIFEST)
+    engine, stages, own = engine or LocalEngine(), stages or Stages(), work is None
+    work = out / ".work" if work is None else work
+    past = history if plan.needs_history else None
+    with alone(out):
+        asked = {
+            "format": _FORMAT,
+            "version": __version__,
+            "plan": policy_sha256(plan.policy),
+            "seed": seed,
+            "inputs": [each.record for each in inputs],
+            "history": None if past is None else [each.record for each in inputs_of(past)],
+            "parts": parts,
+        }
+        agrees(out / ".asked.json", asked, "decisions")
+        lakes = _Lakes(users, past, work, engine, parts, stages)
+        decided = _decided(plan, out, seed, columns, lakes)
+        summary = _summary(plan, decided)
+        if not summary.users:
+            raise UsageError(f"{users}: no users to decide for")
+        write_json(out / MANIFEST, _manifest(asked, decided, summary))
+        if own:
+            shutil.rmtree(work, ignore_errors=True)
+    return summary
+
+
+@dataclass(frozen=True)
+class _Lakes:
+    """The users, and what happened to them before, in parts of the same users."""
+
+    users: str | Path
+    past: str | Path | None
+    work: Path
+    engine: Engine
+    parts: int | None
+    stages: Stages
+
+    def opened(self, plan: Plan, columns: ColumnMap | None) -> tuple[Lake, Lake | None]:
+        """Divided now, or before."""
+        wanted = tuple(sorted(needed_columns(plan)))
+        reader = TableReader(serving_renames(_names(self.users), plan.columns, columns), wanted)
+        lake = partition(self.users, reader, self.work / "users", self.engine, parts=self.parts, stages=self.stages)
+        if self.past is None:
+            return lake, None
+        reader = TableReader(past_renames(_names(self.past), plan.columns), PAST_ROLES)
+        place, parts, buckets = self.work / "past", len(lake.parts), lake.notes.buckets
+        past = partition(self.past, reader, place, self.engine, parts=parts, buckets=buckets, stages=self.stages)
+        return lake, past
+
+
+def _names(source: str | Path) -> list[str]:
+    """The columns of the first of the files."""
+    first, findings = slices_of(inputs_of(source), 1)[0], Findings()
+    frame = raw_rows(first, frozenset(), findings)
+    if frame is None:
+        raise UsageError(f"{first.input.place}: cannot be read: {'; '.join(map(str, findings.sorted()))}")
+    return frame.columns
+
+
+def _decided(plan: Plan, out: Path, seed: int, columns: ColumnMap | None, lakes: _Lakes) -> list[DecidedPart]:
+    """What was decided in each part, now or before."""
+    noted = _noted(out)
+    if noted is not None:
+        known = [known_part(out, number, noted) for number in range(noted)]
+        if all(part is not None for part in known):
+            return [part for part in known if part is not None]
+    lake, past = lakes.opened(plan, columns)
+    count = len(lake.parts)
+    done = {number: part for number in range(count) if (part := known_part(out, number, count)) is not None}
+    missing = [part for part in lake.parts if part.number not in done]
+    decide = DecidePart(
+        PackedPlan.of(plan), out.absolute(), count, seed, lake.notes.files, None if past is None else past.parts
+    )
+    stage, stages = "allocate", lakes.stages
+    stages.begin(stage)
+    results = paced(stages, stage, lakes.engine.map(decide, missing), len(missing), lambda part: part.rows)
+    done |= {part.number: decided for part, decided in zip(missing, results, strict=True)}
+    stages.finish(stage, f"{len(missing)} part(s) decided, {count - len(missing)} done before")
+    return [done[number] for number in range(count)]
+
+
+def _noted(out: Path) -> int | None:
+    """The number of parts of a run that is done; None where none is."""
+    found = read_record(out / MANIFEST, dict[str, Any])
+    return None if found is None or not isinstance(found.get("files"), list) else int(found["files_of"])
+
+
+def _manifest(asked: dict[str, Any], decided: list[DecidedPart], summary: AllocationSummary) -> dict[str, Any]:
+    written = [
+        {"file": part.file, "rows": part.rows, "bytes": part.bytes, "sha256": part.sha256}
+        for part in decided
+        if part.rows
+    ]
+    return asked | {"files_of": len(decided), "files": written} | summary.as_dict()
+
+
+def _summary(plan: Plan, decided: list[DecidedPart]) -> AllocationSummary:
+    """The parts added up."""
+    rows = sum(part.rows for part in decided)
+
+    def mean(name: str) -> float:
+        return exact_mean(sum(int(part.sums[name]) for part in decided if part.rows), rows)
+
+    actions: Counter[str] = Counter()
+    found: dict[tuple[str, str | None], Finding] = {}
+    for part in decided:
+        actions.update(part.actions)
+        for plain in part.findings:
+            finding = from_plain(Finding, plain, "a finding")
+            found.setdefault((finding.rule, finding.column), finding)
+    several = {name: mean(expected_column(name)) for name in plan.policy.several_budgets}
+    shown = dict(sorted(actions.items()))
+    means = (mean("expected_cost"), mean("expected_reward"))
+    return AllocationSummary(rows, *means, shown, tuple(found.values()), several)
+
+
+# Decisions for a part of a lake: written whole or not at all, and remembered, so that nobody is decided for twice.
+
+
+@dataclass(frozen=True)
+class DecidedPart:
+    """What was decided in a part; sums are exact, so that parts add up to the same whatever they are."""
+
+    file: str
+    """Empty where the part has no users."""
+    rows: int
+    bytes: int
+    sha256: str
+    sums: dict[str, str]
+    """Column -> the sum of its expectations in units of 2^−1200, as digits."""
+    actions: dict[str, int]
+    findings: tuple[dict[str, Any], ...]
+
+
+def decided_path(out: Path, number: int, parts: int) -> Path:
+    """Where the decisions of a part are written."""
+    return out / f"decisions-{number:05d}-of-{parts:05d}.parquet"
+
+
+def known_part(out: Path, number: int, parts: int) -> DecidedPart | None:
+    """What was decided in a part before; None where it is still to do."""
+    known = read_record(_record_path(out, number), DecidedPart)
+    path = decided_path(out, number, parts)
+    if known is None or (known.rows and not (path.is_file() and path.stat().st_size == known.bytes)):
+        return None
+    return known
+
+
+@dataclass(frozen=True)
+class DecidePart:
+    """Decides for the users of a part, and writes what was decided."""
+
+    plan: PackedPlan
+    out: Path
+    parts: int
+    seed: int
+    files: tuple[str, ...]
+    """The inputs by name."""
+    past: tuple[LakePart, ...] | None = None
+    """The users' earlier steps, in parts of the same users."""
+
+    def __call__(self, part: LakePart) -> DecidedPart:
+        """Decide for a part."""
+        plan, path = self.plan.plan, decided_path(self.out, part.number, self.parts)
+        frame = part.frame()
+        if frame.is_empty():
+            return self._remembered(part.number, DecidedPart("", 0, 0, "", {}, {}, ()))
+        self._refuse_twice(frame, plan)
+        past = None if self.past is None else _named_past(self.past[part.number].frame())
+        decided, found = [], dict[tuple[str, str | None], Finding]()
+        for rows in frame.iter_slices(ROWS_AT_ONCE):
+            decisions, findings = plan.allocate(without(rows, {FILE, ROW}), self.seed, past)
+            decided.append(decisions)
+            for finding in findings:
+                found.setdefault((finding.rule, finding.column), self._placed(finding, rows))
+        together = pl.concat(decided)
+        room = io.BytesIO()
+        together.write_parquet(room)
+        with replacing(path) as file:
+            file.write(room.getbuffer())
+        digest = hashlib.sha256(room.getbuffer()).hexdigest()
+        counts = {str(label): count for label, count in together["action"].value_counts().iter_rows()}
+        plain = tuple(finding.as_dict() for finding in found.values())
+        sums = {name: _sum(together[name]) for name in _expectations(plan)}
+        record = DecidedPart(path.name, len(together), len(room.getbuffer()), digest, sums, counts, plain)
+        return self._remembered(part.number, record)
+
+    def _remembered(self, number: int, record: DecidedPart) -> DecidedPart:
+        # After the decisions: a part with a record is done.
+        write_record(_record_path(self.out, number), record)
+        return record
+
+    def _placed(self, finding: Finding, rows: pl.DataFrame) -> Finding:
+        """The finding, with the rows of the file that its first row is in."""
+        if not finding.rows:
+            return finding
+        places = rows.select(FILE, ROW)[[row - 1 for row in finding.rows]]
+        here = places.filter(pl.col(FILE) == places[FILE][0])
+        return replace(finding, file=self.files[places[FILE][0]], rows=tuple(here[ROW].to_list()))
+
+    def _refuse_twice(self, frame: pl.DataFrame, plan: Plan) -> None:
+        """Refuse users who stand twice at a step, in whatever files: they would be decided for twice."""
+        encoder = plan.policy.encoder
+        if not {"user", "step"} <= set(frame.columns):
+            return  # said when it is decided
+        key = user_keys(serving_ids(frame["user"]))
+        step = serving_steps(frame, encoder.first_step, encoder.first_step + encoder.campaign_steps - 1, 0)
+        order = np.lexsort((step, key))
+        again = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(step[order]) == 0))
+        if len(again):
+            one, other = (self._words(frame, int(order[place])) for place in (again[0], again[0] + 1))
+            raise ModelError(
+                f"{one} and {other} share a user and step ({len(again):,} row(s) of this part repeat another); keep "
+                "one row for each, or the user would be decided for twice"
+            )
+
+    def _words(self, frame: pl.DataFrame, row: int) -> str:
+        return f"row {frame[ROW][row]:,} of {self.files[frame[FILE][row]]}"
+
+
+def _record_path(out: Path, number: int) -> Path:
+    return out / ".decided" / f"{number:05d}.json"
+
+
+def _named_past(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(name for name in frame.columns if name in PAST_ROLES)
+
+
+def _expectations(plan: Plan) -> tuple[str, ...]:
+    several = tuple(expected_column(name) for name in plan.policy.several_budgets)
+    return ("expected_reward", "expected_cost", *several)
+
+
+def _sum(values: pl.Series) -> str:
+    return str(exact_sums(values.to_numpy(), np.zeros(len(values), np.int32), 1)[0])

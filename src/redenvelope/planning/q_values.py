@@ -1,0 +1,406 @@
+"""Learned values: what every action is worth in a state, at the prices learned or between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.arrays import FloatArray
+from redenvelope.errors import UsageError
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.dataset import require_states
+from redenvelope.models.environment import filled
+from redenvelope.models.networks import Immediate, ValueNetwork, networks_at
+from redenvelope.policies.action_values import ActionValues, Decided
+from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state
+from redenvelope.policies.eligibility_state import allowed as allowed_now
+from redenvelope.policies.policy import Constraint, checked_steps_left, normalised
+from redenvelope.prices import checked_prices, outcome_weights
+
+
+@dataclass(frozen=True, eq=False)
+class LearningReport:
+    """How learning went."""
+
+    bellman_error: FloatArray
+    """Root mean square of the held-out Bellman error of what follows an action, in units of the target's own
+    standard deviation (1 is no better than a constant), [steps - 1]: of the first step first."""
+    epochs: tuple[int, ...]
+    """Epochs run for each step but the last."""
+    excluded: FloatArray
+    """Share of the rows in which the guard rules an action out, [actions]."""
+    late: tuple[str, ...] = ()
+    """Outcomes that actions change later than the next state tells: there, values follow the log."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the guard did and what was found, in words."""
+        rare = tuple(
+            f"action {action} is too rare in the log to be valued in {share:.1%} of the rows, and left out there"
+            for action, share in enumerate(self.excluded)
+            if share > 0
+        )
+        return rare + tuple(
+            f"what actions do to the {name} shows later than the next state tells: it was learned along the log"
+            for name in self.late
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedValues:
+    """Values learned from a log at some prices of one budget; between two of them, they are interpolated."""
+
+    immediate: Immediate
+    futures: ValueNetwork | None
+    """What follows an action, every array with leading axes [steps - 1, folds]; None in a campaign of one step."""
+    duals: FloatArray
+    """The prices learned, rising, [heads]."""
+    temperature: float
+    unit: float
+    """Sets the scale of interpolation, see `scaled_dual`."""
+    steps: int
+    """Steps of the campaign."""
+    layout: StateLayout
+    least_chance: float
+    """The guard: an action that the logger gives in a state with less than this probability is not chosen there."""
+    report: LearningReport
+    constraint: Constraint | None = None
+    """Which actions a state allows."""
+    explore: float = 0.0
+    """Share of the decisions that is drawn evenly among what may be chosen."""
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return self.immediate.actions
+
+    @property
+    def budgets(self) -> int:
+        """One: values are learned for one price."""
+        return 1
+
+    @property
+    def depth(self) -> int:
+        """Steps that its values look ahead: to the end of the campaign."""
+        return self.steps
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the guard left out and what shows late, in words."""
+        return self.report.notes
+
+    @property
+    def components(self) -> int:
+        """Reward and cost; with a temperature, entropy bonus too."""
+        return 3 if self.temperature > 0 else 2
+
+    def values(
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
+    ) -> ActionValues:
+        """States [users, width], steps left (a number, or [users]) and prices [prices, 1] -> values.
+
+        `eligible` [users, actions] rules actions out; so does the guard, unless nothing else is left.
+        """
+        return self.between(*self.at_knots(states, steps_left, eligible), prices)
+
+    def decided(
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
+    ) -> Decided:
+        """See Valuer."""
+        probabilities = self.values(states, steps_left, prices, eligible).probabilities
+        return Decided(probabilities, self.outcomes(states).astype(np.float32))
+
+    def outcomes(self, states: ArrayLike) -> FloatArray:
+        """Expected outcomes of this step alone, mean over folds: [n, width] -> [outcomes, n, actions]."""
+        rows = np.asarray(states, dtype=np.float32)
+        require_states(rows, self.layout)
+        numbers = len(self.duals) * self.components * self.actions
+        folded = in_blocks(lambda block: present(self.immediate, block)[0], numbers, rows)
+        return np.ascontiguousarray(np.moveaxis(folded.mean(axis=1, dtype=np.float64), 1, 0))
+
+    def at_knots(
+        self, states: ArrayLike, steps_left: ArrayLike, eligible: Eligible = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Mean over folds at the prices learned, [n, heads, components, actions], and what may be chosen, [n, actions].
+
+        The arguments are those of `values`. One pass through the networks; every price can be asked from it.
+        """
+        rows = np.asarray(states, dtype=np.float32)
+        require_states(rows, self.layout)
+        left = checked_steps_left(steps_left, len(rows), self.steps)
+        standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
+        mask = allowed_now(standing, self.constraint, rows, left)
+        values = np.empty((len(rows), len(self.duals), self.components, self.actions), np.float32)
+        allowed = np.empty((len(rows), self.actions), dtype=bool)
+        for steps in np.unique(left):
+            networks = networks_at(self.futures, self.steps - int(steps))
+
+            def block(chunk: Any, own: Any, networks: ValueNetwork | None = networks) -> Any:
+                now, chances = present(self.immediate, chunk)
+                later = None if networks is None else future(networks, chunk)
+                found = value_to_go(now, later, len(self.duals), self.components)
+                return found, supported(np.asarray(chances) >= self.least_chance, own)
+
+            alike = np.flatnonzero(left == steps)
+            values[alike], allowed[alike] = in_blocks(block, values[0].size, rows[alike], mask[alike])
+        return values, allowed
+
+    def between(self, values: NDArray[np.float32], allowed: NDArray[np.bool_], prices: ArrayLike) -> ActionValues:
+        """Values and decisions at any prices [prices, 1], from what `at_knots` gave."""
+        duals = checked_duals(prices)
+        low, share = self.around(duals)
+        high, share = np.minimum(low + 1, len(self.duals) - 1), share[:, None, None]
+        weights = jnp.asarray(outcome_weights(duals[:, None]).astype(np.float32))
+        temperature, explore = (jnp.asarray(np.float32(number)) for number in (self.temperature, self.explore))
+
+        def block(part: Any, own: Any) -> Any:
+            mixed = part[:, low] * (1 - share) + part[:, high] * share
+            return _decided(mixed, own, weights, temperature, explore)
+
+        q, probabilities, to_go = in_blocks(block, len(low) * self.components * self.actions, values, allowed)
+        return ActionValues(q, probabilities, np.moveaxis(to_go, 2, 0))
+
+    def around(self, duals: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        """For each of `duals`, the last learned price that is not above it, and the share of the next one, [duals]."""
+        known, place = scaled_dual(self.duals, self.unit), scaled_dual(duals, self.unit)
+        outside = (place < known[0] - 1e-9) | (place > known[-1] + 1e-9)
+        if outside.any():
+            raise UsageError(
+                f"values were learned for duals from {self.duals[0]:g} to {self.duals[-1]:g}, not for "
+                f"{duals[outside][0]:g}; learn them for that dual, or for all prices"
+            )
+        low = np.clip(np.searchsorted(known, place, side="right") - 1, 0, max(0, len(known) - 2))
+        gap = np.append(np.diff(known), 1.0)[low]
+        return low, np.clip((place - known[low]) / gap, 0.0, 1.0).astype(np.float32)
+
+
+def checked_duals(prices: ArrayLike) -> FloatArray:
+    """Prices [prices, 1], or a plain list, as the prices of one budget, [prices]."""
+    table = np.asarray(prices, dtype=np.float64)
+    if table.ndim == 2 and table.shape[1] > 1:
+        raise UsageError(
+            f"values are learned for one budget, and these are prices of {table.shape[1]}; plan with a model"
+        )
+    duals = checked_prices(table, 1)[:, 0]
+    # Beyond what a network's numbers can hold, a price is as good as infinite.
+    return np.where(duals > np.finfo(np.float32).max, np.inf, duals)
+
+
+def scaled_dual(duals: FloatArray, unit: float) -> FloatArray:
+    """Duals from 0 to infinity on a scale from 0 to 1, [duals]: the root of dual / (dual + unit).
+
+    The root spreads out small duals, where a policy's cost falls fastest.
+    """
+    return np.asarray(np.sqrt(1.0 - unit / (np.asarray(duals, np.float64) + unit)))
+
+
+def unscaled_dual(places: FloatArray, unit: float) -> FloatArray:
+    """The duals at places of that scale, [places]; 1 is infinity."""
+    squares = np.square(places)
+    finite = squares < 1.0
+    return np.where(finite, unit * squares / np.where(finite, 1.0 - squares, 1.0), np.inf)
+
+
+def value_to_go(now: Any, later: Any | None, heads: int, components: int) -> NDArray[np.float32]:
+    """Mean over folds of what a step gives [n, folds, 2, actions] and what follows, [n, heads, components, actions].
+
+    What follows is [n, folds, heads, components, actions], or None after the last step.
+    """
+    alone = np.asarray(now).mean(axis=1)
+    values = np.zeros((len(alone), heads, components, alone.shape[-1]), np.float32)
+    if later is not None:
+        np.mean(np.asarray(later), axis=1, out=values)
+    values[:, :, :2] += alone[:, None]
+    return values
+
+
+@eqx.filter_jit
+def _decided(
+    mixed: jax.Array, allowed: jax.Array, weights: jax.Array, temperature: jax.Array, explore: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Decisions from values [n, prices, components, actions]: q, probabilities, and outcomes to go of the same shape
+    but [n, prices, outcomes, actions]."""
+    q = jnp.where(allowed[:, None], action_scores(mixed, weights), -jnp.inf)
+    chosen = exploring(choose(mixed, weights, temperature, allowed), allowed, explore)
+    return q, chosen, mixed[..., :2, :]
+
+
+# From learned values to decisions: pure functions over arrays [..., prices, components, actions].
+#
+# The components are reward, cost and, with a temperature, entropy bonus to go. Weights [outcomes, prices] are what
+# `prices.outcome_weights` gives: what reward and cost count at each price.
+
+
+_Candidate = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+def action_scores(values: jax.Array, weights: jax.Array) -> jax.Array:
+    """Penalised reward (and entropy bonus) to go: [..., prices, components, actions] -> [..., prices, actions].
+
+    At an infinite price it is the negative cost alone.
+    """
+    earned = values[..., 0, :]
+    if values.shape[-2] == 3:
+        earned = earned + values[..., 2, :]
+    return weights[0][:, None] * earned + weights[1][:, None] * values[..., 1, :]
+
+
+def choose(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array) -> jax.Array:
+    """Probability of each action, [..., prices, actions]; `allowed` is [n, actions], n the last axis before prices.
+
+    The best action where the temperature is zero (or the price infinite), else the soft maximum.
+    """
+    score = jnp.where(allowed[:, None, :], action_scores(values, weights), -jnp.inf)
+    chosen = _best(score, values[..., 1, :], values[..., 0, :])
+    best = jax.nn.one_hot(chosen, score.shape[-1], dtype=score.dtype)
+    if values.shape[-2] == 2:
+        return best
+    soft = jax.nn.softmax(score / temperature, axis=-1)
+    return jnp.where((weights[0] == 0)[:, None], best, soft)
+
+
+def exploring(chosen: jax.Array, allowed: jax.Array, explore: jax.Array | float) -> jax.Array:
+    """Probabilities [..., prices, actions] with a share drawn evenly among what is allowed, [n, actions]."""
+    even = allowed / jnp.maximum(allowed.sum(axis=-1, keepdims=True), 1)
+    return (1 - explore) * chosen + explore * even[:, None, :]
+
+
+def _best(score: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
+    """The action of the greatest score, among equals of the least cost and then the greatest reward, [...]."""
+
+    def better(one: _Candidate, other: _Candidate) -> tuple[jax.Array, ...]:
+        cheaper = (one[1] < other[1]) | ((one[1] == other[1]) & (one[2] >= other[2]))
+        first = (one[0] > other[0]) | ((one[0] == other[0]) & cheaper)
+        return tuple(jnp.where(first, left, right) for left, right in zip(one, other, strict=True))
+
+    # One pass: comparing with a maximum that was computed elsewhere would rely on both being rounded alike.
+    place = jax.lax.broadcasted_iota(jnp.int32, score.shape, score.ndim - 1)
+    worst = (-jnp.inf, jnp.inf, -jnp.inf, np.int32(0))
+    found: jax.Array = jax.lax.reduce((score, cost, reward, place), worst, better, (score.ndim - 1,))[3]
+    return found
+
+
+def supported(frequent: NDArray[np.bool_], eligible: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Actions that may be planned with, [n, actions]: eligible, and not too rare in the log.
+
+    Where the guard would leave nothing, it gives way: what is eligible is allowed.
+    """
+    allowed = eligible & frequent
+    return np.where(allowed.any(axis=1, keepdims=True), allowed, eligible)
+
+
+# Networks asked about many states: in blocks of one shape, by two programs that learning and deciding share.
+
+
+_BLOCK_NUMBERS = 2**21  # numbers in the largest array of a block of rows: more falls out of the cache
+
+
+@eqx.filter_jit
+def present(immediate: Immediate, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Outcomes of a step [n, folds, outcomes, actions], and the logger's chances [n, actions], of states [n, width].
+
+    The rows lead, as they do in blocks.
+    """
+    return jnp.transpose(immediate.outcomes(states), (2, 1, 0, 3)), immediate.chances(states)
+
+
+@eqx.filter_jit
+def future(networks: ValueNetwork, states: jax.Array) -> jax.Array:
+    """What follows every action: [n, width] -> [n, folds, heads, components, actions].
+
+    The networks are those of one step, with a leading axis [folds].
+    """
+    later: jax.Array = jax.vmap(lambda network: network(states), out_axes=1)(networks)
+    return later
+
+
+def block_rows(rows: int, numbers_a_row: int) -> int:
+    """Rows of a block of `in_blocks`."""
+    size = int(np.clip(_BLOCK_NUMBERS // max(1, numbers_a_row), 64, 8_192))
+    return min(size, 1 << max(0, rows - 1).bit_length())  # few lengths: few compilations
+
+
+def in_blocks(function: Callable[..., Any], numbers_a_row: int, *columns: NDArray[Any]) -> Any:
+    """Apply a function to rows [n, ...] in blocks of one shape; arrays come out [n, ...] in numpy."""
+    rows = len(columns[0])
+    size = block_rows(rows, numbers_a_row)
+    parts = []
+    for first in range(0, max(rows, 1), size):
+        pieces = [column[first : first + size] for column in columns]
+        parts.append(jax.tree.map(np.asarray, function(*filled(pieces, size))))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:rows], *parts)
+
+
+# Learned values behind the interfaces of planning: a policy at one price, a price function over prices.
+
+
+_VALUES_AT_ONCE = 2**26  # numbers kept between the steps of a search: 256 MB
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedPolicy:
+    """Takes what learned values find best, at one price of cost."""
+
+    learned: LearnedValues
+    dual: float
+    """Price of one unit of cost; infinity looks at cost alone."""
+
+    def __post_init__(self) -> None:
+        self.learned.around(checked_duals(self.dual))
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return self.learned.actions
+
+    def probabilities(self, states: ArrayLike, steps_left: ArrayLike, eligible: Eligible = None) -> FloatArray:
+        """[users, width], a number or [users], and [users, actions] -> [users, actions]."""
+        return normalised(self.learned.values(states, steps_left, self.dual, eligible).probabilities[:, 0])
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedPrice:
+    """A price function without any training: what the values say of the users' first states."""
+
+    learned: LearnedValues
+    states: NDArray[np.float32]
+    """First states, [users, width]."""
+    steps_left: NDArray[np.int64] | int | None = None
+    """Steps left at those states, one number or [users]; None is the whole campaign."""
+    eligible: EligibilityState | NDArray[np.bool_] | None = None
+    """Where users stand, or a mask [users, actions]; None allows all."""
+
+    def __call__(self, prices: FloatArray, /) -> FloatArray:
+        """Mean outcomes at prices [prices, 1], without entropy bonus, [outcomes, prices]."""
+        duals = checked_duals(prices)
+        sums = np.zeros((2, len(duals)))
+        for values, allowed in [self._whole] if self._size >= len(self.states) else map(self._part, self._parts()):
+            sums += self.learned.between(values, allowed, duals).expected().sum(axis=1)
+        return sums / len(self.states)
+
+    @property
+    def _size(self) -> int:
+        """Users whose values fit in memory at once."""
+        return _VALUES_AT_ONCE // (len(self.learned.duals) * self.learned.components * self.learned.actions)
+
+    def _parts(self) -> list[slice]:
+        return [slice(first, first + self._size) for first in range(0, len(self.states), self._size)]
+
+    def _part(self, users: slice) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The values of some users, at the prices learned; see `LearnedValues.at_knots`."""
+        left = np.broadcast_to(self.learned.steps if self.steps_left is None else self.steps_left, (len(self.states),))
+        mask = None if self.eligible is None else self.eligible[users]
+        return self.learned.at_knots(self.states[users], left[users], mask)
+
+    @cached_property
+    def _whole(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        # The networks need not be asked again at every step of a search.
+        return self._part(slice(None))

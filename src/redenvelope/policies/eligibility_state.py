@@ -1,0 +1,190 @@
+"""Where rows stand: what each may get at any step, and what constraints remember of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.arrays import BoolArray
+from redenvelope.campaign.rows import FrameRows, OneRow, TableRows
+from redenvelope.errors import UsageError
+from redenvelope.log.cleaning.dates import with_relative, with_relative_row
+from redenvelope.log.cleaning.ids import read_steps
+from redenvelope.log.eligibility import ELIGIBLE, listed_actions
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.history import action_index, past_of_frame, past_of_row
+from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.policies.policy import Constraint, Memory, whole_mask
+from redenvelope.policies.rules import RuleConstraint
+
+
+@dataclass(frozen=True, eq=False)
+class EligibilityState:
+    """What is known of rows (users, or nodes of their trees) beside their states."""
+
+    always: BoolArray
+    """What each may get at this and every later step, [rows, actions]; at least one action each."""
+    memory: Memory
+    """Of the constraint, [rows, columns]."""
+
+    def __len__(self) -> int:
+        return len(self.always)
+
+    def __getitem__(self, rows: slice | NDArray[np.integer] | BoolArray) -> EligibilityState:
+        """Some of the rows, in this order."""
+        return EligibilityState(self.always[rows], self.memory[rows])
+
+    def joined(self, other: EligibilityState) -> EligibilityState:
+        """These rows, and then others."""
+        return EligibilityState(
+            np.concatenate([self.always, other.always]), np.concatenate([self.memory, other.memory])
+        )
+
+    def after(self, constraint: Constraint | None, action: NDArray[np.integer]) -> EligibilityState:
+        """One step on, when each row got an action [rows]."""
+        if constraint is None or not constraint.remembers:
+            return self
+        return EligibilityState(self.always, constraint.after(self.memory, action.astype(np.intp)))
+
+
+Eligible = ArrayLike | EligibilityState | None
+"""What rows may get: a mask [rows, actions] for this and every later step, or where they stand; None allows all."""
+
+
+def eligibility_state(eligible: Eligible, rows: int, actions: int, constraint: Constraint | None) -> EligibilityState:
+    """Where rows stand; a mask, or nothing, says that nothing has happened yet."""
+    columns = 0 if constraint is None else constraint.remembers
+    if not isinstance(eligible, EligibilityState):
+        return EligibilityState(whole_mask(eligible, rows, actions), np.zeros((rows, columns), np.int16))
+    whole_mask(eligible.always, rows, actions)
+    if eligible.memory.shape != (rows, columns):
+        raise UsageError(
+            f"what the rules remember must be [rows, columns] = {(rows, columns)}, not {eligible.memory.shape}"
+        )
+    return eligible
+
+
+def allowed(
+    standing: EligibilityState, constraint: Constraint | None, states: NDArray[np.float32], steps_left: NDArray[np.intp]
+) -> BoolArray:
+    """What rows with states [rows, width] and steps left [rows] may get now, [rows, actions].
+
+    A row with nothing left gets the cheapest action that it may ever get.
+    """
+    own = standing.always
+    if constraint is None:
+        return own
+    said = np.asarray(constraint.eligible(states, steps_left, standing.memory), dtype=bool)
+    if said.shape != own.shape:
+        raise UsageError(f"a constraint must answer with a mask of shape {own.shape}, not {said.shape}")
+    both: BoolArray = own & said
+    nothing = np.flatnonzero(~both.any(axis=1))
+    both[nothing, own[nothing].argmax(axis=1)] = True
+    return both
+
+
+# Where rows stand: of a log, of a table of users to decide for, and of one user.
+
+
+class EligibilityRows(NamedTuple):
+    """Where the users of a table stand."""
+
+    standing: EligibilityState | None
+    """None where nothing is ruled out."""
+    nothing: BoolArray
+    """Whether the rules and the table leave nothing, so that the cheapest action is given, [rows]."""
+
+
+def eligibility_of_log(constraint: RuleConstraint | None, log: Log) -> EligibilityState | None:
+    """Where logged rows stand; None where nothing is ruled out."""
+    if constraint is None:
+        none = np.zeros((len(log), 0), np.int16)
+        return None if log.eligible is None else EligibilityState(_some(log.eligible), none)
+    counters = constraint.counters(log.starts, log.action)
+    memory = constraint.remembered(TableRows(log.features, log.step), counters)
+    return _joined(constraint, log.eligible, memory).standing
+
+
+def eligibility_of_frame(
+    constraint: RuleConstraint | None,
+    encoder: Encoder,
+    catalogue: ActionCatalogue,
+    frame: pl.DataFrame,
+    past: pl.DataFrame | None,
+) -> EligibilityRows:
+    """Where the users of a table stand; `past` are their earlier steps, which caps count."""
+    listed = None
+    if ELIGIBLE in frame.columns and not is_feature(ELIGIBLE, encoder):
+        listed = listed_actions(frame[ELIGIBLE], catalogue)
+    if constraint is None:
+        if listed is None:
+            return EligibilityRows(None, np.zeros(len(frame), dtype=bool))
+        none = np.zeros((len(frame), 0), np.int16)
+        return EligibilityRows(EligibilityState(_some(listed), none), _empty(listed))
+    counters = np.zeros((len(frame), constraint.counters_wide), np.int16)
+    if constraint.counts:
+        steps = read_steps(frame["step"]).cast(pl.Int32).to_numpy()
+        before = past_of_frame(constraint.past, frame, steps, past, encoder.first_step)
+        counters = constraint.counters_after(before.starts, before.action)
+    known = with_relative(frame, encoder.of_dates)
+    return _joined(constraint, listed, constraint.remembered(FrameRows(known, constraint.texts), counters))
+
+
+def eligibility_of_row(
+    constraint: RuleConstraint | None,
+    encoder: Encoder,
+    row: Mapping[str, Any],
+    step: int,
+    past: Sequence[Mapping[str, Any]] | None,
+    listed: BoolArray | None,
+) -> EligibilityRows:
+    """Where one user stands; `listed` [actions] is what the user may get besides."""
+    mask = None if listed is None else listed[None]
+    if constraint is None:
+        standing = None if mask is None else EligibilityState(_some(mask), np.zeros((1, 0), np.int16))
+        return EligibilityRows(standing, np.array([mask is not None and not mask.any()]))
+    counters = np.zeros((1, constraint.counters_wide), np.int16)
+    if constraint.counts:
+        earlier = past_of_row(constraint.past, step, past, encoder.first_step)
+        action = np.array([action_index(constraint.past, one.get("action")) for one in earlier], dtype=np.intp)
+        counters = constraint.counters_after(np.array([0, len(action)]), action)
+    known = with_relative_row(row, encoder.of_dates)
+    return _joined(constraint, mask, constraint.remembered(OneRow(known, constraint.texts), counters))
+
+
+def is_feature(name: str, encoder: Encoder) -> bool:
+    """Whether a column is a feature of the log."""
+    return name in {*(number.name for number in encoder.numbers), *(each.name for each in encoder.categories)}
+
+
+def _joined(constraint: RuleConstraint, listed: BoolArray | None, memory: Memory) -> EligibilityRows:
+    """What rules remember, and a list [rows, actions] of what each row may get.
+
+    What the rules themselves forbid now may be missing from the list for that reason alone: it is not missed later on.
+    """
+    rows, actions = len(memory), len(constraint.catalogue)
+    by_rules = constraint.eligible(np.zeros((rows, 0), np.float32), np.zeros(rows, np.intp), memory)
+    if listed is None:
+        always = np.ones((rows, actions), dtype=bool)
+        return EligibilityRows(EligibilityState(always, memory), _empty(by_rules))
+    always, nothing = listed | ~by_rules, _empty(listed & by_rules)
+    always[nothing, 0] = True
+    return EligibilityRows(EligibilityState(always, memory), nothing)
+
+
+def _empty(mask: BoolArray) -> BoolArray:
+    return np.asarray(~mask.any(axis=1))
+
+
+def _some(listed: BoolArray) -> BoolArray:
+    """A list without anything holds the cheapest action."""
+    if listed.any(axis=1).all():
+        return listed
+    some = listed.copy()
+    some[~listed.any(axis=1), 0] = True
+    return some

@@ -1,0 +1,239 @@
+"""The rules of a campaign as one constraint: conditions on features, and caps that count what was given.
+
+Its memory has three parts. Counters: for a cap over the campaign how often its actions were given, for one within n
+steps whether each of the last n − 1 steps gave one. Answers of conditions about columns that never change: 0 is not
+asked yet, then true, false and unknown. And what this very step allows by the features themselves: 0 is not known, then
+yes and no. So rules are exact where features are known, and read off the predicted state only further down a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.arrays import BoolArray
+from redenvelope.campaign.conditions import Condition, Leaf, RowColumns, Verdict, columns_of, judged, leaves
+from redenvelope.campaign.records import Rule
+from redenvelope.campaign.rows import STEP, places_of
+from redenvelope.errors import UsageError
+from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.encoding.history import ActionsOnly
+from redenvelope.log.log import ActionCatalogue
+from redenvelope.models.charges import Decoding, decoding_for
+from redenvelope.policies.policy import Constraint, Memory
+
+_TRUE, _FALSE, _UNKNOWN = 1, 2, 3
+_YES, _NO = 1, 2
+_TOLD = 4  # levels of a counter, or steps that it looks back, that are told as columns
+
+
+@dataclass(frozen=True, eq=False)
+class Cap:
+    """At most so many of some actions, in the campaign or within a window."""
+
+    group: BoolArray
+    """[actions]"""
+    most: int
+    window: int | None
+    columns: slice
+    """Of the memory: one that counts, or one for each step that is looked back."""
+
+    def after(self, before: Memory, given: BoolArray) -> Memory:
+        """Its columns one step on, when rows were given one of the actions or not, [rows]."""
+        if self.window is None:
+            # Once it is used up, more does not matter.
+            return np.minimum(before + given[:, None], self.most).astype(np.int16)
+        return np.concatenate([given[:, None].astype(np.int16), before[:, :-1]], axis=1)
+
+    def used_up(self, memory: Memory) -> BoolArray:
+        """Whether no more may be given, [rows]."""
+        return np.asarray(memory[:, self.columns].sum(axis=1) >= self.most)
+
+
+@dataclass(frozen=True, eq=False)
+class RuleConstraint(Constraint):
+    """Rules of a campaign with these features and actions."""
+
+    rules: tuple[Rule, ...]
+    encoder: Encoder
+    catalogue: ActionCatalogue
+    joins_late: bool = False
+    """Whether some users' campaigns began after the first step: then their past does too."""
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            self._group(rule)
+
+    @cached_property
+    def caps(self) -> tuple[Cap, ...]:
+        """The rules that count."""
+        found, first = [], 0
+        for rule in self.rules:
+            if rule.most is None:
+                continue
+            # Further back than the campaign goes, there is nothing.
+            window = None if rule.window is None or rule.window >= self.encoder.campaign_steps else rule.window
+            last = first + (1 if window is None else window - 1)
+            found.append(Cap(self._group(rule), min(rule.most, np.iinfo(np.int16).max), window, slice(first, last)))
+            first = last
+        return tuple(found)
+
+    @cached_property
+    def conditions(self) -> tuple[tuple[Condition, BoolArray], ...]:
+        """The conditions, and the actions that each is for, [actions]."""
+        return tuple((rule.condition, self._group(rule)) for rule in self.rules if rule.condition is not None)
+
+    @cached_property
+    def lasting(self) -> tuple[Leaf, ...]:
+        """The questions of which the answer never changes within a user."""
+        asked = dict.fromkeys(leaf for condition, _ in self.conditions for leaf in leaves(condition))
+        static = {number.name for number in self.encoder.numbers if number.static}
+        static |= {category.name for category in self.encoder.categories if category.static}
+        return tuple(leaf for leaf in asked if static.issuperset(columns_of(leaf)))
+
+    @cached_property
+    def _decoding(self) -> Decoding:
+        return decoding_for(self.encoder, tuple(condition for condition, _ in self.conditions))
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The features that are text."""
+        return frozenset(category.name for category in self.encoder.categories)
+
+    @property
+    def past(self) -> ActionsOnly:
+        """What must be known of the steps before."""
+        return ActionsOnly(self.catalogue.labels, self.catalogue.numeric, self.joins_late)
+
+    @property
+    def counters_wide(self) -> int:
+        """Columns of the memory that count."""
+        return int(self._answers.start)
+
+    @property
+    def counts(self) -> bool:
+        """Whether any rule counts what was given before."""
+        return bool(self.caps)
+
+    @cached_property
+    def _answers(self) -> slice:
+        first = self.caps[-1].columns.stop if self.caps else 0
+        return slice(first, first + len(self.lasting))
+
+    @cached_property
+    def _now(self) -> slice:
+        first = self._answers.stop
+        return slice(first, first + (len(self.catalogue) if self.conditions else 0))
+
+    @property
+    def remembers(self) -> int:
+        """See Constraint."""
+        return int(self._now.stop)
+
+    def eligible(self, states: NDArray[np.float32], steps_left: NDArray[np.intp], memory: Memory) -> BoolArray:
+        """See Constraint."""
+        allowed = np.ones((len(states), len(self.catalogue)), dtype=bool)
+        if self.conditions:
+            now = memory[:, self._now]
+            known = now[:, 0] != 0
+            allowed[known] = now[known] == _YES
+            if not known.all():
+                allowed[~known] = self._by_states(states[~known], memory[~known])
+        for cap in self.caps:
+            allowed[np.ix_(cap.used_up(memory), cap.group)] = False
+        return allowed
+
+    def after(self, memory: Memory, action: NDArray[np.intp]) -> Memory:
+        """See Constraint."""
+        moved = memory.copy()
+        for cap in self.caps:
+            moved[:, cap.columns] = cap.after(memory[:, cap.columns], cap.group[action])
+        moved[:, self._now] = 0
+        return moved
+
+    def remembered(self, rows: RowColumns, counters: Memory) -> Memory:
+        """The memory of rows whose features are known, given its counters, [rows, counters]."""
+        memory = np.zeros((len(counters), self.remembers), np.int16)
+        memory[:, : self._answers.start] = counters
+        for column, leaf in enumerate(self.lasting, start=self._answers.start):
+            said = leaf.verdict(rows)
+            memory[:, column] = np.where(said.true, _TRUE, np.where(said.false, _FALSE, _UNKNOWN))
+        if self.conditions:
+            allowed = self._judged(len(counters), lambda leaf: leaf.verdict(rows))
+            memory[:, self._now] = np.where(allowed, _YES, _NO)
+        return memory
+
+    def told(self, memory: Memory) -> NDArray[np.float32]:
+        """What rules that count know of rows as columns to regress on, [rows, columns]: whether a cap is used up, and
+        how far. Plans that keep caps come to few users who have used up more, so that ratios of states need these."""
+        columns: list[BoolArray] = [np.zeros((len(memory), 0), dtype=bool)]
+        for cap in self.caps:
+            own = memory[:, cap.columns]
+            steps = [own[:, :1] >= level for level in range(1, min(cap.most, _TOLD))]
+            columns += steps if cap.window is None else [own[:, :_TOLD] > 0]
+            columns.append(cap.used_up(memory)[:, None])
+        return np.concatenate(columns, axis=1).astype(np.float32)
+
+    def counters(self, starts: NDArray[np.int64], action: NDArray[np.integer]) -> Memory:
+        """The counters before every row, [rows, counters], of rows by user and step: those of user i are
+        `starts[i]:starts[i + 1]`, action is [rows]."""
+        found = np.zeros((len(action), self._answers.start), np.int16)
+        position = np.arange(len(action)) - np.repeat(starts[:-1], np.diff(starts))
+        for cap in self.caps:
+            given = cap.group[action]
+            if cap.window is None:
+                total = np.concatenate([[0], np.cumsum(given)])
+                before = total[:-1] - np.repeat(total[starts[:-1]], np.diff(starts))
+                found[:, cap.columns.start] = np.minimum(before, cap.most)
+                continue
+            for back, column in enumerate(range(cap.columns.start, cap.columns.stop), start=1):
+                found[back:, column] = given[:-back] & (position[back:] >= back)
+        return found
+
+    def counters_after(self, starts: NDArray[np.int64], action: NDArray[np.integer]) -> Memory:
+        """The counters after the last of each user's rows, [users, counters]; a user may have none."""
+        # One more row for each user, whose own action is not looked at.
+        lengths = np.diff(starts) + 1
+        more = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.zeros(more[-1], dtype=np.intp)
+        place = np.ones(len(rows), dtype=bool)
+        place[more[1:] - 1] = False
+        rows[place] = action
+        return np.asarray(self.counters(more, rows)[more[1:] - 1])
+
+    def _by_states(self, states: NDArray[np.float32], memory: Memory) -> BoolArray:
+        """What conditions allow in predicted states, [rows, actions]; what never changes is known by heart."""
+        places = {leaf: column for column, leaf in enumerate(self.lasting, start=self._answers.start)}
+        nowhere = np.zeros(len(states), dtype=bool)
+        unknown = Verdict(nowhere, nowhere)  # as of a column that states do not show
+        shown = self.texts | {number.name for number in self.encoder.numbers} | {STEP}
+
+        def answer(leaf: Leaf) -> Verdict:
+            read = self._decoding.said(leaf, states) if columns_of(leaf) <= shown else unknown
+            if leaf not in places:
+                return read
+            known = memory[:, places[leaf]]
+            asked = known != 0
+            return Verdict(np.where(asked, known == _TRUE, read.true), np.where(asked, known == _FALSE, read.false))
+
+        return self._judged(len(states), answer)
+
+    def _judged(self, rows: int, answer: Callable[[Leaf], Verdict]) -> BoolArray:
+        allowed = np.ones((rows, len(self.catalogue)), dtype=bool)
+        for condition, group in self.conditions:
+            allowed[np.ix_(~judged(condition, answer).true, group)] = False
+        return allowed
+
+    def _group(self, rule: Rule) -> BoolArray:
+        group = np.zeros(len(self.catalogue), dtype=bool)
+        for label, place in zip(
+            rule.actions, places_of(rule.actions, self.catalogue.labels, self.catalogue.numeric), strict=True
+        ):
+            if place is None:
+                raise UsageError(f"a rule is about {label!r}, and there is no such action")
+            group[place] = True
+        return group

@@ -1,0 +1,90 @@
+"""Chance that repeats: one number in [0, 1) for each user, stream and seed, and the action drawn with it.
+
+Folds, samples, groups and draws all come from here. What a number is for is said by the name of its stream, so that
+no two uses share their numbers, whatever the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from redenvelope.arrays import FloatArray, KeyArray
+
+"""Users as 64-bit numbers, [users]."""
+
+_WHOLE = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
+_NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
+_MOST_DIGITS = 20  # of an integer of 64 bits, its sign included
+_LARGEST = 2**64 - 1
+# The odd constant of SplitMix64: keeps a key of zero from mixing to zero.
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def user_key(user: int | str) -> int:
+    """The key of one id; "7" and "7.0" are the same user as 7: what an id is stored as depends on the others."""
+    if isinstance(user, str):
+        user = user.strip()
+        whole = _WHOLE.fullmatch(user)
+        if whole is None or len(whole[1]) > _MOST_DIGITS:
+            return _text_key(user if whole is None else whole[1])
+        user = int(whole[1])
+    return user & _LARGEST if -(2**63) <= user < 2**63 else _text_key(str(user))
+
+
+def user_keys(users: pl.Series) -> KeyArray:
+    """The keys of ids [users], integers or text: equal for equal ids on every machine."""
+    if users.dtype in _NARROW:
+        return users.cast(pl.Int64).to_numpy().view(np.uint64)
+    text: Iterable[str] = users.cast(pl.String)
+    return np.fromiter(map(user_key, text), dtype=np.uint64, count=len(users))
+
+
+def _text_key(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def fraction(keys: KeyArray, stream: str, seed: int, step: ArrayLike = 0) -> FloatArray:
+    """A number in [0, 1) for each key [users], fixed by key, stream, seed and step (a number, or [users]) alone."""
+    steps = np.asarray(step, dtype=np.int64).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = _mix(np.asarray(keys, dtype=np.uint64) ^ np.uint64(_stream_key(stream, seed)))
+        mixed = _mix(mixed ^ _mix(steps))
+    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def user_fraction(users: pl.Series, stream: str, seed: int) -> FloatArray:
+    """A number in [0, 1) for each id [users], whatever the other ids, their order, or the machine."""
+    return fraction(user_keys(users), stream, seed)
+
+
+def fold(keys: KeyArray, folds: int, stream: str, seed: int) -> NDArray[np.int64]:
+    """Which of so many folds each key falls into, [users]: about equally many in each."""
+    return np.minimum((fraction(keys, stream, seed) * folds).astype(np.int64), folds - 1)
+
+
+def draw(probabilities: ArrayLike, uniforms: ArrayLike) -> NDArray[np.intp]:
+    """One action for each row of probabilities: [..., actions] and numbers in [0, 1) [...] -> [...]."""
+    edges = np.asarray(probabilities, dtype=np.float64).cumsum(axis=-1)
+    # Against the sum, and without the last edge: rounding must leave nobody beyond it.
+    reach = np.asarray(uniforms, dtype=np.float64)[..., None] * edges[..., -1:]
+    return np.asarray((reach >= edges[..., :-1]).sum(axis=-1), dtype=np.intp)
+
+
+@lru_cache(maxsize=256)
+def _stream_key(stream: str, seed: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{stream}".encode(), digest_size=8).digest())
+
+
+def _mix(words: KeyArray) -> KeyArray:
+    """SplitMix64's finaliser: every bit of the input reaches every bit of the output."""
+    words = words + np.uint64(_GOLDEN)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(words ^ (words >> np.uint64(31)))

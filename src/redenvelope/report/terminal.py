@@ -1,0 +1,502 @@
+"""A fit and its plan on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from redenvelope.audit.audit import Audit, verdicts
+from redenvelope.audit.effects import Mean
+from redenvelope.evaluation.diagnostics import Weight
+from redenvelope.log.findings import Finding, Severity, place
+from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.record import ComparedPolicy
+from redenvelope.progress import Event, Phase
+from redenvelope.report.markup import Spoken
+from redenvelope.report.plan_sections import rules_sentences
+from redenvelope.simulate.campaign import Campaign, Decide, Optimum
+
+_WARNINGS = 6  # more would push the certificate off the screen
+
+
+class StageView:
+    """A line a stage: a spinner while it runs, then its seconds and its key figure. Silent where nobody looks."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._console = Console(file=sys.stderr, highlight=False)
+        columns = (SpinnerColumn(finished_text="[green]✓[/]"), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=self._console, disable=not enabled or not self._console.is_terminal)
+        self._enabled = enabled
+        self._tasks: dict[str, TaskID] = {}
+        self._starts: dict[str, float] = {}
+
+    def tell(self, event: Event) -> None:
+        """A stage begins, goes on, or is done."""
+        stage, message = event.stage, escape(event.message)
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(f"[bold]{stage}[/]", total=1)
+            self._starts[stage] = time.perf_counter()
+        self._progress.update(self._tasks[stage], description=f"[bold]{stage}[/] {message}")
+        if event.phase is Phase.DONE:
+            self._progress.update(self._tasks[stage], completed=1)
+            if self._enabled and not self._console.is_terminal:
+                seconds = time.perf_counter() - self._starts[stage]
+                self._console.print(f"{stage} ({seconds:.1f} s): {message}", soft_wrap=True)
+
+    def __enter__(self) -> StageView:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+
+def show_plan(plan: Plan, folder: Path) -> None:
+    """The audit and the certificate in words, the comparison, and where everything is."""
+    console = Console(highlight=False)
+    certificate, record = plan.certificate, plan.record
+    console.print("\n[bold]What the log says[/]")
+    for sentence in verdicts(record.audit):
+        console.print(f"  • {escape(sentence)}", soft_wrap=True)
+    _show_warnings(console, record.audit.findings)
+    colour = "green" if certificate.is_certified else "red"
+    console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
+    for reason in certificate.notes:
+        console.print(f"  • {escape(reason.message)}", soft_wrap=True)
+    if plan.totals is not None:
+        console.print(escape(plan.totals.sentence()), soft_wrap=True)
+    if len(certificate.budgets) > 1:
+        for each in certificate.budgets:
+            console.print(f"  • {escape(each.sentence())}", soft_wrap=True)
+    else:
+        console.print(
+            f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget a user buys about that much reward.",
+            soft_wrap=True,
+        )
+        for each in certificate.budgets:
+            if each.unspent is not None and plan.totals is None:
+                console.print(escape(each.total_sentence()), soft_wrap=True)
+    for sentence in rules_sentences(plan) if plan.policy.rules or plan.policy.specification.explore else ():
+        console.print(f"  • {escape(sentence)}", soft_wrap=True)
+    if record.comparison:
+        show_comparison(console, record.comparison)
+    console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)
+
+
+def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
+    """What the audit warned of; the log was used all the same."""
+    warnings = [finding for finding in findings if finding.severity is Severity.WARNING]
+    for finding in warnings[:_WARNINGS]:
+        console.print(f"  [yellow]![/] {escape(f'{finding.message} → {finding.remedy}')}", soft_wrap=True)
+    if len(warnings) > _WARNINGS:
+        console.print(f"  … and {len(warnings) - _WARNINGS} more: redenvelope audit shows them")
+
+
+def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
+    """The plan beside logged behaviour, chance and the bandit."""
+    table = Table(title="On the check users: means a user ± standard error; differences with intervals, paired by user")
+    table.title_justify = "left"
+    for name in ("policy", "cost", "reward", "cost against logged", "reward against logged"):
+        table.add_column(name, justify="left" if name == "policy" else "right")
+    for row in rows:
+        figures = (f"{row.cost:.3f} ± {row.cost_error:.3f}", f"{row.reward:.3f} ± {row.reward_error:.3f}")
+        differences = (
+            _difference(row.cost_difference, row.cost_difference_lower, row.cost_difference_upper),
+            _difference(row.reward_difference, row.reward_difference_lower, row.reward_difference_upper),
+        )
+        table.add_row(row.policy, *figures, *(("", "") if row.policy == "logged" else differences))
+    console.print(table)
+
+
+def _difference(estimate: float, lower: float, upper: float) -> str:
+    return f"{estimate:+.3f} ({lower:+.3f} to {upper:+.3f})"
+
+
+def show_frontier(content: dict[str, Any]) -> None:
+    """What budgets buy."""
+    console = Console(highlight=False)
+    for each in content.get("budgets", ()):
+        held = f"What {escape(each['name'])} buys while the other budgets are held, estimated on the check users"
+        _show_budgets(console, held, each)
+    if "budgets" not in content:
+        _show_budgets(console, "What a budget buys, estimated on the check users", content)
+    if "least_cost" in content:
+        least = content["least_cost"]
+        console.print(f"A reward of {least['reward']:.4g} a user costs at least {least['cost']:.4g}.")
+
+
+def _show_budgets(console: Console, title: str, content: dict[str, Any]) -> None:
+    table = Table(title=title, title_justify="left")
+    for name in ("budget", "reward", "one more unit buys"):
+        table.add_column(name, justify="right")
+    for row in content["at"]:
+        table.add_row(f"{row['budget']:.4g}", f"{row['reward']:.4f}", f"{row['shadow_price']:.4g}")
+    console.print(table)
+    if content["least_budget"] is not None:
+        console.print(f"The least budget that any plan needs is {content['least_budget']:.4g} a user.")
+
+
+# An audit on a terminal.
+
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.REPAIRED: "cyan"}
+
+
+def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
+    """Every finding: what, where, examples, and what to do."""
+    for finding in findings:
+        colour = _COLOURS[finding.severity]
+        console.print(f"[bold {colour}]{finding.severity}[/] {finding.rule}: {escape(finding.message)}")
+        where = place(finding.file, finding.column, finding.rows)
+        if where:
+            more = ", …" if finding.rows and finding.count > len(finding.rows) else ""
+            console.print(f"    where: {escape(where)}{more}")
+        if finding.examples:
+            more = ", …" if finding.count > len(finding.examples) else ""
+            console.print(f"    such as: {escape(', '.join(finding.examples))}{more}")
+        if finding.severity is not Severity.REPAIRED:
+            # Left to the terminal to wrap: a line that was broken here could not be pasted.
+            console.print(f"    what to do: {escape(finding.remedy)}", soft_wrap=True)
+
+
+def show_audit(console: Console, audit: Audit) -> None:
+    """The verdicts in words, then the tables behind them, then the findings."""
+    console.print(
+        f"[bold]{audit.users:,}[/] users, [bold]{audit.rows:,}[/] rows, {audit.steps} steps, "
+        f"{len(audit.actions)} actions, {audit.features} features ({audit.static_features} static), "
+        f"propensities {audit.propensity_source}"
+    )
+    for sentence in verdicts(audit):
+        console.print(f"• {escape(sentence)}")
+    console.print()
+    console.print(_action_table(audit))
+    console.print(_overlap_table(audit))
+    console.print(_figures_table(audit))
+    if audit.findings:
+        console.print()
+        show_findings(console, audit.findings)
+
+
+def _interval(mean: Mean) -> str:
+    return f"{mean.estimate:.4g} [dim]({mean.lower:.4g} to {mean.upper:.4g})[/]"
+
+
+def _action_table(audit: Audit) -> Table:
+    table = Table(
+        title="Actions, by cost: mean a row with 95 % interval, weighted by 1/propensity", title_justify="left"
+    )
+    for name in ("action", "rows", "reward", "cost", "1/propensity adds up to"):
+        table.add_column(name, justify="left" if name == "action" else "right")
+    for effect, balance in zip(audit.actions, audit.calibration, strict=True):
+        mark = " [yellow]off[/]" if balance.is_off else ""
+        table.add_row(
+            escape(effect.label),
+            f"{effect.rows:,}",
+            _interval(effect.reward),
+            _interval(effect.cost),
+            f"{balance.ratio:.3f}{mark}",
+        )
+    return table
+
+
+def _overlap_table(audit: Audit) -> Table:
+    table = Table(title="Overlap: users left to speak for a policy after so many steps", title_justify="left")
+    heads = (
+        "steps",
+        "users",
+        "effective, uniform policy",
+        "effective, best fixed action",
+        "that step alone",
+        "matching",
+    )
+    for name in heads:
+        table.add_column(name, justify="right")
+    for overlap in audit.overlap:
+        row = (overlap.users, overlap.uniform, overlap.greedy, overlap.alone, overlap.matching)
+        table.add_row(str(overlap.step), *(f"{value:,.0f}" for value in row))
+    return table
+
+
+def _figures_table(audit: Audit) -> Table:
+    table = Table(title="Figures", title_justify="left", show_header=False)
+    table.add_column("what")
+    table.add_column("value")
+    quantiles = audit.propensity_quantiles
+    table.add_row("logged reward a user", _interval(audit.logged_reward))
+    table.add_row("logged cost a user", _interval(audit.logged_cost))
+    table.add_row("cost of one fixed action", f"{audit.cheapest_cost:.4g} to {audit.dearest_cost:.4g}")
+    table.add_row("propensity quantiles", ", ".join(f"{level}: {value:.3g}" for level, value in quantiles.items()))
+    gain = audit.assignment
+    table.add_row("features predict the action by", f"{gain.gain:.4f} ± {gain.standard_error:.4f} nats a row")
+    for effect in audit.carry_over:
+        table.add_row(
+            f"carry-over on {effect.outcome}",
+            f"{effect.carried:.4g} beside {effect.direct:.4g} directly (p = {effect.p_value:.2g})",
+        )
+    folds = ", ".join(f"{fold.name} {fold.users:,} users / {fold.rows:,} rows" for fold in audit.folds)
+    table.add_row("folds", folds or "too few users for three folds")
+    return table
+
+
+# Two arms of a roll-out on a terminal.
+
+
+_WORDS = {
+    "reward": "reward a user",
+    "cost": "cost a user",
+    "reward_difference": "reward beside the other arm",
+    "cost_difference": "cost beside the other arm",
+}
+_PROMISE_COLOURS = {"kept": "green", "open": "yellow", "contradicted": "red"}
+
+
+def show_arms(content: dict[str, Any], words: Spoken) -> None:
+    """Means, differences, and what was promised."""
+    console = Console(highlight=False)
+    for finding in content["findings"]:
+        console.print(f"  [yellow]![/] {escape(finding)}", soft_wrap=True)
+    console.print(_arms(content))
+    if (spent := _budgets(content)) is not None:
+        console.print(spent)
+    console.print(escape(_sentence(content, words)), soft_wrap=True)
+    kept = content["promise"]
+    if kept is None:
+        return
+    console.print(_promises(kept))
+    for note in kept["notes"]:
+        console.print(f"  [yellow]![/] {escape(note)}", soft_wrap=True)
+    sentence = kept["sentence"][:1].upper() + kept["sentence"][1:]
+    console.print(f"[bold {_PROMISE_COLOURS[kept['status']]}]{escape(sentence)}.[/]", soft_wrap=True)
+
+
+def _arms(content: dict[str, Any]) -> Table:
+    level = f"{content['confidence']:.0%} intervals"
+    table = Table(title=f"What became of the users of both arms: means a user, {level}", title_justify="left")
+    for name in ("arm", "users", "reward", "cost"):
+        table.add_column(name, justify="left" if name == "arm" else "right")
+    for arm in content["arms"]:
+        table.add_row(
+            escape(arm["name"]), f"{arm['users']:,}", *(_signed_figure(arm[name]) for name in ("reward", "cost"))
+        )
+    gaps = (_signed_figure(content["difference"][name], "+") for name in ("reward", "cost"))
+    table.add_row("difference", "", *gaps, style="bold")
+    return table
+
+
+def _budgets(content: dict[str, Any]) -> Table | None:
+    """What was spent of each budget by its name, where that is not the cost alone."""
+    names = list(content["difference"]["costs"])
+    if not names:
+        return None
+    table = Table(title="What was spent of each budget: means a user", title_justify="left")
+    for name in ("arm", *names):
+        table.add_column(escape(name), justify="left" if name == "arm" else "right")
+    for arm in content["arms"]:
+        table.add_row(escape(arm["name"]), *(_signed_figure(arm["costs"][name]) for name in names))
+    table.add_row(
+        "difference", *(_signed_figure(content["difference"]["costs"][name], "+") for name in names), style="bold"
+    )
+    return table
+
+
+def _sentence(content: dict[str, Any], words: Spoken) -> str:
+    reward, cost = content["difference"]["reward"], content["difference"]["cost"]
+    first, second = (arm["name"] for arm in content["arms"])
+    said = (
+        f"A user of {first} {_surely(reward, 'earned')} {abs(reward['estimate']):.3g} "
+        f"{'more' if reward['estimate'] >= 0 else 'less'} than one of {second}, and {_surely(cost, 'cost')} "
+        f"{words.cost(abs(cost['estimate']))} {'more' if cost['estimate'] >= 0 else 'less'}."
+    )
+    if words.audience is not None:
+        said += (
+            f" {words.everybody.capitalize()} that is {words.total_reward(reward['estimate'])} reward and "
+            f"{words.total_cost(cost['estimate'])} cost."
+        )
+    worth = content["difference"]["worth"]
+    if worth is not None:
+        said += (
+            f" At {words.cost(content['value_per_reward'])} a unit of reward that is worth "
+            f"{words.cost(worth['estimate'])} a user ({words.cost(worth['lower'])} to {words.cost(worth['upper'])})."
+        )
+    return said
+
+
+def _surely(gap: dict[str, float], verb: str) -> str:
+    return verb if gap["lower"] > 0 or gap["upper"] < 0 else f"{verb}, within chance,"
+
+
+def _promises(kept: dict[str, Any]) -> Table:
+    table = Table(title="What the plan promised, and what happened", title_justify="left")
+    for name in ("figure", "promised", "happened", ""):
+        table.add_column(name, justify="left" if name in ("figure", "") else "right")
+    for row in kept["promises"]:
+        sign = "+" if "difference" in row["what"] else ""
+        promised = f"{row['promised']:{sign}.4g} ± {row['promised_error']:.2g}"
+        named = f" ({escape(row['budget'])})" if row["budget"] else ""
+        table.add_row(_WORDS[row["what"]] + named, promised, _signed_figure(row["found"], sign), row["verdict"])
+    return table
+
+
+def _signed_figure(row: dict[str, float], sign: str = "") -> str:
+    return f"{row['estimate']:{sign}.4g} ({row['lower']:{sign}.4g} to {row['upper']:{sign}.4g})"
+
+
+# A plan on a log, on a terminal: the verdict first, every estimator beside it, and what speaks against each.
+
+
+_VERDICT_COLOURS = {"confirmed": "green", "contradicted": "red", "undecided": "yellow"}
+_VERIFIED = {True: "verified again on this log", False: "NOT reproduced on this log"}
+
+
+def show_evaluation(content: dict[str, Any]) -> None:
+    """What `evaluate_plan` found."""
+    console = Console(highlight=False)
+    certificate, logged = content["certificate"], content["logged"]
+    verified = certificate["verified"]
+    verdict = certificate["note"] if verified is None else _VERIFIED[verified]
+    said = content["verdict"]
+    told = f"[bold {_VERDICT_COLOURS[said['status']]}]{said['status'].capitalize()}:[/] {escape(said['message'])}."
+    console.print(told, soft_wrap=True)
+    for each in said["budgets"] if len(said["budgets"]) > 1 else ():
+        console.print(
+            f"  • [{_VERDICT_COLOURS[each['status']]}]{each['status']}[/]: {escape(each['message'])}", soft_wrap=True
+        )
+    if content["left_out"]:
+        console.print(f"{content['left_out']:,} users were left out: by their ids, the plan was made with them.")
+    for finding in (*content.get("lacking", ()), *content["drift"]):
+        told = f"{finding['column']}: {finding['message']} → {finding['remedy']}"
+        console.print(f"  [yellow]![/] {escape(told)}", soft_wrap=True)
+    console.print(f"Certificate: {certificate['status']}, {verdict}.", soft_wrap=True)
+    spent = ", ".join(f"{escape(name)} {cost:.4g}" for name, cost in logged.get("costs", {}).items())
+    console.print(
+        f"As logged, a user earned {logged['reward']:.4g} and cost {spent or format(logged['cost'], '.4g')} "
+        f"({content['users']:,} users). Under the plan, by every estimator:",
+        soft_wrap=True,
+    )
+    notes: dict[str, int] = {}
+    console.print(_table(content, notes))
+    for note, number in notes.items():
+        console.print(f"[{number}] {note}", soft_wrap=True, markup=False)
+    if any(_refused(row) for row in content["estimates"]):
+        console.print("Rows in grey must not be relied on.")
+
+
+def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
+    """A row an estimator and component; new notes are numbered into `notes`."""
+    table = Table(title=f"Means a user, with intervals at {content['confidence']:.0%}", title_justify="left")
+    rows: dict[tuple[str, int, float], dict[str, dict[str, Any]]] = {}
+    component = 0
+    for row in content["estimates"]:
+        component += row["target"] == "reward"  # the first of a component
+        # Several budgets have a column each, by their names.
+        target = row.get("budget", row["target"])
+        rows.setdefault((row["estimator"], component, row["share"]), {})[target] = row
+    shown = list(next(iter(rows.values())))
+    for name in ("estimator", *shown, "notes"):
+        table.add_column(escape(name), justify="right" if name in shown else "left")
+    for (estimator, _, share), targets in rows.items():
+        reasons = [reason for row in targets.values() for reason in row["reasons"]]
+        told = [f"{reason['weight']}: {reason['message']}" for reason in reasons]
+        marks = sorted({notes.setdefault(note, len(notes) + 1) for note in told})
+        label = estimator if share == 1 else f"{estimator} ({share:.0%} of users)"
+        refused = any(_refused(row) for row in targets.values())
+        figures = [_figure(targets[target]) for target in shown]
+        numbers = escape("".join(f"[{mark}]" for mark in marks))
+        table.add_row(label, *figures, numbers, style="dim" if refused else "")
+    return table
+
+
+def _figure(row: dict[str, Any]) -> str:
+    return f"{row['estimate']:.4g} ({row['lower']:.4g} to {row['upper']:.4g})"
+
+
+def _refused(row: dict[str, Any]) -> bool:
+    return any(reason["weight"] == Weight.REFUSAL for reason in row["reasons"])
+
+
+# What a simulated campaign is really worth: uniform, bandit and optimum, by budget.
+
+
+def truth_rows(campaign: Campaign, budgets: Sequence[float]) -> list[dict[str, float | str]]:
+    """The exact cost and reward of the plain policies, and of bandit and optimum at each budget."""
+    rows: list[dict[str, float | str]] = []
+    plain = {"cheapest": campaign.cheapest(), "uniform": campaign.uniform(), "dearest": campaign.dearest()}
+    for name, value in plain.items():
+        rows.append({"budget": "", "policy": name, "cost": value.cost, "reward": value.reward, "dual": ""})
+    for budget in budgets:
+        for name, solution in (("bandit", campaign.bandit(budget)), ("optimum", campaign.optimum(budget))):
+            rows.append(_row(budget, name, solution))
+    return rows
+
+
+def plan_truth_rows(
+    campaign: Campaign, followed: Sequence[tuple[float, Decide]], budget: float
+) -> list[dict[str, float | str]]:
+    """A plan beside the plain policies, and beside the best that bandit and optimum make of what the plan spends.
+
+    Shares of the users follow one policy each.
+    """
+    values = [(share, campaign.value(decide)) for share, decide in followed]
+    cost = sum(share * value.cost for share, value in values)
+    reward = sum(share * value.reward for share, value in values)
+    rows = [row for row in truth_rows(campaign, []) if row["policy"] != "dearest"]
+    rows.append({"budget": budget, "policy": "this plan", "cost": cost, "reward": reward, "dual": ""})
+    for name, best in (("bandit", campaign.bandit(cost)), ("optimum", campaign.optimum(cost))):
+        rows.append(_row(cost, f"{name}, truth known", best))
+    return rows
+
+
+def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], given: Certificate) -> str:
+    """What it all came to: the share of the possible gain, at what share of the budget, and what was promised.
+
+    The gain is over the cheapest plan; what is possible, the optimum makes of the whole budget. `rows` are those of
+    `plan_truth_rows`.
+    """
+    by_name = {str(row["policy"]): (float(row["cost"]), float(row["reward"])) for row in rows}
+    cost, reward = by_name["this plan"]
+    nothing, best = by_name["cheapest"][1], campaign.optimum(given.budget).reward
+    share = f"{(reward - nothing) / (best - nothing):.0%}" if best > nothing else "all"
+    promised = f"at most {given.cost.upper:.4g} a user with {given.confidence:.0%} confidence"
+    spent = f"{cost / given.budget:.0%} of it" if given.budget > 0 else f"a cost of {cost:.4g}"
+    earned = f"The plan earns {share} of the gain that is possible with this budget, at {spent}"
+    if not given.is_certified:
+        return (
+            f"{earned}; its certificate was refused, so nothing was promised (it would have been {promised}; in truth "
+            f"it costs {cost:.4g})."
+        )
+    kept = "and so it is" if cost <= given.cost.upper else "which it breaks: one in twenty may"
+    return f"{earned}. The certificate promised a cost of {promised}, {kept}: in truth it costs {cost:.4g}."
+
+
+def truth_table(rows: list[dict[str, float | str]]) -> Table:
+    """The rows of `truth_rows` for a terminal."""
+    table = Table(title="The truth of this campaign, exact: mean cost and reward a user", title_justify="left")
+    for name in ("budget", "policy", "cost", "reward", "price of cost (λ)"):
+        table.add_column(name, justify="left" if name == "policy" else "right")
+    for row in rows:
+        figures = [row["budget"], row["cost"], row["reward"], row["dual"]]
+        budget, cost, reward, dual = (f"{value:.4f}" if isinstance(value, float) else value for value in figures)
+        table.add_row(budget, str(row["policy"]), cost, reward, dual)
+    return table
+
+
+def _row(budget: float, name: str, solution: Optimum) -> dict[str, float | str]:
+    return {
+        "budget": budget,
+        "policy": name,
+        "cost": solution.cost,
+        "reward": solution.reward,
+        "dual": solution.dual,
+    }

@@ -61,7 +61,7 @@ MANIFEST = {"format": 4, "policy": {}, "record": {}}
 REPLACING = """
 import json
 from pathlib import Path
-from redenvelope.plan.store import replace_files
+from redenvelope.plan.storage import replace_files
 plans = [(bytes.fromhex(own), {name: bytes.fromhex(content) for name, content in files.items()})
          for own, files in json.loads(Path("plans.json").read_text())]
 replace_files(Path("other"), *plans[0])

@@ -12,7 +12,7 @@ import pytest
 from redenvelope.engine import memory as programs
 
 ASK = """
-from redenvelope.engine.programs import keep_programs
+from redenvelope.engine.memory import keep_programs
 keep_programs()
 import jax, jax.numpy as jnp
 print(float(jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x))(jnp.arange(64.0))))

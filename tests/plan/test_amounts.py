@@ -1,4 +1,4 @@
-"""Money in words, and means a user as totals."""
+"""Money in words, and means per user as totals."""
 
 import json
 from pathlib import Path

@@ -57,8 +57,8 @@ def test_what_a_reward_is_worth_decides_where_it_is_known() -> None:
     assert outlook(beside(-0.5, -3.0, money=Money("EUR", None, 1.0))).kind == "good"
     shown = Parsed(summary_section(beside(0.5, 3.0, money=EUROS))).text
     # 10 a unit: 0.5 are worth 5 and cost 3; at worst 0.4 are worth 4 and cost 3.1.
-    assert "At 10.00 EUR a unit of reward, the change is worth 2.00 EUR a user more than it costs" in shown
-    assert "100,000 EUR in all (between 0.90 EUR and 3.10 EUR a user)" in shown
+    assert "At 10.00 EUR a unit of reward, the change is worth 2.00 EUR per user more than it costs" in shown
+    assert "100,000 EUR in all (between 0.90 EUR and 3.10 EUR per user)" in shown
 
 
 def test_a_refusal_is_never_an_approval() -> None:
@@ -78,13 +78,13 @@ def test_without_a_comparison_the_estimate_stands_beside_today(lower: float, upp
 
 def test_sums_are_told_a_user_and_in_all() -> None:
     text = Parsed(summary_section(plan(record=record(money=EUROS)))).text
-    assert "costs about 3.65 EUR a user, 0.35 EUR below the budget of 4.00 EUR" in text
+    assert "costs about 3.65 EUR per user, 0.35 EUR below the budget of 4.00 EUR" in text
     assert "for 50,000 users, 182,500 EUR of 200,000 EUR, 17,500 EUR stay unspent" in text
-    assert "It earns 2.97 reward a user, 148,500 in all; that is 0.16 (8,000 in all) more than today" in text
+    assert "It earns 2.97 reward per user, 148,500 in all; that is 0.16 (8,000 in all) more than today" in text
     assert "for 4.19 EUR (209,500 EUR in all) less" in text
     alone = Parsed(summary_section(plan())).text
     assert "in all" not in alone and "EUR" not in alone
-    assert "costs about 3.65 a user, 0.35 below the budget of 4" in alone
+    assert "costs about 3.65 per user, 0.35 below the budget of 4" in alone
     asked = plan(certificate=certificate(target_reward=2.5), record=record(money=EUROS))
     assert "to reach 2.5 reward: for 50,000 users, 182,500 EUR." in Parsed(summary_section(asked)).text
 
@@ -123,7 +123,7 @@ def test_the_slider_holds_what_it_shows() -> None:
     own = rows[int(knob["value"] or "")]
     assert own["cells"][0] == "4.00 EUR\n200,000 EUR in all"
     assert own["cells"][3] == "this plan"
-    assert knob["aria-valuetext"] == own["said"] == "4.00 EUR a user, expected reward 2.97"
+    assert knob["aria-valuetext"] == own["said"] == "4.00 EUR per user, expected reward 2.97"
     assert "money brings back more than itself up to a budget of about" in shown.text
     assert "Yours is below it." in shown.text
     assert "4.00 EUR (this plan)" in shown.text

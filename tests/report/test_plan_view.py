@@ -54,7 +54,7 @@ def test_the_audit_and_the_comparison_are_shown(
     shown = capsys.readouterr().out
     for sentence in verdicts(audit()):
         assert sentence in shown
-    assert "one more unit of budget a user buys" in shown
+    assert "one more unit of budget per user buys" in shown
     (row,) = (line for line in shown.splitlines() if line.startswith("│ plan "))
     cells = [cell.strip() for cell in row.strip("│").split("│")]
     assert cells[1:] == [

@@ -34,9 +34,9 @@ def parsed() -> Parsed:
 def test_the_certificate_is_said_in_words(parsed: Parsed) -> None:
     first, _, rest = plan().certificate.sentence().partition(":")
     assert f"{first}: {rest.strip()}" in parsed.text
-    assert "one more unit of budget a user buys about 0.0625 more reward" in parsed.text
+    assert "one more unit of budget per user buys about 0.0625 more reward" in parsed.text
     assert (
-        "the plan earns 0.16 more a user (95% interval 0.06 to 0.26) and costs 4.19 less (−4.29 to −4.09)"
+        "the plan earns 0.16 more per user (95% interval 0.06 to 0.26) and costs 4.19 less (−4.29 to −4.09)"
         in parsed.text
     )
     assert "less than what was logged" not in parsed.text
@@ -48,10 +48,10 @@ def test_the_certificate_is_said_in_words(parsed: Parsed) -> None:
         (
             -0.5,
             -3.0,
-            "The plan earns less than what was logged: 0.5 less a user (95% interval −0.6 to −0.4); it costs 3 less",
+            "The plan earns less than what was logged: 0.5 less per user (95% interval −0.6 to −0.4); it costs 3 less",
         ),
-        (-0.5, -3.0, "The budget is below the 7.84 a user that was spent."),
-        (-0.05, -3.0, "The plan may earn less, within chance, than what was logged: 0.05 less a user"),
+        (-0.5, -3.0, "The budget is below the 7.84 per user that was spent."),
+        (-0.05, -3.0, "The plan may earn less, within chance, than what was logged: 0.05 less per user"),
         (-0.5, 0.2, "and costs 0.2 more: keep to what was logged."),
     ],
 )
@@ -140,7 +140,7 @@ def test_the_cheapest_plan_for_a_reward_is_told_by_its_reward() -> None:
     assert (
         "From the dearest plan down, each was tested on them: is the reward at least 1.9, with 95% confidence?" in shown
     )
-    assert "before the first bound below the dotted line, 1.9 a user" in shown
+    assert "before the first bound below the dotted line, 1.9 per user" in shown
 
 
 def test_a_certificate_without_names_of_budgets_is_shown_as_one_with_a_single_budget() -> None:

@@ -22,11 +22,11 @@ from tests.serve.coupons import Coupons
 __all__ = ["postgres", "url"]
 
 BUDGET = 0.5
-"""Mean cost a user."""
+"""Mean cost per user."""
 
 
 LIMITS = {"coupons": 0.5, "messages": 0.8}
-"""Mean cost a user of a plan with two budgets: the second counts the coupons that are sent, whatever they are worth."""
+"""Mean cost per user of a plan with two budgets: the second counts the coupons that are sent."""
 
 
 @pytest.fixture(scope="package", autouse=True)

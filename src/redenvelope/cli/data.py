@@ -73,7 +73,7 @@ def demo(
     ] = Path("demo"),
     users: Annotated[int, typer.Option(min=200, help="Number of users to simulate.")] = 20_000,
     population: Annotated[int, typer.Option(min=1, help="Number of fresh users the truth is taken on.")] = 500,
-    budget: Annotated[float, typer.Option(min=0, help="Mean cost a user.")] = 4.0,
+    budget: Annotated[float, typer.Option(min=0, help="Mean cost per user.")] = 4.0,
     seed: SeedOption = 0,
     live: Annotated[
         bool, typer.Option("--live", help="Then serve the plan to a simulated crowd, with a page to watch it.")
@@ -106,7 +106,9 @@ def demo(
     require_memory(population * _BYTES_A_ROW, f"a population of {population:,} users", "ask for fewer")
     console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")
     _write_table(campaign.log(users, seed), path)
-    console.print(f"[bold]2. fit[/] the best plan for {budget:g} a user  (redenvelope fit {path} --budget {budget:g})")
+    console.print(
+        f"[bold]2. fit[/] the best plan for {budget:g} per user  (redenvelope fit {path} --budget {budget:g})"
+    )
     # The features of this campaign tell all of its state, and its exact truth is asked state by state.
     settings = FitSettings(seed=seed, history="none")
     with StageView(enabled=True) as view:
@@ -191,7 +193,7 @@ def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool
     typer.echo(f"{rules}: two budgets and two rules, which fit reads by itself")
     for row in told.get("truth", ()):
         costs = ", ".join(f"{name} {cost:.4g}" for name, cost in row["costs"].items())
-        typer.echo(f"  {row['policy']}: earns {row['reward']:.4g} a user; {costs}")
+        typer.echo(f"  {row['policy']}: earns {row['reward']:.4g} per user; {costs}")
 
 
 def _truth_of_rules(campaign: RuledEnvelopes) -> list[dict[str, Any]]:
@@ -222,7 +224,7 @@ def audit(
     missing_cost: MissingCostOption = None,
     dates: DatesOption = None,
     known_before: KnownOption = None,
-    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user: does it make sense here?")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost per user: does it make sense here?")] = None,
     work: WorkOption = None,
     engine: EngineOption = None,
     parts: PartsOption = None,
@@ -339,8 +341,8 @@ def go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, cr
         f"{len(found['price_notes'])} changes of the price"
     )
     typer.echo(
-        f"earned {earned / crowd:.4g} a user; the plan said {plan.certificate.reward.estimate:.4g} for "
-        f"{plan.certificate.cost.estimate:.4g} a user, and the optimum of the campaign as it was logged is "
+        f"earned {earned / crowd:.4g} per user; the plan said {plan.certificate.reward.estimate:.4g} for "
+        f"{plan.certificate.cost.estimate:.4g} per user, and the optimum of the campaign as it was logged is "
         f"{optimum.reward:.4g} for {optimum.cost:.4g}"
     )
     typer.echo(f"redenvelope ledger verify sqlite:///{ledger}")

@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 def fit(
     log: LogArgument,
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
-    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost a user.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost per user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
     audience: AudienceOption = None,
     currency: CurrencyOption = None,
     value_per_reward: ValueOption = None,
-    target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
+    target_reward: Annotated[float | None, typer.Option(help="Mean reward per user: the cheapest plan for it.")] = None,
     method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Weight of entropy; 0 takes the best action.")] = None,
@@ -159,7 +159,7 @@ def reprice(
     audience: AudienceOption = None,
     currency: CurrencyOption = None,
     value_per_reward: ValueOption = None,
-    target_reward: Annotated[float | None, typer.Option(help="Mean reward a user: the cheapest plan for it.")] = None,
+    target_reward: Annotated[float | None, typer.Option(help="Mean reward per user: the cheapest plan for it.")] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
     ] = None,

@@ -238,7 +238,7 @@ def require_installed() -> None:
 
 NamedBudgetOption = Annotated[
     list[str] | None,
-    typer.Option("--budget", help="Mean cost a user; of several budgets, by name (repeatable).", metavar="[NAME=]B"),
+    typer.Option("--budget", help="Mean cost per user; of several budgets, by name (repeatable).", metavar="[NAME=]B"),
 ]
 NamedTotalOption = Annotated[
     list[str] | None,
@@ -247,7 +247,7 @@ NamedTotalOption = Annotated[
 
 
 def budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
-    """The budget as a mean a user."""
+    """The budget as a mean per user."""
     if total is None:
         return budget
     if budget is not None or audience is None:
@@ -258,7 +258,7 @@ def budget_a_user(budget: float | None, total: float | None, audience: int | Non
 def named_budgets(
     plan: Plan, budgets: list[str] | None, totals: list[str] | None, audience: int | None
 ) -> dict[str, float] | None:
-    """Budgets by their names as means a user; one without a name is the first's."""
+    """Budgets by their names as means per user; one without a name is the first's."""
     if not budgets and not totals:
         return None
     if totals and audience is None:

@@ -177,9 +177,9 @@ def frontier(
     plan: PlanArgument,
     budget: Annotated[
         list[str] | None,
-        typer.Option(help="What would this mean cost a user buy? Of several budgets, by name.", metavar="[NAME=]B"),
+        typer.Option(help="What would this mean cost per user buy? Of several budgets, by name.", metavar="[NAME=]B"),
     ] = None,
-    reward: Annotated[float | None, typer.Option(help="What is the least cost of this mean reward a user?")] = None,
+    reward: Annotated[float | None, typer.Option(help="What is the least cost of this mean reward per user?")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what other budgets would buy: the frontier, shadow prices, and what 10 % more is worth."""

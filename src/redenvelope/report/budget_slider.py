@@ -76,7 +76,7 @@ def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str = 
         return ""
     one = "one more " + (words.currency or (f"of {name}" if name else "unit of cost"))
     sentences = [
-        f"At this budget, {one} a user would earn about {number(own.price, 2)} more reward."
+        f"At this budget, {one} per user would earn about {number(own.price, 2)} more reward."
         if own.price > 0
         else "More money than this buys nothing: no plan uses it."
     ]
@@ -93,7 +93,7 @@ def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str = 
             side = "Yours is beyond it." if limit < own.budget else "Yours is below it."
             end = (
                 f"By the estimate, money brings back more than itself up to a budget of about "
-                f"{words.cost(limit)} a user{total}; beyond, less. {side}"
+                f"{words.cost(limit)} per user{total}; beyond, less. {side}"
             )
         sentences += [back, end]
     return f"<p>{text(' '.join(sentences))}</p>"
@@ -148,7 +148,7 @@ def _ends(plan: Plan, words: Spoken) -> list[dict[str, object]]:
 
 
 def _names(words: Spoken) -> list[str]:
-    names = ["Budget a user", "Expected cost", "Expected reward", "Beside this plan"]
+    names = ["Budget per user", "Expected cost", "Expected reward", "Beside this plan"]
     return [*names, f"1 {words.currency or 'unit'} more earns"]
 
 
@@ -165,7 +165,7 @@ def _row(point: BudgetPoint, own: BudgetPoint, words: Spoken, value: float | Non
         "this plan" if point is own else whole(f"{signed(reward, 2)} reward", words.total_reward(reward)),
         f"{number(point.price, 2)} reward{back}",
     ]
-    said = f"{words.cost(point.budget)} a user, expected reward {number(point.reward)}"
+    said = f"{words.cost(point.budget)} per user, expected reward {number(point.reward)}"
     return _SliderRow(cells, said, round(point.cost, 6), round(point.reward, 6))
 
 
@@ -195,7 +195,7 @@ def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
         for _, point in sorted(chosen.items())
     ]
     heads = (
-        "budget a user",
+        "budget per user",
         *(["in all"] if words.audience is not None else []),
         "expected cost",
         "expected reward",
@@ -203,7 +203,7 @@ def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
         "reward of one more",
         *(["worth"] if value is not None else []),
     )
-    return f'<div class="others">{table("Other budgets, a user", heads, rows)}</div>'
+    return f'<div class="others">{table("Other budgets, per user", heads, rows)}</div>'
 
 
 # What other budgets would buy: the plan's own ladder, walked again for each, as `redenvelope reprice` would.
@@ -211,7 +211,7 @@ def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
 # Rewards beside the plan's own follow from its prices: along a ladder, one more unit of cost earns the price.
 # Estimates of the rewards themselves are far too rough for that. In the envelopes campaign (8,000 logged users,
 # budget 4), where the last unit earns 0.052 in truth, the price said 0.059 and the slope between estimates 0.008;
-# going from 3.8 to 8 a user earns 0.11, by the prices 0.12 and by the estimates 0.03.
+# going from 3.8 to 8 per user earns 0.11, by the prices 0.12 and by the estimates 0.03.
 
 
 _POINTS = 60
@@ -222,7 +222,7 @@ class BudgetPoint:
     """What a budget buys."""
 
     budget: float
-    """Mean cost a user."""
+    """Mean cost per user."""
     cost: float
     """What the plan for it is expected to cost; its upper bound keeps to the budget."""
     reward: float

@@ -181,8 +181,8 @@ def plot_frontier(plan: Plan) -> alt.LayerChart:
         {"policy": "this plan", "cost": given.cost.estimate, "reward": given.reward.estimate},
         {"policy": "as logged", "cost": given.logged["cost"], "reward": given.logged["reward"]},
     ]
-    cost = alt.X("cost:Q", title="cost a user", scale=alt.Scale(zero=False))
-    reward = alt.Y("reward:Q", title="reward a user", scale=alt.Scale(zero=False))
+    cost = alt.X("cost:Q", title="cost per user", scale=alt.Scale(zero=False))
+    reward = alt.Y("reward:Q", title="reward per user", scale=alt.Scale(zero=False))
     curve = alt.Chart(alt.InlineData(values=rows))
     colours = alt.Color("policy:N", scale=alt.Scale(domain=["this plan", "as logged"], range=[_PLAN, _LOGGED]))
     band = curve.mark_area(color=_CURVE, opacity=0.15).encode(x=cost, y=alt.Y("reward_lower:Q"), y2="reward_upper:Q")

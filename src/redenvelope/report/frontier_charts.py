@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down")
 _COLOURS = (ACCENT, SECOND, GOLD, MUTED)
-_COST, _REWARD = "cost a user", "reward a user"
+_COST, _REWARD = "cost per user", "reward per user"
 _FITS = {False: "above the line", True: "within it"}
 _PRICES_NAMED = 5
 
@@ -53,7 +53,7 @@ def policy_points(certificate: Certificate, comparison: Sequence[ComparedPolicy]
         ),
     ]
     for point in points:
-        point["note"] = f"{point['policy']}: cost {number(point['cost'])}, reward {number(point['reward'])} a user"
+        point["note"] = f"{point['policy']}: cost {number(point['cost'])}, reward {number(point['reward'])} per user"
     return [point for point in points if finite(point, "cost", "reward")]
 
 
@@ -66,7 +66,7 @@ def frontier_chart(
         return None
     for row in rows:
         row["note"] = (
-            f"price λ {number(_dual(row))}: cost {number(row['cost'])}, reward {number(row['reward'])} a user "
+            f"price λ {number(_dual(row))}: cost {number(row['cost'])}, reward {number(row['reward'])} per user "
             f"({number(row['reward_lower'])} to {number(row['reward_upper'])})"
         )
         row["dual"] = number(_dual(row))  # infinity has no number in a chart's data
@@ -189,7 +189,7 @@ def _by_price_layers(rows: list[dict[str, Any]], target: str, certificate: Certi
         scale=alt.Scale(type="log" if spread else "linear", nice=False, zero=False),
         axis=alt.Axis(format="~g", **marks),
     )
-    title = f"{target} a user"
+    title = f"{target} per user"
     value = alt.Y("value:Q", title=title, scale=alt.Scale(zero=target == "cost"))
     chart = alt.Chart(values(rows))
     layers: list[alt.Chart] = [
@@ -249,8 +249,8 @@ def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart
     what, side = ("cost", "above") if about_cost else ("reward", "below")
     caption = (
         f"Each point is the {certificate.confidence:.0%} bound of the {what} at a price, its line reaches to the "
-        f"estimate. The plan stands at the last price before the first bound {side} the dotted line, {number(limit)} a "
-        "user, or on the way to the next."
+        f"estimate. The plan stands at the last price before the first bound {side} the dotted line, {number(limit)} "
+        "per user, or on the way to the next."
     )
     return Chart(f"{what.capitalize()} near the plan’s price", caption, draw(drawn, HALF, 270))
 
@@ -258,7 +258,7 @@ def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart
 # The curve that a budget slides along: reward against cost, this plan and today.
 
 
-_REWARD_AXIS = "reward a user"
+_REWARD_AXIS = "reward per user"
 
 
 def curve(plan: Plan, words: Spoken) -> list[dict[str, Any]]:
@@ -269,7 +269,7 @@ def curve(plan: Plan, words: Spoken) -> list[dict[str, Any]]:
         if finite(row, "cost", "reward")
     ]
     for row in rows:
-        row["note"] = f"{words.cost(row['cost'])} a user buy {number(row['reward'])} reward"
+        row["note"] = f"{words.cost(row['cost'])} per user buy {number(row['reward'])} reward"
     return rows
 
 
@@ -296,7 +296,7 @@ def _layers(rows: list[dict[str, Any]], plan: Plan, words: Spoken) -> alt.LayerC
         {"who": "today", **certificate.logged},
     ]
     for point in points:
-        point["note"] = f"{point['who']}: {number(point['reward'])} reward for {words.cost(point['cost'])} a user"
+        point["note"] = f"{point['who']}: {number(point['reward'])} reward for {words.cost(point['cost'])} per user"
     cost = alt.X("cost:Q", title=words.axis, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, format="~g"))
     reward = alt.Y("reward:Q", title=_REWARD_AXIS, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     names = [point["who"] for point in points]

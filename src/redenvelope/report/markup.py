@@ -127,7 +127,7 @@ def items(sentences: Iterable[object], kind: str = "") -> str:
     return f'<ul class="{text(kind)}">{lines}</ul>' if lines else ""
 
 
-# How sums are spoken of: in the plan's currency where it has one, a user and in all.
+# How sums are spoken of: in the plan's currency where it has one, per user and in all.
 
 
 _FIGURES = 4  # of a total: more would claim to know it better than the bounds do
@@ -153,11 +153,11 @@ class Spoken:
         return money(value, self.currency).replace("-", "−")
 
     def total_cost(self, mean: float) -> str:
-        """A mean cost a user for all users: 173,000 EUR; empty where nobody said how many there are."""
+        """A mean cost per user for all users: 173,000 EUR; empty where nobody said how many there are."""
         return "" if self.audience is None else self._total(mean, self.currency)
 
     def total_reward(self, mean: float) -> str:
-        """A mean reward a user for all users; empty where nobody said how many there are."""
+        """A mean reward per user for all users; empty where nobody said how many there are."""
         return "" if self.audience is None else self._total(mean, "")
 
     def _total(self, mean: float, unit: str) -> str:
@@ -172,7 +172,7 @@ class Spoken:
     @property
     def axis(self) -> str:
         """The title of an axis of costs."""
-        return f"cost a user, {self.currency}" if self.currency else "cost a user"
+        return f"cost per user, {self.currency}" if self.currency else "cost per user"
 
     @property
     def everybody(self) -> str:

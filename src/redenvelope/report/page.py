@@ -84,12 +84,12 @@ def render_report(plan: Plan) -> str:
 def _title(plan: Plan) -> str:
     words, certificate = Spoken.of(plan), plan.certificate
     if certificate.target_reward is not None:
-        return f"Spending plan for a reward of {number(certificate.target_reward)} a user"
+        return f"Spending plan for a reward of {number(certificate.target_reward)} per user"
     if len(certificate.budgets) > 1:
         several = ", ".join(f"{number(each.budget)} ({each.name})" for each in certificate.budgets)
-        return f"Spending plan for budgets of {several} a user"
+        return f"Spending plan for budgets of {several} per user"
     total = f", {words.total_cost(certificate.budget)} {words.everybody}" if words.audience is not None else ""
-    return f"Spending plan for a budget of {words.cost(certificate.budget)} a user{total}"
+    return f"Spending plan for a budget of {words.cost(certificate.budget)} per user{total}"
 
 
 def _checks(plan: Plan) -> str:

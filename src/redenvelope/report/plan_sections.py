@@ -61,7 +61,7 @@ def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
         beside = signed(row.reward_difference), interval(row.reward_difference_lower, row.reward_difference_upper)
         differs = ("–", "–") if row.policy == "logged" else beside
         rows.append((row.policy, number(row.cost), number(row.reward), *differs))
-    return table("Policies side by side: means a user, on the check users", heads, rows)
+    return table("Policies side by side: means per user, on the check users", heads, rows)
 
 
 def _other_budgets(plan: Plan) -> str:
@@ -80,7 +80,7 @@ def _other_budgets(plan: Plan) -> str:
     if all(cell == "–" for row in rows for cell in row[2:]):
         return ""
     return table(
-        "What another budget would buy a user, as estimated (a small difference is lost in the band) and by the model",
+        "What another budget would buy per user, as estimated (the band hides small differences) and by the model",
         ("change", "budget", "reward, estimated", "difference", "reward, model", "difference"),
         rows,
     )
@@ -109,7 +109,7 @@ def _frontier_table(plan: Plan, level: str) -> str:
         for row in plan.frontier.sort("dual").to_dicts()
     ]
     heads = ("price λ", "cost", level, "reward", level, "model’s cost", "model’s reward")
-    return table("The frontier, point by point, a user", heads, rows, words=0)
+    return table("The frontier, point by point, per user", heads, rows, words=0)
 
 
 def search_section(plan: Plan) -> str:
@@ -148,7 +148,7 @@ def search_section(plan: Plan) -> str:
     near = range(max(stop.place.rung - _NEAR, 0), min(stop.place.rung + _NEAR + 1, len(ladder.rungs)))
     lower, upper = ladder.bounds(certificate.confidence)
     several = len(certificate.budgets) > 1
-    costs = [each.name for each in certificate.budgets] if several else ["cost a user"]
+    costs = [each.name for each in certificate.budgets] if several else ["cost per user"]
     rows = [
         [
             *(() if several else (number(ladder.rungs[rung].prices[0]),)),
@@ -161,7 +161,7 @@ def search_section(plan: Plan) -> str:
     heads = [*(() if several else ("price λ",)), *(head for name in costs for head in (name, f"at most ({level})"))]
     around = table(
         "Plans near this one" if several else "Prices near the plan’s",
-        [*heads, "reward a user", f"at least ({level})"],
+        [*heads, "reward per user", f"at least ({level})"],
         rows,
         words=0,
     )
@@ -257,7 +257,7 @@ def _exploration(plan: Plan) -> Iterator[str]:
     reward = plan.certificate.reward.estimate
     beside = f" ({record.reward_lost / abs(reward):.1%} of it)" if reward else ""
     yield (
-        f"This costs {number(record.reward_lost, 3)} of reward a user{beside} at the same cost, by the model. In "
+        f"This costs {number(record.reward_lost, 3)} of reward per user{beside} at the same cost, by the model. In "
         f"return, of {_USERS:,} users decided for, about {record.effective_share * _USERS:,.0f} will be effective "
         "ones, at every step, for a plan that gives everything evenly."
     )

@@ -18,7 +18,7 @@ _SAME = 0.0005  # of what was logged: less than that apart is the same in words
 
 
 def summary_section(plan: Plan) -> str:
-    """What to do, what it costs and earns in all and a user, against today, and how sure that is."""
+    """What to do, what it costs and earns in all and per user, against today, and how sure that is."""
     seen, words = outlook(plan), Spoken.of(plan)
     return section("summary", "In short", _verdict(plan, seen, words), _figures(plan, words))
 
@@ -52,7 +52,7 @@ def _sentence(message: str) -> str:
 def _spends(plan: Plan, words: Spoken) -> str:
     certificate, steps = plan.certificate, plan.policy.specification.steps
     over = f"Over {steps} steps" if steps > 1 else "In its one step"
-    said = f"{over} the plan costs about {words.cost(certificate.cost.estimate)} a user"
+    said = f"{over} the plan costs about {words.cost(certificate.cost.estimate)} per user"
     left = certificate.budget - certificate.cost.estimate
     if certificate.target_reward is not None:
         asked = f", to reach {number(certificate.target_reward)} reward"
@@ -72,7 +72,7 @@ def _earns(plan: Plan, words: Spoken) -> str:
     certificate, row = plan.certificate, beside_logged(plan)
     reward, logged = certificate.reward.estimate, certificate.logged
     total = f", {words.total_reward(reward)} in all" if words.audience is not None else ""
-    said = f"It earns {number(reward, 3)} reward a user{total}"
+    said = f"It earns {number(reward, 3)} reward per user{total}"
     if row is None:
         return f"{said}; today {number(logged['reward'], 3)} are earned for {words.cost(logged['cost'])}."
     more, dearer = row.reward_difference, row.cost_difference
@@ -101,8 +101,8 @@ def _worth(plan: Plan, words: Spoken) -> str:
     total = f", {words.total_cost(abs(gain))} in all" if words.audience is not None else ""
     lower, upper = (words.cost(end) for end in between)
     return (
-        f"At {words.cost(value)} a unit of reward, the change is worth {words.cost(abs(gain))} a user "
-        f"{'more' if gain >= 0 else 'less'} than it costs{total} (between {lower} and {upper} a user)."
+        f"At {words.cost(value)} a unit of reward, the change is worth {words.cost(abs(gain))} per user "
+        f"{'more' if gain >= 0 else 'less'} than it costs{total} (between {lower} and {upper} per user)."
     )
 
 
@@ -112,9 +112,9 @@ def _how_sure(plan: Plan, words: Spoken) -> str:
     if not certificate.is_certified:
         return f"These figures are estimates from {number(certificate.users)} users who had no part in making it."
     if certificate.target_reward is None:
-        sure = f"the cost stays below {words.cost(certificate.cost.upper)} a user"
+        sure = f"the cost stays below {words.cost(certificate.cost.upper)} per user"
     else:
-        sure = f"the reward is at least {number(certificate.reward.lower)} a user"
+        sure = f"the reward is at least {number(certificate.reward.lower)} per user"
     beside = ""
     if row is not None:
         lower, upper = (number(end, 3) for end in (row.reward_difference_lower, row.reward_difference_upper))
@@ -132,20 +132,20 @@ def _figures(plan: Plan, words: Spoken) -> str:
     spent = f"the plan uses {cost.estimate / budget:.0%} of it" if budget > 0 else "nothing may be spent"
     today = f"for {words.cost(logged['cost'])}"
     entries = [
-        ("Budget a user", words.cost(budget), spent, words.total_cost(budget)),
+        ("Budget per user", words.cost(budget), spent, words.total_cost(budget)),
         (
-            "Cost a user",
+            "Cost per user",
             words.cost(cost.estimate),
             _bound(certificate, f"at most {words.cost(cost.upper)}"),
             words.total_cost(cost.estimate),
         ),
         (
-            "Reward a user",
+            "Reward per user",
             number(reward.estimate),
             _bound(certificate, f"at least {number(reward.lower)}"),
             words.total_reward(reward.estimate),
         ),
-        ("Today, reward a user", number(logged["reward"]), today, words.total_reward(logged["reward"])),
+        ("Today, reward per user", number(logged["reward"]), today, words.total_reward(logged["reward"])),
     ]
     inside = "".join(
         f'<div><dt>{text(name)}</dt><dd>{text(value)}</dd><dd class="note">{text(note)}'
@@ -217,7 +217,7 @@ def gain_sentence(plan: Plan) -> str:
     level = f"{plan.certificate.confidence:.0%} interval"
     return (
         f"Beside what was logged for the same users, the plan earns {number(abs(reward), 3)} "
-        f"{'more' if reward >= 0 else 'less'} a user ({level} {_reward_interval(row)}) and costs "
+        f"{'more' if reward >= 0 else 'less'} per user ({level} {_reward_interval(row)}) and costs "
         f"{number(abs(cost), 3)} {'more' if cost >= 0 else 'less'} ({_cost_interval(row)})."
     )
 
@@ -231,15 +231,14 @@ def shortfall_sentence(plan: Plan) -> str:
     cost = row.cost_difference
     level = f"{plan.certificate.confidence:.0%} interval"
     start = (
-        f"The plan {earns} than what was logged: {number(-row.reward_difference, 3)} less a user "
+        f"The plan {earns} than what was logged: {number(-row.reward_difference, 3)} less per user "
         f"({level} {_reward_interval(row)})"
     )
     if cost >= 0:
         return f"{start}, and costs {number(cost, 3)} more: keep to what was logged."
     logged = plan.certificate.logged["cost"]
-    reason = (
-        f" The budget is below the {number(logged)} a user that was spent." if plan.certificate.budget < logged else ""
-    )
+    less = plan.certificate.budget < logged
+    reason = f" The budget is below the {number(logged)} per user that was spent." if less else ""
     return f"{start}; it costs {number(-cost, 3)} less ({_cost_interval(row)}).{reason}"
 
 
@@ -276,7 +275,7 @@ def price_sentence(plan: Plan) -> str:
         return "The price λ is infinite: the plan saves whatever can be saved, and no reward could justify more."
     if dual == 0:
         return "The price λ is 0: the budget does not bind, and one more unit of it buys no more reward."
-    return f"The price λ is {number(dual)}: one more unit of budget a user buys about {number(dual)} more reward."
+    return f"The price λ is {number(dual)}: one more unit of budget per user buys about {number(dual)} more reward."
 
 
 def _budgets(certificate: Certificate) -> str:
@@ -285,7 +284,7 @@ def _budgets(certificate: Certificate) -> str:
     if len(budgets) < 2 and all(each.unspent is None for each in budgets):
         return ""
     totals = any(each.unspent is not None for each in budgets)
-    heads = ["budget", "a user", "spent, estimated", f"at most ({certificate.confidence:.0%})", "as logged"]
+    heads = ["budget", "per user", "spent, estimated", f"at most ({certificate.confidence:.0%})", "as logged"]
     heads += ["one more unit buys", "status", *(("total", "unspent") if totals else ())]
     rows = []
     for each in budgets:

@@ -82,7 +82,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
             console.print(f"  • {escape(each.sentence())}", soft_wrap=True)
     else:
         console.print(
-            f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget a user buys about that much reward.",
+            f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget per user buys about that much reward.",
             soft_wrap=True,
         )
         for each in certificate.budgets:
@@ -106,7 +106,9 @@ def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
 
 def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
     """The plan beside logged behaviour, chance and the bandit."""
-    table = Table(title="On the check users: means a user ± standard error; differences with intervals, paired by user")
+    table = Table(
+        title="On the check users: means per user ± standard error; differences with intervals, paired by user"
+    )
     table.title_justify = "left"
     for name in ("policy", "cost", "reward", "cost against logged", "reward against logged"):
         table.add_column(name, justify="left" if name == "policy" else "right")
@@ -134,7 +136,7 @@ def show_frontier(content: dict[str, Any]) -> None:
         _show_budgets(console, "What a budget buys, estimated on the check users", content)
     if "least_cost" in content:
         least = content["least_cost"]
-        console.print(f"A reward of {least['reward']:.4g} a user costs at least {least['cost']:.4g}.")
+        console.print(f"A reward of {least['reward']:.4g} per user costs at least {least['cost']:.4g}.")
 
 
 def _show_budgets(console: Console, title: str, content: dict[str, Any]) -> None:
@@ -145,7 +147,7 @@ def _show_budgets(console: Console, title: str, content: dict[str, Any]) -> None
         table.add_row(f"{row['budget']:.4g}", f"{row['reward']:.4f}", f"{row['shadow_price']:.4g}")
     console.print(table)
     if content["least_budget"] is not None:
-        console.print(f"The least budget that any plan needs is {content['least_budget']:.4g} a user.")
+        console.print(f"The least budget that any plan needs is {content['least_budget']:.4g} per user.")
 
 
 # An audit on a terminal.
@@ -234,8 +236,8 @@ def _figures_table(audit: Audit) -> Table:
     table.add_column("what")
     table.add_column("value")
     quantiles = audit.propensity_quantiles
-    table.add_row("logged reward a user", _interval(audit.logged_reward))
-    table.add_row("logged cost a user", _interval(audit.logged_cost))
+    table.add_row("logged reward per user", _interval(audit.logged_reward))
+    table.add_row("logged cost per user", _interval(audit.logged_cost))
     table.add_row("cost of one fixed action", f"{audit.cheapest_cost:.4g} to {audit.dearest_cost:.4g}")
     table.add_row("propensity quantiles", ", ".join(f"{level}: {value:.3g}" for level, value in quantiles.items()))
     gain = audit.assignment
@@ -254,8 +256,8 @@ def _figures_table(audit: Audit) -> Table:
 
 
 _WORDS = {
-    "reward": "reward a user",
-    "cost": "cost a user",
+    "reward": "reward per user",
+    "cost": "cost per user",
     "reward_difference": "reward beside the other arm",
     "cost_difference": "cost beside the other arm",
 }
@@ -283,7 +285,7 @@ def show_arms(content: dict[str, Any], words: Spoken) -> None:
 
 def _arms(content: dict[str, Any]) -> Table:
     level = f"{content['confidence']:.0%} intervals"
-    table = Table(title=f"What became of the users of both arms: means a user, {level}", title_justify="left")
+    table = Table(title=f"What became of the users of both arms: means per user, {level}", title_justify="left")
     for name in ("arm", "users", "reward", "cost"):
         table.add_column(name, justify="left" if name == "arm" else "right")
     for arm in content["arms"]:
@@ -300,7 +302,7 @@ def _budgets(content: dict[str, Any]) -> Table | None:
     names = list(content["difference"]["costs"])
     if not names:
         return None
-    table = Table(title="What was spent of each budget: means a user", title_justify="left")
+    table = Table(title="What was spent of each budget: means per user", title_justify="left")
     for name in ("arm", *names):
         table.add_column(escape(name), justify="left" if name == "arm" else "right")
     for arm in content["arms"]:
@@ -328,7 +330,7 @@ def _sentence(content: dict[str, Any], words: Spoken) -> str:
     if worth is not None:
         said += (
             f" At {words.cost(content['value_per_reward'])} a unit of reward that is worth "
-            f"{words.cost(worth['estimate'])} a user ({words.cost(worth['lower'])} to {words.cost(worth['upper'])})."
+            f"{words.cost(worth['estimate'])} per user ({words.cost(worth['lower'])} to {words.cost(worth['upper'])})."
         )
     return said
 
@@ -395,7 +397,7 @@ def show_evaluation(content: dict[str, Any]) -> None:
 
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
     """A row an estimator and component; new notes are numbered into `notes`."""
-    table = Table(title=f"Means a user, with intervals at {content['confidence']:.0%}", title_justify="left")
+    table = Table(title=f"Means per user, with intervals at {content['confidence']:.0%}", title_justify="left")
     rows: dict[tuple[str, int, float], dict[str, dict[str, Any]]] = {}
     component = 0
     for row in content["estimates"]:
@@ -468,7 +470,7 @@ def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], g
     cost, reward = by_name["this plan"]
     nothing, best = by_name["cheapest"][1], campaign.optimum(given.budget).reward
     share = f"{(reward - nothing) / (best - nothing):.0%}" if best > nothing else "all"
-    promised = f"at most {given.cost.upper:.4g} a user with {given.confidence:.0%} confidence"
+    promised = f"at most {given.cost.upper:.4g} per user with {given.confidence:.0%} confidence"
     spent = f"{cost / given.budget:.0%} of it" if given.budget > 0 else f"a cost of {cost:.4g}"
     earned = f"The plan earns {share} of the gain that is possible with this budget, at {spent}"
     if not given.is_certified:
@@ -482,7 +484,7 @@ def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], g
 
 def truth_table(rows: list[dict[str, float | str]]) -> Table:
     """The rows of `truth_rows` for a terminal."""
-    table = Table(title="The truth of this campaign, exact: mean cost and reward a user", title_justify="left")
+    table = Table(title="The truth of this campaign, exact: mean cost and reward per user", title_justify="left")
     for name in ("budget", "policy", "cost", "reward", "price of cost (λ)"):
         table.add_column(name, justify="left" if name == "policy" else "right")
     for row in rows:

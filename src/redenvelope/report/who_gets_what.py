@@ -145,10 +145,10 @@ def _spend(steps: Sequence[StepShares], words: Spoken) -> str:
     ]
     heads = (
         "step",
-        "cost a user",
+        "cost per user",
         *(["in all"] if words.audience is not None else []),
         "share",
-        *(["today, a user"] if has_today else []),
+        *(["today, per user"] if has_today else []),
     )
     return table("Where the money goes: the plan’s cost, divided as the model expects it", heads, rows)
 
@@ -290,7 +290,7 @@ def feature_chart(given: FeatureShares, labels: Sequence[str], words: Spoken) ->
 
 
 def cost_by_step_chart(steps: Sequence[StepShares], words: Spoken) -> Chart:
-    """Expected cost a user at each step, beside today's."""
+    """Expected cost per user at each step, beside today's."""
     import altair as alt
 
     rows = [

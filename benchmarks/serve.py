@@ -148,7 +148,7 @@ def bare(folder: str) -> None:
         return Response(b"{}")
 
     class Nothing:
-        settings = ServeSettings()
+        settings, is_stuck = ServeSettings(), False
 
         async def start(self) -> None: ...
 

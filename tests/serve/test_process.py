@@ -160,6 +160,8 @@ def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
         (["--budget-total", "1.234"], "no amount"),
         (["--amounts", "nothing=0"], "--amounts"),
         (["--mode", "generous"], "strict or overbook"),
+        (["--hold-hours", "1e9"], "--hold-hours 1e+09: an offer stands for at most 87,600 hours"),
+        (["--hold-hours", "inf"], "--hold-hours inf"),
         (["--ledger", "mysql://x"], "is no ledger"),
     ],
 )

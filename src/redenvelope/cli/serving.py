@@ -59,7 +59,7 @@ def serve(
         typer.Option(metavar="[NAME=]AMOUNT", help="The most that one user may cost, in units of currency."),
     ] = None,
     mode: Annotated[str, typer.Option(help="strict holds face value; overbook what is expected.")] = "strict",
-    hold_hours: Annotated[float, typer.Option(min=0.001, help="How long an offer stands.")] = 168.0,
+    hold_hours: Annotated[float, typer.Option(min=0.001, help="How long an offer stands; at most ten years.")] = 168.0,
     minor_units: Annotated[int, typer.Option(min=1, help="Minor units in a unit of currency.")] = 100,
     pace: Annotated[bool, typer.Option(help="Let the price follow the money.")] = True,
     seed: SeedOption = 0,
@@ -80,7 +80,7 @@ def serve(
 
     settings = ServeSettings(
         mode=mode,  # type: ignore[arg-type]
-        hold_milliseconds=round(hold_hours * 3_600_000),
+        hold_milliseconds=_milliseconds(hold_hours),
         minor_units=minor_units,
         seed=seed,
         audience=audience,
@@ -128,6 +128,16 @@ def _log_to_stderr() -> None:
         logger.addHandler(handler)
         logger.setLevel(level)
         logger.propagate = False
+
+
+def _milliseconds(hours: float) -> int:
+    """Of --hold-hours."""
+    from redenvelope.serve.settings import LONGEST_HOLD_HOURS
+
+    if hours > LONGEST_HOLD_HOURS:
+        said = f"--hold-hours {hours:g}: an offer stands for at most {LONGEST_HOLD_HOURS:,} hours, which is ten years"
+        raise UsageError(f"{said}; give fewer")
+    return round(hours * 3_600_000)
 
 
 def _by_name(given: list[str], option: str) -> dict[str, str]:

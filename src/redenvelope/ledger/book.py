@@ -15,7 +15,7 @@ from redenvelope.ledger.records import Balance, Charge, Decided, Status
 
 _COLUMNS = (
     "decision, request, user_id, step, action, propensity, probabilities, prices, plan, features, status, decided_at, "
-    "expires_at, reward, closed_at, fingerprint"
+    "expires_at, reward, closed_at, fingerprint, is_number"
 )
 
 
@@ -76,6 +76,7 @@ class Case:
             charges=old.charges,
             spent=dict(self.spent),
             repeated=repeated,
+            is_number=old.is_number,
         )
 
 
@@ -253,7 +254,7 @@ def decided_rows(session: Session, condition: str, values: Sequence[Any]) -> lis
 
 def _case(row: tuple[Any, ...], charged: Sequence[tuple[Any, ...]]) -> Case:
     decision, request, user, step, action, propensity, probabilities, prices, plan, features = row[:10]
-    status, decided_at, expires_at, reward, closed_at, fingerprint = row[10:]
+    status, decided_at, expires_at, reward, closed_at, fingerprint, is_number = row[10:]
     spent = {charge[1]: charge[5] for charge in charged}
     record = Decided(
         decision=decision,
@@ -273,6 +274,7 @@ def _case(row: tuple[Any, ...], charged: Sequence[tuple[Any, ...]]) -> Case:
         closed_at=closed_at,
         charges=tuple(Charge(charge[1], charge[2], charge[4], charge[6]) for charge in charged),
         spent=spent,
+        is_number=bool(is_number),
     )
     still_held = {charge[1]: charge[3] for charge in charged}
     return Case(record, fingerprint, still_held, spent, record.status, reward, closed_at)
@@ -338,7 +340,8 @@ def _decisions(book: Book) -> None:
     if book.added:
         session.many(
             "INSERT INTO decisions (decision, request, fingerprint, user_id, step, action, propensity, probabilities, "
-            "prices, plan, features, status, decided_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "prices, plan, features, status, decided_at, expires_at, is_number) "
+            f"VALUES ({marks(15)})",
             [
                 (
                     (one := case.record).decision,
@@ -355,6 +358,7 @@ def _decisions(book: Book) -> None:
                     "open",
                     one.decided_at,
                     one.expires_at,
+                    int(one.is_number),
                 )
                 for case in book.added
             ],

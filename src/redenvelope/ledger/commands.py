@@ -84,6 +84,7 @@ def _hold(book: Book, wanted: Hold) -> Result:
         closed_at=None,
         charges=choice.charges,
         spent=dict.fromkeys(held, 0) | counted,
+        is_number=choice.is_number,
     )
     case = Case(record, wanted.fingerprint, held, dict(record.spent), Status.OPEN, None, None)
     book.add(case)

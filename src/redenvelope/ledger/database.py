@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-FORMAT = 2
+FORMAT = 3
 """Of the tables."""
 
 
@@ -77,6 +77,7 @@ _TABLES = (
         user_id TEXT NOT NULL,
         step {integer} NOT NULL,
         action TEXT NOT NULL,
+        is_number {integer} NOT NULL CHECK (is_number IN (0, 1)),
         propensity {real} NOT NULL CHECK (propensity > 0 AND propensity <= 1),
         probabilities TEXT NOT NULL,
         prices TEXT NOT NULL,

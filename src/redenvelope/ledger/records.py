@@ -75,6 +75,8 @@ class Choice:
     probabilities: str
     """JSON, by label: of what it was drawn from."""
     charges: tuple[Charge, ...]
+    is_number: bool = False
+    """Whether the action is a number to whoever asks: it stays so in answers, whatever plan comes later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,8 @@ class Decided:
     """By budget, for budgets that it is charged to."""
     repeated: bool = False
     """The request had been answered before."""
+    is_number: bool = False
+    """Whether the action is a number to whoever asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,8 @@ class Tariff:
     """[budgets, actions]"""
     mode: str
     margin: float
+    numeric: bool = False
+    """Whether the labels are numbers."""
     offers: tuple[tuple[tuple[int, int], ...], ...] = field(init=False)
     """Of each action, the budgets (by place) that it is charged to, and its ceiling there."""
     _elsewhere: dict[tuple[bool, ...], Tariff] = field(init=False, default_factory=dict)
@@ -233,7 +235,7 @@ def choose(
     action = _drawn(shares, uniform)
     said = msgspec.json.encode(dict(zip(tariff.labels, shares, strict=True))).decode()
     charges = [Charge(tariff.kept[place].name, *amounts) for place, *amounts in tariff.held(action, expected)]
-    return Choice(tariff.labels[action], min(1.0, shares[action]), said, tuple(charges))
+    return Choice(tariff.labels[action], min(1.0, shares[action]), said, tuple(charges), tariff.numeric)
 
 
 def _drawn(shares: Sequence[float], uniform: float) -> int:
@@ -273,8 +275,8 @@ def tariff_of(plan: Plan, budgets: Sequence[str], amounts: Amounts | None, setti
         raise UsageError(f"{said}; where the name of an action has a colon, begin with one: :ACTION=AMOUNT")
     named = tuple(replace(one, name=name) for one, name in zip(kept, budgets, strict=True))
     rows = [_ceilings(plan, place, one, amounts or {}) for place, one in enumerate(named)]
-    labels = plan.catalogue.labels
-    return Tariff(labels, named, np.array(rows, dtype=np.int64), settings.mode, settings.overbook_margin)
+    ceilings, catalogue = np.array(rows, dtype=np.int64), plan.catalogue
+    return Tariff(catalogue.labels, named, ceilings, settings.mode, settings.overbook_margin, catalogue.numeric)
 
 
 def _ceilings(plan: Plan, place: int, one: FundedBudget, amounts: Amounts) -> list[int]:

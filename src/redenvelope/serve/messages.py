@@ -222,7 +222,7 @@ def _key(label: Any, plan: PlanInUse) -> Any:
         return label
 
 
-def decision_answer(record: Decided, numeric: bool) -> DecisionAnswer:
+def decision_answer(record: Decided) -> DecisionAnswer:
     """What is sent of a decision in the books."""
     amounts = {charge.budget: charge.held for charge in record.charges}
     expires = datetime.fromtimestamp(record.expires_at / 1_000, UTC).isoformat(timespec="milliseconds")
@@ -231,7 +231,7 @@ def decision_answer(record: Decided, numeric: bool) -> DecisionAnswer:
         request_id=record.request,
         user=record.user,
         step=record.step,
-        action=_written(record.action) if numeric else record.action,
+        action=_written(record.action) if record.is_number else record.action,
         propensity=record.propensity,
         hold=HoldAnswer(sum(amounts.values()), amounts, expires.replace("+00:00", "Z")),
         prices=msgspec.json.decode(record.prices),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import threading
@@ -45,6 +46,10 @@ def run(app: ASGIApp, service: Service, opened: socket.socket, started: Callable
     server = Server(new_config(app, service), service, started)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[opened]))
+    if service.is_stuck:
+        # The end of a process waits for all of its threads, and these would wait for the database.
+        _LOG.error("the ledger did not answer: ended without it; what it was asked last may be in the books or not")
+        os._exit(2)
     if not server.started:
         raise SystemExit(2)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -68,7 +70,8 @@ class Service:
         self._budgets = list(budgets)
         self._writer = Writer(ledger)
         self._waiting: deque[Waiting] = deque()
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, Waiting] = {}
+        """By user."""
         self._wake = asyncio.Event()
         # One thread plans, so that requests are read and answered meanwhile.
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
@@ -77,6 +80,8 @@ class Service:
         self._since_solved = 0
         self._company = False
         self._stopping = False
+        self.is_stuck = False
+        """Stopped, but something still waits for a ledger that does not answer."""
         self.use: InUse | None = None
 
     @property
@@ -96,14 +101,25 @@ class Service:
         self._begin(self._sweep_forever())
 
     async def stop(self) -> None:
-        """Answer who waits, write what is to be written, and let go."""
+        """Answer who waits, write what is to be written, and let go; each takes no longer than an answer may."""
         self._stopping = True
-        while self._waiting or self._in_flight:
+        seconds = self.settings.limits.answer_seconds
+        ends = time.monotonic() + seconds
+        while (self._waiting or self._in_flight) and time.monotonic() < ends:
             await asyncio.sleep(0.005)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.get_running_loop().run_in_executor(None, self._writer.close)
+        left, self._waiting = [*self._in_flight.values(), *self._waiting], deque()
+        self._answer_all(left, _not_ready())
+        # Threads that wait for a database cannot be stopped: they are left behind.
+        letting_go = threading.Thread(target=self._let_go, name="letting go", daemon=True)
+        letting_go.start()
+        await asyncio.get_running_loop().run_in_executor(None, letting_go.join, seconds)
+        self.is_stuck = letting_go.is_alive()
+
+    def _let_go(self) -> None:
+        self._writer.close()
         self._planner.shutdown()
         self._reader.shutdown()
         self.ledger.close()
@@ -111,9 +127,7 @@ class Service:
     async def decide(self, requests: Sequence[DecisionRequest]) -> list[DecisionAnswer | ApiError]:
         """Decide; an answer comes when its hold is durable."""
         if self._stopping or self.use is None:
-            raise ApiError(
-                503, "not_ready", "the service is starting or stopping", "ask again with the same request_id"
-            )
+            raise _not_ready()
         if len(self._waiting) + len(requests) > self.settings.limits.waiting:
             raise ApiError(503, "overloaded", "too many decisions wait", "ask again with the same request_id, later")
         loop = asyncio.get_running_loop()
@@ -224,7 +238,7 @@ class Service:
             if one.user in self._in_flight:
                 later.append(one)
                 continue
-            self._in_flight.add(one.user)
+            self._in_flight[one.user] = one
             group.append(one)
         self._waiting.extendleft(reversed(later))
         return group
@@ -240,31 +254,34 @@ class Service:
             _LOG.exception("a group could not be committed")
             self._answer_all([one for one, _ in holds], _unavailable(error))
             return
-        numeric = use.plan.plan.catalogue.numeric
         for (one, _), result in zip(holds, results, strict=True):
-            self._conclude(one, result, numeric)
+            try:
+                self._conclude(one, result)
+            except Exception:  # it is in the books; whoever waits beside it is answered all the same
+                _LOG.exception("an answer could not be written")
+                self._answer(one, self._counted(_unsaid()))
         self._since_solved += len(holds)
         if use.pacer is not None and self._since_solved >= use.pacer.every:
             await self._solve()
 
-    def _conclude(self, one: Waiting, result: Result, numeric: bool) -> None:
+    def _conclude(self, one: Waiting, result: Result) -> None:
         if isinstance(result, Decided):
             if not result.repeated:
                 self.metrics.decisions[result.action] += 1
-            self._answer(one, decision_answer(result, numeric))
+            self._answer(one, decision_answer(result))
             return
         assert isinstance(result, Refused)
         if result.refusal is Refusal.STEP_TAKEN and one.request.step is None and one.tries < _MOST_TRIES:
             # Another process has decided for this user meanwhile: the next step, then.
             one.tries += 1
-            self._in_flight.discard(one.user)
+            self._in_flight.pop(one.user, None)
             self._waiting.append(one)
             self._wake.set()
             return
         self._answer(one, self._counted(refused_answer(result)))
 
     def _answer(self, one: Waiting, answer: DecisionAnswer | ApiError) -> None:
-        self._in_flight.discard(one.user)
+        self._in_flight.pop(one.user, None)
         if not one.answer.done():  # whoever asked may have gone
             one.answer.set_result(answer)
         if self._waiting:
@@ -316,6 +333,15 @@ class Service:
         task.add_done_callback(self._tasks.discard)
 
 
+def _not_ready() -> ApiError:
+    return ApiError(503, "not_ready", "the service is starting or stopping", "ask again with the same request_id")
+
+
+def _unsaid() -> ApiError:
+    said = "the decision is in the books, and cannot be written as an answer; the service's log says why"
+    return ApiError(500, "internal", said, "look it up in /v1/log")
+
+
 def _unavailable(error: BaseException) -> ApiError:
     said = (
         str(error)
@@ -365,11 +391,26 @@ def plan_group(
             found.refused.append((one, error))
         except ModelError as error:
             found.refused.append((one, model_refusal(error)))
-    if asked:
-        proposals = use.plan.propose([row[1] for row in asked], pricing, [row[2] for row in asked])
-        for (one, question, _), proposal in zip(asked, proposals, strict=True):
+    for (one, question, _), proposal in zip(asked, _proposals(use, pricing, asked), strict=True):
+        if isinstance(proposal, ApiError):
+            found.refused.append((one, proposal))
+        else:
             found.holds.append((one, _hold(one, use, (now, ends), question, proposal)))
     return found
+
+
+def _proposals(
+    use: InUse, pricing: Pricing, asked: Sequence[tuple[Waiting, DecisionQuery, Any]]
+) -> list[Proposal | ApiError]:
+    """What the plan would do for each; where that cannot be said together, one by one: who does not fit fails alone."""
+    if not asked:
+        return []
+    try:
+        return list(use.plan.propose([row[1] for row in asked], pricing, [row[2] for row in asked]))
+    except ModelError as error:
+        if len(asked) == 1:
+            return [model_refusal(error)]
+    return [found for row in asked for found in _proposals(use, pricing, [row])]
 
 
 def _known(ledger: Ledger, requests: Sequence[str]) -> set[str]:

@@ -11,6 +11,10 @@ Mode = Literal["strict", "overbook"]
 """`strict` holds what an offer can cost at most; `overbook` what it is expected to cost, with a margin."""
 
 
+LONGEST_HOLD_HOURS = 10 * 365 * 24
+"""Nobody keeps an offer for longer, and dates end with the year 9999."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a caller may ask of the service."""
@@ -78,5 +82,7 @@ class ServeSettings:
             raise UsageError(f"the mode is strict or overbook, not {self.mode!r}")
         if self.hold_milliseconds < 1 or self.minor_units < 1 or self.overbook_margin < 0 or self.batch < 1:
             raise UsageError("times, minor units and batches must be at least 1, the margin at least 0")
+        if self.hold_milliseconds > LONGEST_HOLD_HOURS * 3_600_000:
+            raise UsageError(f"an offer stands for at most {LONGEST_HOLD_HOURS:,} hours; give a shorter hold")
         if self.audience is not None and self.audience < 1:
             raise UsageError(f"the audience must be at least 1, not {self.audience}")

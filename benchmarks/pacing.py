@@ -46,7 +46,7 @@ async def served(
 
     total = round(100 * BUDGET * users)
     settings = ServeSettings(audience=users, pacing=PacingSettings() if paced else None)
-    service = Service(folder, open_ledger(ledger), [Fund("budget", total, 0)], settings)
+    service = Service(folder, open_ledger(ledger, seed=0), [Fund("budget", total, 0)], settings)
     await service.start()
     assert service.use is not None
     places = {float(label): place for place, label in enumerate(service.use.plan.labels)}

@@ -236,6 +236,16 @@ def test_what_is_committed_is_there_when_it_is_opened_again(opened: Callable[[],
     assert decided(new).decision == 2
 
 
+def test_a_ledger_of_another_format_is_refused_and_left_as_it_is(opened: Callable[[], Ledger]) -> None:
+    ledger = opened()
+    with ledger._database.transaction() as session:  # type: ignore[attr-defined]
+        session.many("DELETE FROM counters WHERE name = ?", [("seed",)])
+        session.many("UPDATE counters SET value = 2 WHERE name = ?", [("format",)])
+    with pytest.raises(LedgerError, match=r"format 2.*use the version that made it"):
+        opened()
+    assert ledger.query("SELECT name FROM counters WHERE name = 'seed'") == []
+
+
 def test_two_that_write_do_not_get_in_each_others_way(opened: Callable[[], Ledger]) -> None:
     one, other = opened(), opened()
     one.apply([fund(30)])

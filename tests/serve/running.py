@@ -81,9 +81,11 @@ def running(
     clock: Callable[[], int] | None = None,
     user_cap: int | None = None,
     funds: Sequence[Fund] | None = None,
+    seed: int | None = 0,
 ) -> Iterator[Running]:
-    """Serve a plan until the block ends; then it stops in good order. `funds` of several budgets instead of a total."""
+    """Serve a plan until the block ends; then it stops in good order. `funds` of several budgets instead of a total;
+    `seed` is that of a new ledger, which draws one where it is None."""
     given = [Fund("budget", total, 0, user_cap)] if funds is None else funds
-    service = Service(folder, open_ledger(url), given, settings or ServeSettings(), None, clock)
+    service = Service(folder, open_ledger(url, seed=seed), given, settings or ServeSettings(), None, clock)
     with serving(service, tokens) as port:
         yield Running(port, service)

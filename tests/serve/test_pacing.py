@@ -110,7 +110,7 @@ async def campaign(
 ) -> tuple[int, float]:
     """Amount spent and reward earned in a world whose redemption goes from one factor to another, by users."""
     settings = ServeSettings(audience=users, pacing=PacingSettings() if paced else None)
-    service = Service(folder, open_ledger(url), [Fund("budget", total, 0)], settings)
+    service = Service(folder, open_ledger(url, seed=0), [Fund("budget", total, 0)], settings)
     await service.start()
     world, chance, earned = Coupons(), np.random.default_rng(seed), 0.0
     rows = world.users(users, seed).to_dicts()

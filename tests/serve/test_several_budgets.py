@@ -176,7 +176,7 @@ async def campaign(
 ) -> tuple[int, int, float]:
     """Money and counts spent, and reward, in a world whose redemption goes from one factor to another."""
     settings = ServeSettings(audience=users, pacing=PacingSettings() if paced else None)
-    service = Service(folder, open_ledger(url), funds(*totals), settings)
+    service = Service(folder, open_ledger(url, seed=0), funds(*totals), settings)
     await service.start()
     world, chance, earned, sent = Coupons(), np.random.default_rng(4), 0.0, 0
     rows = world.users(users, 4).to_dicts()

@@ -326,7 +326,7 @@ def go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, cr
         old.unlink(missing_ok=True)  # of an earlier demo
     settings = ServeSettings(audience=crowd)
     total = round(100 * budget * crowd)
-    service = Service(out / "plan", open_ledger(f"sqlite:///{ledger}"), [Fund("budget", total, 0)], settings)
+    service = Service(out / "plan", open_ledger(f"sqlite:///{ledger}", seed=0), [Fund("budget", total, 0)], settings)
     people = EnvelopeCrowd(campaign, crowd, seed=7, consumption=1.2)
     with serving(service) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
         typer.echo(

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redenvelope.cli.options import (
-    NOT_CERTIFIED,
-    JsonOption,
-    PlanArgument,
-    SeedOption,
-    given_path,
-    print_json,
-    require_installed,
-)
+from redenvelope.cli.options import NOT_CERTIFIED, JsonOption, PlanArgument, given_path, print_json, require_installed
 from redenvelope.errors import UsageError
 from redenvelope.files import require_writable
 
@@ -62,7 +54,10 @@ def serve(
     hold_hours: Annotated[float, typer.Option(min=0.001, help="How long an offer stands; at most ten years.")] = 168.0,
     minor_units: Annotated[int, typer.Option(min=1, help="Minor units in a unit of currency.")] = 100,
     pace: Annotated[bool, typer.Option(help="Let the price follow the money.")] = True,
-    seed: SeedOption = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="Of a new ledger's draws, to repeat a trial; without, one is drawn."),
+    ] = None,
 ) -> None:
     """Run a campaign: decisions over HTTP, paid from a ledger, at a price that follows the money.
 
@@ -82,7 +77,6 @@ def serve(
         mode=mode,  # type: ignore[arg-type]
         hold_milliseconds=_milliseconds(hold_hours),
         minor_units=minor_units,
-        seed=seed,
         audience=audience,
         pacing=PacingSettings() if pace else None,
     )
@@ -93,7 +87,7 @@ def serve(
     most = _by_label(amounts or [])
     funds = funds_for(kept_budgets(Plan.load(plan), minor_units), totals, caps, clock())
     with bound(host, port) as opened:
-        service = Service(plan, open_ledger(ledger), funds, settings, most, clock)
+        service = Service(plan, open_ledger(ledger, seed=seed), funds, settings, most, clock)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
         if audience is None:
             typer.echo("without --audience the price stays as it is: who is still to come is not known", err=True)

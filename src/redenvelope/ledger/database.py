@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-FORMAT = 3
+FORMAT = 4
 """Of the tables."""
 
 
@@ -44,8 +45,8 @@ POSTGRES = Dialect(
 )
 
 _TABLES = (
-    # One row each: the format, and the last number given to a decision and to an entry. A writer takes the lock of
-    # this table's rows first, so that writers of several processes follow one another.
+    # One row each: the format, the seed of all draws, and the last number given to a decision and to an entry. A writer
+    # takes the lock of this table's rows first, so that writers of several processes follow one another.
     "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value {integer} NOT NULL) {ending}",
     """CREATE TABLE IF NOT EXISTS budgets (
         budget TEXT PRIMARY KEY,
@@ -134,6 +135,16 @@ def statements(dialect: Dialect) -> tuple[str, ...]:
     """What makes the tables where they are missing."""
     tables = (table.format(integer=dialect.integer, real=dialect.real, ending=dialect.ending) for table in _TABLES)
     return (*tables, *dialect.append_only)
+
+
+def first_counters(seed: int | None) -> list[tuple[str, int]]:
+    """What a new ledger's counters are.
+
+    Without a seed it is drawn: with one and the same, whoever got a rare action in one campaign would get it in the
+    next one too, and its log could not tell what the action did from who the user is.
+    """
+    drawn = secrets.randbits(63) if seed is None else seed
+    return [("format", FORMAT), ("seed", drawn), ("decision", 0), ("entry", 0), ("note", 0)]
 
 
 # One transaction's way to the database: the same statements for both, with ? where a value stands.

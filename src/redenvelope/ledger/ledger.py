@@ -19,6 +19,9 @@ from redenvelope.ledger.records import Balance, Command, Decided, PastStep, Stat
 class Ledger(Protocol):
     """Money that is held, settled and given back. `apply` belongs to one thread at a time; reads may be another's."""
 
+    seed: int
+    """Of all draws that are paid from it: its own, so that no two campaigns draw alike, and kept for restarts."""
+
     def apply(self, commands: Sequence[Command]) -> list[Result]:
         """Carry commands out in one durable transaction, each with its own answer."""
         ...
@@ -57,6 +60,8 @@ class Database(Protocol):
 
     lock: str
     """Ends the first query of a transaction: it makes other writers wait."""
+    seed: int
+    """As it was made with."""
 
     def transaction(self) -> Any:
         """A block whose session is committed durably at its end, or undone."""
@@ -76,6 +81,7 @@ class SqlLedger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.seed = database.seed
 
     def apply(self, commands: Sequence[Command]) -> list[Result]:
         """See Ledger."""
@@ -135,19 +141,32 @@ _PASTS = (
 )
 
 
-def open_ledger(url: str, create: bool = True) -> Ledger:
-    """The ledger at `sqlite:///PATH` or `postgresql://…`; without `create` it has to be there."""
+def open_ledger(url: str, create: bool = True, seed: int | None = None) -> Ledger:
+    """The ledger at `sqlite:///PATH` or `postgresql://…`; without `create` it has to be there.
+
+    A new one draws its seed, or takes the one that is given; with another than it has, a ledger is not opened.
+    """
+    ledger = SqlLedger(_database(url, create, seed))
+    if seed not in (None, ledger.seed):
+        ledger.close()
+        raise UsageError(
+            f"the ledger draws with a seed of its own, and not with {seed}; leave the seed out, or begin another ledger"
+        )
+    return ledger
+
+
+def _database(url: str, create: bool, seed: int | None) -> Database:
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" and separator and rest.startswith("/") and len(rest) > 1:
         from redenvelope.ledger.sqlite import SqliteDatabase
 
-        return SqlLedger(SqliteDatabase(rest[1:], create))
+        return SqliteDatabase(rest[1:], create, seed)
     if scheme in ("postgresql", "postgres") and separator:
         try:
             from redenvelope.ledger.postgres import PostgresDatabase
         except ImportError:
             raise LedgerError("a ledger in PostgreSQL needs psycopg; run: pip install 'redenvelope[serve]'") from None
-        return SqlLedger(PostgresDatabase(url, create))
+        return PostgresDatabase(url, create, seed)
     raise UsageError(
         f"{_without_password(url)!r} is no ledger; write sqlite:///PATH (four slashes before an absolute path) or "
         "postgresql://USER@HOST/DATABASE"

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from redenvelope.errors import LedgerError
-from redenvelope.ledger.database import FORMAT, POSTGRES, Session, statements
+from redenvelope.ledger.database import FORMAT, POSTGRES, Session, first_counters, statements
 
 _MAKING = 0x52456E76  # an advisory lock: two processes that make the tables at once would get in each other's way
 _CONNECT_SECONDS = 10
@@ -21,14 +21,14 @@ class PostgresDatabase:
 
     lock = "FOR UPDATE"
 
-    def __init__(self, url: str, create: bool) -> None:
+    def __init__(self, url: str, create: bool, seed: int | None = None) -> None:
         self._url = url
         self._lock = threading.Lock()
         self._local = threading.local()
         self._writer: psycopg.Connection[Any] | None = None
         self._opened: list[psycopg.Connection[Any]] = []
         with self._told():
-            self._open(create)
+            self._open(create, seed)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -69,15 +69,15 @@ class PostgresDatabase:
         connection.execute("SET client_min_messages = warning")
         return connection
 
-    def _open(self, create: bool) -> None:
+    def _open(self, create: bool, seed: int | None) -> None:
         self._writer = self._connect()
         try:
-            self._prepare(self._writer, create)
+            self._prepare(self._writer, create, seed)
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, connection: psycopg.Connection[Any], create: bool) -> None:
+    def _prepare(self, connection: psycopg.Connection[Any], create: bool, seed: int | None) -> None:
         found = connection.execute("SELECT to_regclass('counters')").fetchone()
         if found is None or found[0] is None:
             if not create:
@@ -86,12 +86,13 @@ class PostgresDatabase:
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MAKING])
                 for statement in statements(POSTGRES):
                     connection.execute(statement)
-                for name, value in (("format", FORMAT), ("decision", 0), ("entry", 0), ("note", 0)):
-                    connection.execute("INSERT INTO counters VALUES (%s, %s) ON CONFLICT DO NOTHING", [name, value])
-        row = connection.execute("SELECT value FROM counters WHERE name = 'format'").fetchone()
-        if row is None or row[0] != FORMAT:
-            known = "no format" if row is None else f"format {row[0]}"
+                for counter in first_counters(seed):
+                    connection.execute("INSERT INTO counters VALUES (%s, %s) ON CONFLICT DO NOTHING", counter)
+        counters: dict[str, int] = dict(connection.execute("SELECT name, value FROM counters").fetchall())
+        if counters.get("format") != FORMAT:
+            known = f"format {counters['format']}" if "format" in counters else "no format"
             raise LedgerError(f"the ledger has {known}, and this version knows {FORMAT}; use the version that made it")
+        self.seed = counters["seed"]
 
     @contextmanager
     def _told(self) -> Iterator[None]:

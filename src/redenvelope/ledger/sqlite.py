@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from redenvelope.errors import LedgerError
-from redenvelope.ledger.database import FORMAT, SQLITE, Session, statements
+from redenvelope.ledger.database import FORMAT, SQLITE, Session, first_counters, statements
 
 _BUSY_SECONDS = 10.0
 _APPLICATION = 0x52456E76  # "REnv": a file of ours, and no other program's
@@ -21,7 +21,7 @@ class SqliteDatabase:
 
     lock = ""
 
-    def __init__(self, path: str, create: bool) -> None:
+    def __init__(self, path: str, create: bool, seed: int | None = None) -> None:
         self._path = path
         if not create and not Path(path).is_file():
             raise LedgerError(f"{path}: there is no ledger; redenvelope serve makes one")
@@ -29,7 +29,7 @@ class SqliteDatabase:
         self._readers = threading.local()
         self._opened: list[sqlite3.Connection] = []
         with self._told():
-            self._open(create)
+            self._open(create, seed)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -74,34 +74,40 @@ class SqliteDatabase:
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
 
-    def _open(self, create: bool) -> None:
+    def _open(self, create: bool, seed: int | None) -> None:
         self._writer = self._connect()
         try:
-            self._prepare(create)
+            self._prepare(create, seed)
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, create: bool) -> None:
+    def _prepare(self, create: bool, seed: int | None) -> None:
         connection = self._writer
         (kind,) = connection.execute("PRAGMA application_id").fetchone()
         if kind != _APPLICATION:
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             if tables or not create:
                 raise LedgerError(f"{self._path}: is not a ledger of redenvelope; choose another file")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in statements(SQLITE):
-            connection.execute(statement)
-        for name, value in (("format", FORMAT), ("decision", 0), ("entry", 0), ("note", 0)):
-            connection.execute("INSERT INTO counters VALUES (?, ?) ON CONFLICT DO NOTHING", (name, value))
-        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-        connection.execute("COMMIT")
+            self._make(seed)
         (found,) = connection.execute("SELECT value FROM counters WHERE name = 'format'").fetchone()
         if found != FORMAT:
             raise LedgerError(
                 f"{self._path}: has format {found}, and this version knows {FORMAT}; use the version that made it"
             )
+        (self.seed,) = connection.execute("SELECT value FROM counters WHERE name = 'seed'").fetchone()
+
+    def _make(self, seed: int | None) -> None:
+        """The tables of a new ledger; another process may make them at the same time."""
+        connection = self._writer
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in statements(SQLITE):
+            connection.execute(statement)
+        for counter in first_counters(seed):
+            connection.execute("INSERT INTO counters VALUES (?, ?) ON CONFLICT DO NOTHING", counter)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+        connection.execute("COMMIT")
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -71,9 +71,9 @@ class InUse:
 
 
 def load_use(
-    folder: Path, funds: Sequence[Fund], amounts: Amounts | None, settings: ServeSettings
+    folder: Path, funds: Sequence[Fund], amounts: Amounts | None, settings: ServeSettings, seed: int
 ) -> tuple[InUse, list[Fund]]:
-    """Load a plan and warm it up; with the funds in its order, as it keeps them."""
+    """Load a plan and warm it up; with the funds in its order, as it keeps them. `seed` is that of all draws."""
     plan = Plan.load(folder)
     served = served_funds(funded_budgets(plan, settings.minor_units), funds)
     budgets = [fund.budget for fund in served]
@@ -83,7 +83,7 @@ def load_use(
         units = [one.minor_units for one in tariff.kept]
         pacer = Pacer(plan, settings.pacing, settings.audience, units)
     rows = len(plan.policy.pricing.shares) if pacer is None else pacer.rows
-    return InUse(PlanInUse(plan, settings.seed, rows).warm(), tariff, pacer), served
+    return InUse(PlanInUse(plan, seed, rows).warm(), tariff, pacer), served
 
 
 # Probabilities for users who wait at the same time: one by one in plain arrays, or together in one program.

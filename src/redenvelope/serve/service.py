@@ -175,7 +175,7 @@ class Service:
         return use.plan.sha256
 
     def _load(self, folder: Path) -> tuple[InUse, list[Fund]]:
-        return load_use(folder, self._budgets, self._amounts, self.settings)
+        return load_use(folder, self._budgets, self._amounts, self.settings, self.ledger.seed)
 
     def _require_same(self, funds: Sequence[Fund]) -> None:
         """A plan of the same budgets: the money of a running campaign does not change its meaning."""

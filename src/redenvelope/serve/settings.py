@@ -66,7 +66,6 @@ class ServeSettings:
     """In a unit of the currency."""
     overbook_margin: float = 0.25
     """Held above what is expected, in `overbook`."""
-    seed: int = 0
     audience: int | None = None
     """Users that the budget is for; without, the price stays as it is."""
     batch: int = 256

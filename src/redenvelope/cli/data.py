@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes
 
 
-_BYTES_A_ROW = 300
+_BYTES_PER_ROW = 300
 """That a simulated row takes while it is drawn, roughly."""
 
 
@@ -72,14 +72,14 @@ def demo(
         Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the log and the plan.")
     ] = Path("demo"),
     users: Annotated[int, typer.Option(min=200, help="Number of users to simulate.")] = 20_000,
-    population: Annotated[int, typer.Option(min=1, help="Number of fresh users the truth is taken on.")] = 500,
-    budget: Annotated[float, typer.Option(min=0, help="Mean cost per user.")] = 4.0,
+    population: Annotated[int, typer.Option(min=1, help="Number of fresh users on whom the truth is computed.")] = 500,
+    budget: Annotated[float, typer.Option(min=0, help="Budget as mean cost per user.")] = 4.0,
     seed: SeedOption = 0,
     live: Annotated[
-        bool, typer.Option("--live", help="Then serve the plan to a simulated crowd, with a page to watch it.")
+        bool, typer.Option("--live", help="Then serve the plan to simulated users, with a page to watch it.")
     ] = False,
-    crowd: Annotated[int, typer.Option(min=20, help="Users who walk in, live.")] = 1_000,
-    seconds: Annotated[float, typer.Option(min=0, help="How long they take at least, live.")] = 60.0,
+    crowd: Annotated[int, typer.Option(min=20, help="Number of users of the live part.")] = 1_000,
+    seconds: Annotated[float, typer.Option(min=0, help="Shortest duration of the live part, in seconds.")] = 60.0,
 ) -> None:
     """Simulate a campaign, make a plan from its log, and show what the plan is really worth."""
     from rich.console import Console
@@ -102,14 +102,14 @@ def demo(
     require_writable(path)
     if path.exists() and not _is_log_of(path, campaign):
         raise UsageError(f"{path}: exists, and the demo did not write it; choose another folder with --out")
-    require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
-    require_memory(population * _BYTES_A_ROW, f"a population of {population:,} users", "ask for fewer")
+    require_memory(users * campaign.steps * _BYTES_PER_ROW, f"a log of {users:,} users", "ask for fewer users")
+    require_memory(population * _BYTES_PER_ROW, f"a population of {population:,} users", "ask for fewer")
     console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")
     _write_table(campaign.log(users, seed), path)
     console.print(
         f"[bold]2. fit[/] the best plan for {budget:g} per user  (redenvelope fit {path} --budget {budget:g})"
     )
-    # The features of this campaign tell all of its state, and its exact truth is asked state by state.
+    # The features of this campaign tell all of its state, and its exact truth is given state by state.
     settings = FitSettings(seed=seed, history="none")
     with StageView(enabled=True) as view:
         plan = fit(read_log(path), budget=budget, settings=settings, progress=view.tell)
@@ -127,13 +127,17 @@ def demo(
 
 
 def simulate(
-    name: Annotated[CampaignName, typer.Argument(metavar="two-step|envelopes|envelopes-rules", help="Which campaign.")],
+    name: Annotated[
+        CampaignName, typer.Argument(metavar="two-step|envelopes|envelopes-rules", help="The campaign to simulate.")
+    ],
     out: Annotated[
         Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet or .csv).")
     ],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 20_000,
     seed: SeedOption = 0,
-    truth: Annotated[bool, typer.Option("--truth", help="Also print what uniform, bandit and optimum earn.")] = False,
+    truth: Annotated[
+        bool, typer.Option("--truth", help="Also print what the uniform policy, the bandit and the optimum earn.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make the log of a campaign whose truth is known.
@@ -150,7 +154,7 @@ def simulate(
         _simulate_rules(out, users, seed, truth, as_json)
         return
     campaign = _campaign(name)
-    require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
+    require_memory(users * campaign.steps * _BYTES_PER_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
     _write_table(frame, out)
     content: dict[str, Any] = {"log": str(out), "users": users, "rows": len(frame), "columns": frame.columns}
@@ -178,7 +182,7 @@ def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool
     rules, content = out.parent / "campaign.toml", campaign.toml()
     if rules.exists() and rules.read_text(encoding="utf-8") != content:
         raise UsageError(f"{rules}: exists, and is not this campaign's; choose another folder with --out")
-    require_memory(users * campaign.steps * _BYTES_A_ROW, f"a log of {users:,} users", "ask for fewer users")
+    require_memory(users * campaign.steps * _BYTES_PER_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
     _write_table(frame, out)
     with replacing(rules) as file:
@@ -224,15 +228,18 @@ def audit(
     missing_cost: MissingCostOption = None,
     dates: DatesOption = None,
     known_before: KnownOption = None,
-    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost per user: does it make sense here?")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(min=0, help="Budget as mean cost per user; the audit says whether it makes sense here."),
+    ] = None,
     work: WorkOption = None,
     engine: EngineOption = None,
     parts: PartsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether a log can carry a plan, what is wrong with it, where, and what to do.
+    """Say whether a plan can be made from a log, and what is wrong with it, where, and what to do.
 
-    A log that no memory holds is divided by user in a folder of its own, --work, and looked at part by part.
+    A log larger than memory is partitioned by user in a work folder, --work, and processed part by part.
 
     Exit code 0: fit for use; 2: refused.
     """
@@ -240,22 +247,21 @@ def audit(
 
     from redenvelope.audit.audit import audit_log
     from redenvelope.campaign.costs import without_costs
-    from redenvelope.cli.lakes import audited
-    from redenvelope.cli.lakes import lake_options as lake_asked
+    from redenvelope.cli.lakes import audited, lake_options
     from redenvelope.log.findings import Severity
     from redenvelope.log.read import inspect_log
     from redenvelope.report.terminal import show_audit, show_findings
 
-    asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
-    result, lake = None, lake_asked(work, engine, parts)
+    given = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+    result, lake = None, lake_options(work, engine, parts)
     if lake is not None:
-        result, found = audited(log, lake, asked, budget, names(known_before), estimate_propensity, quiet=as_json)
+        result, found = audited(log, lake, given, budget, names(known_before), estimate_propensity, quiet=as_json)
     else:
-        inspection = inspect_log(log, asked.columns, estimate_propensity=estimate_propensity)
+        inspection = inspect_log(log, given.columns, estimate_propensity=estimate_propensity)
         found = inspection.findings
         if inspection.log is not None:
-            asked.check(inspection.log)
-            result = audit_log(without_costs(inspection.log, asked.budgets), budget, known_before=names(known_before))
+            given.check(inspection.log)
+            result = audit_log(without_costs(inspection.log, given.budgets), budget, known_before=names(known_before))
     findings = found if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if as_json:
@@ -270,7 +276,9 @@ def audit(
         late = 0 if result is None else sum(not leak.known for leak in result.leaks)
         verdict = f"[bold red]refused[/]: {errors} error(s)" if errors else "[bold green]fit for use[/]"
         if late and not errors:
-            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {late} column(s) perhaps known too late"
+            verdict = (
+                f"[bold yellow]fit for use, not for a certificate[/]: {late} column(s) may have been known too late"
+            )
         console.print(f"\n{verdict}", highlight=False)
     if errors:
         raise typer.Exit(REFUSED)
@@ -333,7 +341,7 @@ def go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, cr
             f"4. live: {crowd:,} users who redeem a fifth more often than the log said; watch http://127.0.0.1:{port}/"
         )
         earned = _walk_in(people, plan, connection, campaign.steps, seconds)
-        found = _asked(connection, "GET", "/v1/campaign")
+        found = _answered(connection, "GET", "/v1/campaign")
     money = found["budgets"][0]
     optimum = campaign.optimum(budget)
     typer.echo(
@@ -355,24 +363,24 @@ def _walk_in(people: Any, plan: Plan, connection: http.client.HTTPConnection, st
     for first in range(0, len(people), _TOGETHER):
         rows = np.arange(first, min(first + _TOGETHER, len(people)))
         for step in range(steps):
-            asked = [
+            requests = [
                 {"request_id": f"{row}-{step}", "user": int(row), "features": features}
                 for row, features in zip(rows, people.seen(rows, step), strict=True)
             ]
-            answers = _asked(connection, "POST", "/v1/decisions/batch", {"decisions": asked})["answers"]
+            answers = _answered(connection, "POST", "/v1/decisions/batch", {"decisions": requests})["answers"]
             given = np.array([places[float(answer["action"])] for answer in answers])
             rewards, costs = people.happen(rows, given)
             outcomes = [
                 {"decision_id": answer["decision_id"], "reward": reward, "amount": round(100 * cost)}
                 for answer, reward, cost in zip(answers, rewards.tolist(), costs.tolist(), strict=True)
             ]
-            _asked(connection, "POST", "/v1/outcomes/batch", {"outcomes": outcomes})
+            _answered(connection, "POST", "/v1/outcomes/batch", {"outcomes": outcomes})
             earned += float(rewards.sum())
         time.sleep(max(0.0, seconds * rows[-1] / len(people) - (time.monotonic() - began)))
     return earned
 
 
-def _asked(connection: http.client.HTTPConnection, method: str, path: str, content: Any = None) -> Any:
+def _answered(connection: http.client.HTTPConnection, method: str, path: str, content: Any = None) -> Any:
     body = None if content is None else json.dumps(content)
     connection.request(method, path, body, {"content-type": "application/json"})
     return json.loads(connection.getresponse().read())

@@ -36,7 +36,7 @@ from redenvelope.cli.options import (
     TrainUsersOption,
     ValueOption,
     WorkOption,
-    budget_a_user,
+    budget_per_user,
     given_path,
     named_budgets,
     names,
@@ -51,19 +51,23 @@ if TYPE_CHECKING:
 def fit(
     log: LogArgument,
     out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
-    budget: Annotated[float | None, typer.Option(min=0, help="Mean cost per user.")] = None,
-    budget_total: Annotated[float | None, typer.Option(min=0, help="Total cost; needs --audience.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Budget as mean cost per user.")] = None,
+    budget_total: Annotated[float | None, typer.Option(min=0, help="Budget as total cost; needs --audience.")] = None,
     audience: AudienceOption = None,
     currency: CurrencyOption = None,
     value_per_reward: ValueOption = None,
-    target_reward: Annotated[float | None, typer.Option(help="Mean reward per user: the cheapest plan for it.")] = None,
-    method: Annotated[str, typer.Option(help="auto, planned, learned or bandit.")] = "auto",
-    horizon: Annotated[int | None, typer.Option(help="Steps to plan ahead.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Weight of entropy; 0 takes the best action.")] = None,
-    confidence: Annotated[float, typer.Option(help="Of the certificate.")] = 0.95,
+    target_reward: Annotated[
+        float | None, typer.Option(help="Mean reward per user to reach at the least cost, instead of a budget.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="How the plan decides: auto, planned, learned or bandit.")] = "auto",
+    horizon: Annotated[int | None, typer.Option(help="Number of steps to plan ahead.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Weight of entropy; 0 always takes the best action.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the certificate.")] = 0.95,
     seed: SeedOption = 0,
     history: Annotated[
-        str, typer.Option(help="auto or none: whether a plan may decide by what happened to a user before.")
+        str, typer.Option(help="Whether the plan may use the user's earlier steps: auto or none.")
     ] = "auto",
     columns: ColumnsOption = None,
     ignore: IgnoreOption = None,
@@ -79,8 +83,8 @@ def fit(
         typer.Option(
             min=0,
             max=1,
-            help="Share of decisions drawn evenly among what is eligible, so that they are a log to learn from; "
-            "without, the campaign's, or 0.02.",
+            help="Exploration share: decisions drawn evenly among the eligible actions, so that the next log can be "
+            "learned from. By default the campaign's, or 0.02.",
             show_default=False,
         ),
     ] = None,
@@ -92,14 +96,13 @@ def fit(
     check_users: CheckUsersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the best plan for a budget from a log, check it on users apart, and write it to a folder.
+    """Make the best plan for a budget from a log, check it on held-out users, and write it to a folder.
 
-    A log that no memory holds is divided by user in a folder of its own, --work, and passed over part by part.
+    A log larger than memory is partitioned by user in a work folder, --work, and processed part by part.
 
     Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
     """
-    from redenvelope.cli.lakes import Question, fitted
-    from redenvelope.cli.lakes import lake_options as lake_asked
+    from redenvelope.cli.lakes import Question, fitted, lake_options
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.fitting.stage_cache import usual_cache
@@ -120,28 +123,28 @@ def fit(
         known_before=names(known_before),
         explore=explore,
     )
-    wanted = budget_a_user(budget, budget_total, audience)
+    wanted = budget_per_user(budget, budget_total, audience)
     money = Money().told(currency, audience, value_per_reward)
-    lake = lake_asked(work, engine, parts, train_users, check_users)
+    lake = lake_options(work, engine, parts, train_users, check_users)
     require_room(out)
-    kept = usual_cache() if cache else None
+    stages_cache = usual_cache() if cache else None
     with listening(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        asked = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
-        question = Question(wanted, target_reward, asked, audience, settings, listen, kept)
+        given = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+        question = Question(wanted, target_reward, given, audience, settings, listen, stages_cache)
         if lake is None:
-            rows = read_log(log, asked.columns, estimate_propensity=estimate_propensity)
+            rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)
             stages.finish("log", repr(rows))
             plan = fit_plan(rows, **question._asdict())
         else:
             plan = fitted(log, lake, question, estimate_propensity)
-        plan = plan.with_source(readable(Path(log).name), asked.columns, datetime.now(UTC).date().isoformat())
+        plan = plan.with_source(readable(Path(log).name), given.columns, datetime.now(UTC).date().isoformat())
         plan = plan.with_money(money)
         stop_if_interrupted()
         save_with_report(plan, out)
-    if kept is not None and "--debug" in sys.argv:
-        for note in kept.notes:
+    if stages_cache is not None and "--debug" in sys.argv:
+        for note in stages_cache.notes:
             typer.echo(f"cache: {note}", err=True)
     _tell(plan, out, as_json)
 
@@ -150,25 +153,29 @@ def reprice(
     plan: PlanArgument,
     out: Annotated[
         Path,
-        typer.Option(
-            parser=given_path, metavar="PATH", help="Folder for the repriced plan; may be that of the plan itself."
-        ),
+        typer.Option(parser=given_path, metavar="PATH", help="Folder for the repriced plan; may be the plan's own."),
     ],
     budget: NamedBudgetOption = None,
     budget_total: NamedTotalOption = None,
     audience: AudienceOption = None,
     currency: CurrencyOption = None,
     value_per_reward: ValueOption = None,
-    target_reward: Annotated[float | None, typer.Option(help="Mean reward per user: the cheapest plan for it.")] = None,
+    target_reward: Annotated[
+        float | None, typer.Option(help="Mean reward per user to reach at the least cost, instead of a budget.")
+    ] = None,
     confidence: Annotated[
-        float | None, typer.Option(help="Of the certificate; without, that of the plan.", show_default=False)
+        float | None,
+        typer.Option(help="Confidence level of the certificate; by default the plan's.", show_default=False),
     ] = None,
     for_all_prices: Annotated[
-        bool, typer.Option("--for-all-prices", help="Bounds that hold for every budget at once, to choose one by them.")
+        bool,
+        typer.Option(
+            "--for-all-prices", help="Use bounds that hold for all budgets at once, so that one may be chosen by them."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take another budget or target for a plan, in seconds and without the log, with a certificate of its own.
+    """Give a plan another budget or target, in seconds and without the log, with a certificate of its own.
 
     Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused.
     """
@@ -180,7 +187,7 @@ def reprice(
     require_room(out)
     opened = Plan.load(plan)
     wanted = named_budgets(opened, budget, budget_total, audience)
-    # What was not said again is as it was when the plan was made.
+    # What is not given again stays as it was when the plan was made.
     money = opened.record.money.told(currency, audience, value_per_reward)
     again = reprice_plan(
         opened.with_money(money),
@@ -195,7 +202,7 @@ def reprice(
 
 
 def _tell(plan: Plan, out: Path, as_json: bool) -> None:
-    """A plan that was written, and the exit code."""
+    """Show a plan that was written, and exit with its code."""
     from redenvelope.report.terminal import show_plan
     from redenvelope.serialization import to_plain
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what is made of them."""
+"""Options that several commands share, how their values are parsed, and the JSON that commands print."""
 
 from __future__ import annotations
 
@@ -21,64 +21,68 @@ REFUSED, NOT_CERTIFIED = 2, 3
 
 
 def given_path(given: str | Path) -> Path:
-    """A path of the user's; an empty text, as an unset variable gives it, would silently be the working folder.
+    """Parse a path. An empty text, such as an unset variable gives, would silently mean the working folder.
 
-    A default comes through here too, as the path that it is.
+    Defaults pass through here too, already as paths.
     """
     return Path(given_text(str(given)))
 
 
 def given_text(text: str) -> str:
-    """The same for what may be a pattern."""
+    """Parse a path or a glob; see `given_path`."""
     if not text.strip():
         raise UsageError("an empty text names no file or folder; give it a name (. is the folder you are in)")
     return text
 
 
 PlanArgument = Annotated[
-    Path, typer.Argument(parser=given_path, metavar="PLAN", help="A plan folder, as written by fit.")
+    Path, typer.Argument(parser=given_path, metavar="PLAN", help="A plan folder, as written by `fit`.")
 ]
 LogArgument = Annotated[
     str,
     typer.Argument(
         parser=given_text,
         metavar="LOG",
-        help="Parquet, CSV or TSV: a file, a folder or a glob; with --work, the address of an object store too.",
+        help="The log: a Parquet, CSV or TSV file, a folder or a glob; with --work, also an object-store address.",
     ),
 ]
 ColumnsOption = Annotated[
-    str | None, typer.Option(help="Your names of the columns: user=customer_id,reward=active", metavar="ROLE=NAME,…")
+    str | None,
+    typer.Option(
+        help="Names of the columns in your table, such as user=customer_id,reward=active.", metavar="ROLE=NAME,…"
+    ),
 ]
-IgnoreOption = Annotated[str | None, typer.Option(help="Columns that are not features.", metavar="NAME,…")]
+IgnoreOption = Annotated[str | None, typer.Option(help="Columns that must not be used as features.", metavar="NAME,…")]
 KnownOption = Annotated[
     str | None,
     typer.Option(
         "--known-before",
-        help="Features that were known when the action was chosen, although the audit asks about them.",
+        help="Features that were known before the action was chosen, although the audit suspects them.",
         metavar="NAME,…",
     ),
 ]
 TimeOption = Annotated[
     str | None,
-    typer.Option("--time", help="Column with the time of each decision: steps are numbered by it.", metavar="NAME"),
+    typer.Option("--time", help="Column with the time of each decision; steps are numbered by it.", metavar="NAME"),
 ]
 EpisodeOption = Annotated[
     str | None,
     typer.Option(
         "--episode",
-        help="Column that tells waves of the same users apart; folders such as week=1/ are recognised.",
+        help="Column that separates episodes of the same users; folders such as week=1/ are recognised.",
         metavar="NAME",
     ),
 ]
 MissingCostOption = Annotated[
     float | None,
-    typer.Option("--missing-cost", min=0, help="What it cost where the cost is empty: 0 if nothing was redeemed."),
+    typer.Option("--missing-cost", min=0, help="Cost of rows whose cost is empty: 0 if nothing was redeemed."),
 ]
 DatesOption = Annotated[
     str | None,
     typer.Option(
         "--dates",
-        help="leave-out (as without), or relative: the weekday of a decision, and the days from other dates to it.",
+        help="What becomes of date columns: leave-out (the default), or relative, the weekday of the decision and the "
+        "days between it and other dates.",
         metavar="WHAT",
     ),
 ]
@@ -86,29 +90,29 @@ CampaignOption = Annotated[
     Path | None,
     typer.Option(
         "--campaign",
-        help="A campaign.toml with columns, budgets, rules and exploration; found by itself beside the log.",
+        help="A campaign.toml with columns, budgets, rules and exploration; one beside the log is found by itself.",
     ),
 ]
 EstimateOption = Annotated[
-    bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features, by user.")
+    bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features.")
 ]
 CurrencyOption = Annotated[
-    str | None, typer.Option("--currency", help="What costs are counted in, such as EUR.", metavar="CODE")
+    str | None, typer.Option("--currency", help="Currency of the costs, such as EUR.", metavar="CODE")
 ]
 AudienceOption = Annotated[
-    int | None, typer.Option(min=1, max=10**12, help="Number of users the plan is for: sums are told for all.")
+    int | None, typer.Option(min=1, max=10**12, help="Number of users the plan is for; totals are reported for them.")
 ]
 ValueOption = Annotated[
     float | None,
     typer.Option(
-        "--value-per-reward", help="What a unit of reward is worth, in the currency: how much budget pays for itself."
+        "--value-per-reward", help="Worth of a unit of reward, in the currency; shows which budget pays for itself."
     ),
 ]
 CacheOption = Annotated[
     bool,
     typer.Option(
         "--cache/--no-cache",
-        help="Keep finished stages (in $REDENVELOPE_CACHE, or where caches are), so that another budget or an "
+        help="Cache finished stages (in $REDENVELOPE_CACHE, or the user's cache folder), so that another budget or an "
         "interrupted fit does not train again.",
     ),
 ]
@@ -116,8 +120,8 @@ EngineOption = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Where passes over parts run: local, ray (a cluster on this machine), ray://HOST:PORT, ray:HOST:PORT or "
-        "ray:auto.",
+        help="Where passes over the data run: local, ray (a cluster on this machine), ray://HOST:PORT, ray:HOST:PORT "
+        "or ray:auto.",
         metavar="NAME",
         show_default=False,
     ),
@@ -128,14 +132,13 @@ WorkOption = Annotated[
         "--work",
         parser=given_path,
         metavar="PATH",
-        help="Folder in which a table of any size is divided by user, so that no memory has to hold it; used again "
-        "when it is there.",
+        help="Work folder in which a table larger than memory is partitioned by user; reused when it exists.",
     ),
 ]
 PartsOption = Annotated[
     int | None,
     typer.Option(
-        "--parts", help="Into how many, a power of two; without, as many as keep each at about a million rows.", min=1
+        "--parts", help="Number of parts, a power of two; by default, parts have about a million rows each.", min=1
     ),
 ]
 TrainUsersOption = Annotated[
@@ -143,7 +146,7 @@ TrainUsersOption = Annotated[
     typer.Option(
         "--train-users",
         min=1,
-        help="With --work: users who train the models at most, chosen by their ids (200,000).",
+        help="With --work: largest number of users who train the models, chosen by their ids (default 200,000).",
         show_default=False,
     ),
 ]
@@ -152,7 +155,7 @@ CheckUsersOption = Annotated[
     typer.Option(
         "--check-users",
         min=1,
-        help="With --work: users who check the plan at most, chosen by their ids (200,000).",
+        help="With --work: largest number of users who check the plan, chosen by their ids (default 200,000).",
         show_default=False,
     ),
 ]
@@ -170,7 +173,7 @@ def read_campaign(
     missing_cost: float | None = None,
     dates: str | None = None,
 ) -> Campaign:
-    """The campaign as given by flags or by a campaign file; one beside the log is found by itself."""
+    """The campaign of the options, or of a campaign file; one beside the log is found by itself."""
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.costs import cost_columns
     from redenvelope.log.columns import ColumnMap
@@ -225,7 +228,7 @@ def _plain(value: Any) -> Any:
 
 
 def require_installed() -> None:
-    """Refuse to serve where the packages for it are missing."""
+    """Refuse to serve without the packages of the `serve` extra."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -233,36 +236,35 @@ def require_installed() -> None:
         raise UsageError("serving needs a few more packages; run: pip install 'redenvelope[serve]'") from None
 
 
-# Budgets as the commands take them: a number, a total for an audience, or several by their names.
-
-
 NamedBudgetOption = Annotated[
     list[str] | None,
-    typer.Option("--budget", help="Mean cost per user; of several budgets, by name (repeatable).", metavar="[NAME=]B"),
+    typer.Option(
+        "--budget", help="Budget as mean cost per user; with several budgets, by name (repeatable).", metavar="[NAME=]B"
+    ),
 ]
 NamedTotalOption = Annotated[
     list[str] | None,
-    typer.Option("--budget-total", help="Total cost; needs --audience.", metavar="[NAME=]TOTAL"),
+    typer.Option("--budget-total", help="Budget as total cost; needs --audience.", metavar="[NAME=]TOTAL"),
 ]
 
 
-def budget_a_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
+def budget_per_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
     """The budget as a mean per user."""
     if total is None:
         return budget
     if budget is not None or audience is None:
-        raise UsageError("give --budget, or --budget-total together with --audience")
+        raise UsageError("give either --budget, or --budget-total together with --audience, the number of users")
     return total / audience
 
 
 def named_budgets(
     plan: Plan, budgets: list[str] | None, totals: list[str] | None, audience: int | None
 ) -> dict[str, float] | None:
-    """Budgets by their names as means per user; one without a name is the first's."""
+    """Budgets by name, as mean costs per user; one without a name is the first budget's."""
     if not budgets and not totals:
         return None
     if totals and audience is None:
-        raise UsageError("--budget-total is for a whole audience; say how many users that are, with --audience")
+        raise UsageError("--budget-total also needs --audience, the number of users")
     wanted: dict[str, float] = {}
     first = plan.certificate.budgets[0].name
     for option, given, users in (("--budget", budgets, 1), ("--budget-total", totals, audience or 1)):

@@ -1,4 +1,4 @@
-"""The commands that use a plan: allocate, evaluate, frontier, report."""
+"""The commands that use a plan: allocate, evaluate, frontier, report, compare."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def allocate(
         typer.Argument(
             parser=given_text,
             metavar="USERS",
-            help="Parquet or CSV with user, step and the features: a file, or, of any size, a folder, a glob or the "
+            help="Parquet or CSV with user, step and the features: a file, or, at any size, a folder, a glob or the "
             "address of an object store.",
         ),
     ],
@@ -70,7 +70,9 @@ def allocate(
     seed: SeedOption = 0,
     columns: Annotated[
         str | None,
-        typer.Option(help="Your names of user and step; without, those of the plan's log.", metavar="ROLE=NAME,…"),
+        typer.Option(
+            help="Names of user and step in your table; by default those of the plan's log.", metavar="ROLE=NAME,…"
+        ),
     ] = None,
     history: Annotated[
         Path | None,
@@ -139,14 +141,14 @@ def evaluate(
     time: TimeOption = None,
     episode: EpisodeOption = None,
     missing_cost: MissingCostOption = None,
-    confidence: Annotated[float, typer.Option(help="Of the two-sided intervals.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the two-sided intervals.")] = 0.95,
     all_users: Annotated[
         bool,
-        typer.Option("--all-users", help="These are new people: leave nobody out."),
+        typer.Option("--all-users", help="Leave nobody out: all users of this log are new."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether a log bears a plan's certificate out; estimate reward and cost by every estimator, with intervals.
+    """Say whether a log confirms a plan's certificate; estimate reward and cost by every estimator, with intervals.
 
     Exit code 0: not contradicted; 2: the log or an option is wrong; 3: the log contradicts the certificate.
     """
@@ -177,9 +179,11 @@ def frontier(
     plan: PlanArgument,
     budget: Annotated[
         list[str] | None,
-        typer.Option(help="What would this mean cost per user buy? Of several budgets, by name.", metavar="[NAME=]B"),
+        typer.Option(
+            help="Show what this mean cost per user would buy; with several budgets, by name.", metavar="[NAME=]B"
+        ),
     ] = None,
-    reward: Annotated[float | None, typer.Option(help="What is the least cost of this mean reward per user?")] = None,
+    reward: Annotated[float | None, typer.Option(help="Show the least cost of this mean reward per user.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what other budgets would buy: the frontier, shadow prices, and what 10 % more is worth."""
@@ -235,33 +239,33 @@ def report(
 def compare(
     first: Annotated[
         str,
-        typer.Argument(
-            metavar="ARM_A", help="What became of the users who followed the plan; or one table of both arms."
-        ),
+        typer.Argument(metavar="ARM_A", help="Outcomes of the users who followed the plan, or one table of both arms."),
     ],
     second: Annotated[
-        str | None, typer.Argument(metavar="[ARM_B]", help="What became of the others.", show_default=False)
+        str | None, typer.Argument(metavar="[ARM_B]", help="Outcomes of the other users.", show_default=False)
     ] = None,
     arm: Annotated[
-        str | None, typer.Option("--arm", help="One table: the column that tells the arms apart.", metavar="COLUMN")
+        str | None, typer.Option("--arm", help="With one table: the column that names the arm.", metavar="COLUMN")
     ] = None,
     followed: Annotated[
-        str | None, typer.Option("--first", help="The value of that column for the plan's arm.", metavar="VALUE")
+        str | None, typer.Option("--first", help="Value of that column for the plan's arm.", metavar="VALUE")
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="The plan that was rolled out: was its promise kept?", metavar="PLAN")
+        Path | None,
+        typer.Option("--plan", help="The plan that was rolled out; its certificate is checked.", metavar="PLAN"),
     ] = None,
     share: Annotated[
-        float | None, typer.Option(help="Share of users meant for ARM_A, such as 0.5: was the lot drawn so?")
+        float | None,
+        typer.Option(help="Share of users assigned to ARM_A, such as 0.5; the assignment is checked against it."),
     ] = None,
     columns: ColumnsOption = None,
-    confidence: Annotated[float, typer.Option(help="Of the two-sided intervals.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the two-sided intervals.")] = 0.95,
     audience: AudienceOption = None,
     currency: CurrencyOption = None,
     value_per_reward: ValueOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a plan really cost and earned against another way, where users were given to either by lot.
+    """Compare a plan with another policy in an A/B test: what each cost and earned, with intervals.
 
     Both tables need user, reward and cost; a user may have many rows, and propensities are not needed.
     Exit code 0: compared, and no promise broken; 2: a table or an option is wrong; 3: the plan broke its budget
@@ -295,7 +299,7 @@ def _opened(plan: Path | None) -> Plan | None:
 
 
 def _columns(columns: str | None, plan: Plan | None) -> ColumnMap:
-    """As given; what was not said is as it was when the plan was made."""
+    """As given; what is not given stays as it was when the plan was made."""
     from redenvelope.log.columns import ColumnMap
 
     return ColumnMap.parse(columns) if columns is not None or plan is None else plan.columns
@@ -323,7 +327,7 @@ def _arms(
 
     if second is None:
         if arm is None:
-            raise UsageError("give two tables, or one and the column that tells the arms apart: --arm COLUMN")
+            raise UsageError("give two tables, or one and the column that names the arm: --arm COLUMN")
         return read_both_arms(first, arm, followed, columns, charges)
     if arm is not None or followed is not None:
         raise UsageError("--arm and --first are for one table of both arms; of two tables, the first is the plan's arm")

@@ -27,7 +27,7 @@ class _SliderRow:
 
     cells: list[str]
     said: str
-    """Its value, for whoever hears the page."""
+    """Its value, for screen readers."""
     cost: float
     reward: float
 
@@ -170,7 +170,7 @@ def _row(point: BudgetPoint, own: BudgetPoint, words: Spoken, value: float | Non
 
 
 def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
-    """Some budgets in a table: for paper, and for whoever does not slide."""
+    """Some budgets in a table: for paper, and for readers without a pointer."""
     own = _own(plan, points)
     if own is None:
         return ""

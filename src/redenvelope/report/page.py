@@ -24,14 +24,14 @@ from redenvelope.report.who_gets_what import examples_section, who_section
 
 Make = Callable[[Plan], str]
 
-# For whoever pays.
+# For those who pay.
 _FIRST: tuple[tuple[str, str, Make], ...] = (
     ("summary", "In short", summary_section),
     ("budget", "What a budget buys", budget_section),
     ("who", "Who gets what", who_section),
     ("examples", "Some users", examples_section),
 )
-# For whoever checks, folded.
+# For those who check, folded.
 _CHECKS: tuple[Make, ...] = (
     certificate_section,
     frontier_section,
@@ -48,7 +48,7 @@ def render_report(plan: Plan) -> str:
     """The report of a plan as HTML."""
     first = {name: (title, linked(made)) for name, title, make in _FIRST if (made := make(plan))}
     links = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, (title, _) in first.items())
-    links += '<li><a href="#checks">For whoever checks</a></li>'
+    links += '<li><a href="#checks">For reviewers</a></li>'
     title = _title(plan)
     style, script = _resource("page.css"), _resource("page.js")
     return f"""<!doctype html>
@@ -96,7 +96,7 @@ def _checks(plan: Plan) -> str:
     """The second half."""
     introduction = "What the first half rests on: open what you want to see. Words that are underlined are explained."
     inside = "\n".join(linked(made) for make in _CHECKS if (made := make(plan)))
-    return section("checks", "For whoever checks", f"<p>{introduction}</p>", inside, glossary_section())
+    return section("checks", "For reviewers", f"<p>{introduction}</p>", inside, glossary_section())
 
 
 def _origin(plan: Plan) -> str:

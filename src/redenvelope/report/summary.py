@@ -1,4 +1,4 @@
-"""The top of the page: one paragraph for whoever pays, and the figures that matter."""
+"""The top of the page: one paragraph for those who pay, and the figures that matter."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from redenvelope.report.drawing import ACCENT, HALF, LABEL, MUTED, action_colour
 from redenvelope.report.markup import Chart, Spoken, figure, number, section, signed, table, text
 
 FEATURES_FIRST = 2
-"""Features whose pictures come first; the others are for whoever checks."""
+"""Features whose pictures come first; the others are for reviewers."""
 _CERTAIN, _MOSTLY, _SOME, _SEEN = 0.95, 0.6, 0.2, 0.005
 
 
@@ -231,7 +231,7 @@ def reasons_why(example: Example, price: float, words: Spoken) -> Iterator[str]:
     alike = [part for part in others if part.probability >= _ALMOST]
     if alike:
         named = " and ".join(action_name(part.action) for part in (chosen, *alike))
-        yield f"{named} are worth almost the same, so the lot decides."
+        yield f"{named} are worth almost the same, so the choice is left to chance."
     if math.isinf(price):
         yield f"The plan saves whatever it can, and {action_name(chosen.action)} leads to the least cost."
         return

@@ -1,6 +1,8 @@
-"""One thread a worker, set before any library reads it; hypothesis repeatable; what was skipped said aloud."""
+"""One thread per worker, set before any library reads it; repeatable hypothesis; skipped tests are reported aloud."""
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
@@ -21,6 +23,27 @@ pytest.register_assert_rewrite("tests.log.files")
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+_MOST_RESIDENT = 1_000_000_000
+"""Bytes that a worker may hold between two modules before it drops its compiled programs."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_workers() -> Iterator[None]:
+    """Drop compiled programs between modules: a worker would keep those of every module, several gigabytes.
+
+    They are read again from the cache of programs where another module needs them.
+    """
+    yield
+    status = Path("/proc/self/statm")
+    if "jax" in sys.modules and status.exists():
+        resident = int(status.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        if resident > _MOST_RESIDENT:
+            from redenvelope.engine.memory import give_back
+
+            sys.modules["jax"].clear_caches()
+            give_back()
+
 
 BROWSER_SKIPPED = "browser tests of the report were skipped"
 """How the reason of a skipped browser test begins."""

@@ -57,9 +57,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_deciding_loads_no_training_code() -> None:
-    names = ("learned_values", "learned_stored", "single", "single_learned")
-    homes = ("plan.folder", *(f"planning.{name}" for name in names))
-    modules = [f"redenvelope.{home}" for home in homes]
+    modules = [f"redenvelope.{home}" for home in ("plan.storage", "plan.decide", "plan.policy", "planning.q_values")]
     code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert set(modules) <= set(loaded)
@@ -68,12 +66,6 @@ def test_deciding_loads_no_training_code() -> None:
     assert [name for name in loaded if name.startswith(factory)] == []
 
 
-def test_every_module_says_what_is_public() -> None:
+def test_every_module_says_what_it_is_about() -> None:
     for path in SOURCE.rglob("*.py"):
-        if path.name == "__init__.py":
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-        names = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
-        assert "__all__" in names, path
-        assert ast.get_docstring(tree), path
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from tests.planning.planned import PlannedPolicy
 
+from redenvelope.evaluation.data import off_policy_data
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
-from redenvelope.evaluation.evaluate import off_policy_data as evidence_of
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log, split
@@ -69,8 +69,8 @@ def true_values(campaign: Campaign, planner: TreePlanner, encoder: Encoder, dual
 
 
 def estimates(log: Log, values: ActionValues, states: np.ndarray) -> dict[str, Evaluation]:
-    evidence = evidence_of(log, lambda _: (values.probabilities, values.to_go), lambda _: states)
-    found = evaluate_partitions([evidence], ["direct", "doubly_robust", Marginalised()])
+    data = off_policy_data(log, values.probabilities, values.to_go, features=states)
+    found = evaluate_partitions([data], ["direct", "doubly_robust", Marginalised()])
     return {name.replace("_", " "): evaluation for name, evaluation in found.items()}
 
 

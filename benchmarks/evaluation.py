@@ -2,12 +2,12 @@
 
 One step: obp's joint call of IPW, SNIPW, DM and DR. Sequences: each of SCOPE-RL's estimators; an estimate with an
 interval, theirs by the bootstrap with as many replicates as is the default of the call (both peers have two: one of
-their joint call, one of an estimator's own), which is read from their signatures and shown; our 1,000 replicates
-against their 100. Sides alternate, each with one thread, and the least processor time of `--repeats` counts, because
+their joint call, one of an estimator's own), which is read from their signatures and shown, ours in closed form. Sides
+alternate, each with one thread, and the least processor time of `--repeats` counts, because
 other work on the machine can only add to it. Memory is what a side's peak grows by after the arrays are loaded.
 
 At the end 64 duals against one: decisions given, and with planning included (a tree planner on a neural model,
-evidence, and an estimate with its interval), in turns, as processor time too.
+off-policy data, and an estimate with its interval), in turns, as processor time too.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def write_arrays(folder: Path, rows: int, steps: int) -> None:
 
 
 def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
-    from redenvelope.evaluation.confidence import Bootstrap
-    from redenvelope.evaluation.data import OffPolicyData as Evidence
-    from redenvelope.evaluation.data import gather
+    from redenvelope.evaluation.data import OffPolicyData, gather
     from redenvelope.evaluation.evaluate import Evaluation, evaluate
 
     arrays = {name: np.load(folder / f"{name}.npy") for name in NAMES}
@@ -69,7 +67,7 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
     starts = {1: np.arange(0, rows + 1, steps), steps: np.arange(0, rows + 1, steps) // steps}
     keys = np.arange(rows, dtype=np.uint64)
 
-    def evidence(with_baseline: bool, every: int = 1) -> Evidence:
+    def data(with_baseline: bool, every: int = 1) -> OffPolicyData:
         part = slice(None, None, every)
         return gather(
             starts=starts[every],
@@ -84,42 +82,38 @@ def our_side(kind: str, folder: Path, repeats: int) -> dict[str, Any]:
 
     def single(name: str) -> Evaluation:
         """One estimate; the direct method looks at first states alone."""
-        found = evidence(name in ("dm", "dr", "sndr"), steps if name == "dm" else 1)
+        found = data(name in ("dm", "dr", "sndr"), steps if name == "dm" else 1)
         return evaluate(found, SEQUENTIAL[name])
 
     before = peak_bytes()
     if kind == "one_step":
-        values, seconds = timed(lambda: joint_values(evidence, ONE_STEP), repeats)
+        values, seconds = timed(lambda: joint_values(data, ONE_STEP), repeats)
         result = {"values": values, "seconds": seconds, "bytes": peak_bytes() - before}
-        _, result["interval_seconds"] = timed(lambda: joint_bounds(evidence, ONE_STEP), repeats)
+        _, result["interval_seconds"] = timed(lambda: joint_bounds(data, ONE_STEP), repeats)
         return result
     result = {"values": {}, "seconds": {}, "interval_seconds": {}}
     for name in SEQUENTIAL:
-        # Only numbers are kept of an answer, as of the peers': an evaluation holds on to its evidence.
+        # Only numbers are kept of an answer, as of the peers': an evaluation keeps its data.
         result["values"][name], result["seconds"][name] = timed(lambda: float(single(name).value[0, 0]), repeats)  # noqa: B023
         _, result["interval_seconds"][name] = timed(lambda: single(name).bounds(), repeats)  # noqa: B023
     result["bytes"] = peak_bytes() - before
-    _, result["joint_interval_seconds"] = timed(lambda: joint_bounds(evidence, SEQUENTIAL), repeats)
-    _, result["bootstrap_seconds"] = timed(
-        lambda: single("dr").bounds(0.95, "both", Bootstrap(1000)),
-        repeats,
-    )
+    _, result["joint_interval_seconds"] = timed(lambda: joint_bounds(data, SEQUENTIAL), repeats)
     return result
 
 
-def joint_values(evidence: Callable[[bool], Any], names: dict[str, str]) -> dict[str, float]:
+def joint_values(data: Callable[[bool], Any], names: dict[str, str]) -> dict[str, float]:
     """All estimates of one gathering."""
     from redenvelope.evaluation.evaluate import evaluate_partitions
 
-    found = evaluate_partitions([evidence(True)], list(names.values()))
+    found = evaluate_partitions([data(True)], list(names.values()))
     return {name: float(found[ours].value[0, 0]) for name, ours in names.items()}
 
 
-def joint_bounds(evidence: Callable[[bool], Any], names: dict[str, str]) -> list[Any]:
+def joint_bounds(data: Callable[[bool], Any], names: dict[str, str]) -> list[Any]:
     """All estimates of one gathering, with intervals."""
     from redenvelope.evaluation.evaluate import evaluate_partitions
 
-    return [found.bounds() for found in evaluate_partitions([evidence(True)], list(names.values())).values()]
+    return [found.bounds() for found in evaluate_partitions([data(True)], list(names.values())).values()]
 
 
 def ask(command: list[Any]) -> dict[str, Any]:
@@ -195,7 +189,7 @@ def planner_of(log: Any, encoder: Any, steps: int) -> Any:
 
 
 def planned_duals(users: int, duals: int, repeats: int) -> dict[str, tuple[float, float]]:
-    """Processor seconds of planning, evidence and an estimate with interval, at one dual and at many, by estimator."""
+    """Processor seconds of planning, data and an estimate with interval, at one dual and at many, by estimator."""
     from redenvelope.evaluation.evaluate import evaluate_log
     from redenvelope.evaluation.marginalised import Marginalised
     from redenvelope.log.encoding.encoder import Encoder
@@ -269,7 +263,6 @@ def race_peers(rows: int, users: int, repeats: int) -> None:
         show(
             f"SCOPE-RL {name} with interval (100)", ours["interval_seconds"][name], theirs["interval_seconds"][name], 0
         )
-    show("SCOPE-RL dr, 100 replicates; ours 1,000", ours["bootstrap_seconds"], theirs["interval_seconds"]["dr"], 1)
     print(
         f"  memory MB: SCOPE-RL {theirs['bytes'] / 1e6:.0f}, ours {ours['bytes'] / 1e6:.0f}; furthest apart {apart:.1e}"
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from scipy.stats import skew
 
 from trials.campaigns import campaign_of, deployed, quick_settings, recoded, truth_of
@@ -18,9 +19,9 @@ CONFIDENCE = 0.95
 
 def coverage(task: Task) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
-    from redenvelope.evaluation.evaluate import Extent
+    from redenvelope.evaluation.data import Extent
     from redenvelope.fitting.encoded import encode
-    from redenvelope.fitting.holdout import encoded_data as evidence_of
+    from redenvelope.fitting.holdout import encoded_data
     from redenvelope.fitting.holdout import priced_policy as contender
     from redenvelope.log.read import log_from_frame
 
@@ -34,13 +35,13 @@ def coverage(task: Task) -> dict[str, Any]:
     encoded = encode(log, policy.encoder, policy.specification.steps)
     planned = contender(policy, policy.pricing.table, encoded.some_users(1_000, "walkers", seed)).values(encoded)
     blended = planned._replace(probabilities=half_chance(planned.probabilities))
-    evidence = evidence_of(encoded, [blended], Extent.of(log))
+    data = encoded_data(encoded, [blended], Extent.of(log))
     truth = truth_of(campaign, catalogue.labels, decide)
     return {
         **task._asdict(),
         "true_cost": truth.cost,
         "truth_error": truth.cost_error,
-        "fresh": bounds_of(evidence, seed),
+        "fresh": bounds_of(data, seed),
         "processor_seconds": time.process_time() - processor,
     }
 
@@ -77,25 +78,24 @@ def half_chance(probabilities: Any) -> Any:
     return 0.5 * probabilities + 0.5 / probabilities.shape[-1]
 
 
-def bounds_of(evidence: Any, seed: int) -> dict[str, dict[str, Any]]:
+def bounds_of(data: Any, seed: int) -> dict[str, dict[str, Any]]:
     """Estimate and one-sided bounds of a policy's cost by estimator."""
-    from redenvelope.evaluation.confidence import Concentration, Normal, Skewed, StudentisedBootstrap
+    from redenvelope.evaluation.confidence import Concentration
     from redenvelope.evaluation.evaluate import evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
 
-    kinds = {"normal": Normal(), "skewed": Skewed(), "studentised bootstrap": StudentisedBootstrap()}
-    costs = np.add.reduceat(evidence.outcomes[1], evidence.starts[:-1])
+    costs = np.add.reduceat(data.outcomes[1], data.starts[:-1])
     few = [reason for reason in [Concentration.of(costs).reason()] if reason is not None]
     found = {}
-    for evaluation in evaluate_partitions([evidence], ["doubly_robust", Marginalised(seed=seed)]).values():
+    for evaluation in evaluate_partitions([data], ["doubly_robust", Marginalised(seed=seed)]).values():
         cost = evaluation.place("cost")
+        own = evaluation.estimate("cost", confidence=CONFIDENCE, side="upper")
+        normal = own.estimate + float(ndtri(CONFIDENCE)) * own.standard_error
         found[evaluation.estimator.name] = {
-            "estimate": float(evaluation.value[cost, 0]),
-            "error": float(evaluation.standard_error[cost, 0]),
-            "upper": float(evaluation.bounds(CONFIDENCE, "upper").upper[cost, 0]),
-            "bounds": {
-                name: float(evaluation.bounds(CONFIDENCE, "upper", kind).upper[cost, 0]) for name, kind in kinds.items()
-            },
+            "estimate": own.estimate,
+            "error": own.standard_error,
+            "upper": own.upper,
+            "bounds": {"normal": normal, "skewed": own.upper},
             "skewness": float(skew(evaluation.influence()[cost, :, 0])),
             "refused": any(reason.weight.value == "refusal" for reason in (*evaluation.reasons("cost"), *few)),
         }

@@ -11,11 +11,12 @@ from trials.coverage import blended_policy
 
 def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     """Which estimate of a plan's cost may be relied on, on fresh users, and by how much the others differ."""
-    from redenvelope.evaluation.agreement import agreement, checking_estimators, verdict
-    from redenvelope.evaluation.evaluate import Extent, evaluate_partitions
+    from redenvelope.evaluation.agreement import agreement, checking_estimators, choose_estimator
+    from redenvelope.evaluation.data import Extent
+    from redenvelope.evaluation.evaluate import evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
     from redenvelope.fitting.encoded import encode
-    from redenvelope.fitting.holdout import encoded_data as evidence_of
+    from redenvelope.fitting.holdout import encoded_data
     from redenvelope.fitting.holdout import priced_policy as contender
     from redenvelope.fitting.price_grid import grid_of_prices
     from redenvelope.fitting.settings import SearchSettings
@@ -33,9 +34,9 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     checked = Marginalised(seed=seed)
     others = checking_estimators(checked, policy.specification.steps)
     extent = Extent.of(log)
-    parts = [evidence_of(batch, [own.values(batch)], extent) for batch in encoded.batches()]
+    parts = [encoded_data(batch, [own.values(batch)], extent) for batch in encoded.batches()]
     found = evaluate_partitions(parts, [checked, *others])
     first, sequential = found[checked.name], found["doubly_robust"]
     pairs = [outcome[0] for other in others for outcome in agreement(first, found[other.name])]
-    said = verdict(pairs, sequential.reasons("cost"))
+    said = choose_estimator(pairs, sequential.reasons("cost"))
     return {"rely_on": said.rely_on, "agreements": [each.as_dict() for each in said.agreements]}

@@ -1,4 +1,4 @@
-"""Small finite campaigns whose truth is exact, and logs of them as evidence."""
+"""Small finite campaigns whose truth is exact, and logs of them as data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from redenvelope.evaluation.data import OffPolicyData as Evidence
-from redenvelope.evaluation.data import gather
+from redenvelope.evaluation.data import OffPolicyData, gather
 from redenvelope.finite.problem import FiniteProblem, evaluate
 from redenvelope.simulate.finite import random_problem
 
@@ -123,13 +122,13 @@ class Drawn:
         table = (1 - error) * exact + error * nonsense.reshape(exact.shape)
         return np.moveaxis(table[:, :, self.step, self.state], 2, 1)
 
-    def evidence(
+    def data(
         self,
         error: float | None = 0.0,
         propensity: FloatArray | None = None,
         features: NDArray[np.floating] | None = None,
-    ) -> Evidence:
-        """Evidence with a baseline of this error, or without one; the features are the states unless others are
+    ) -> OffPolicyData:
+        """OffPolicyData with a baseline of this error, or without one; the features are the states unless others are
         given, [rows, features]."""
         return gather(
             starts=self.starts,

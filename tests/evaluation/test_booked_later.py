@@ -22,7 +22,7 @@ def test_the_step_before_is_weighed_exactly() -> None:
     cost = np.zeros((USERS, STEPS))
     cost[:, 1:] = (action * np.where(keen, 3.0, 1.0))[:, :-1]
     rows = USERS * STEPS
-    evidence = gather(
+    data = gather(
         starts=np.arange(USERS + 1) * STEPS,
         keys=np.arange(USERS),
         action=action.ravel(),
@@ -34,7 +34,7 @@ def test_the_step_before_is_weighed_exactly() -> None:
     )
     truth = (STEPS - 1) * 0.5 * 3.0
     estimators = [Marginalised(), Marginalised().looking_back(1), "doubly_robust"]
-    found = evaluate_partitions([evidence], estimators)
+    found = evaluate_partitions([data], estimators)
     by_state, by_step, by_all = found.values()
     assert by_state.value[1, 0] < truth - 10 * by_state.standard_error[1, 0]
     assert abs(by_step.value[1, 0] - truth) < 3 * by_step.standard_error[1, 0]

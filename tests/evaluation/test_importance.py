@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.estimators import (
+from redenvelope.evaluation.importance_sampling import (
     per_decision,
     self_normalised_per_decision,
     self_normalised_trajectory,
@@ -38,17 +38,17 @@ def loop(drawn: Drawn, price: int, discount: float) -> tuple[float, float, float
 @pytest.mark.parametrize("name", ["world", "leaving_world"])
 def test_definitions(name: str, discount: float, request: pytest.FixtureRequest) -> None:
     drawn = request.getfixturevalue(name).draw(60, seed=1)
-    evidence = drawn.evidence(error=None)
+    data = drawn.data(error=None)
     functions = (trajectory, per_decision, self_normalised_trajectory, self_normalised_per_decision)
     for price in range(2):
         for function, expected in zip(functions, loop(drawn, price, discount), strict=True):
-            np.testing.assert_allclose(function(evidence, discount).moments.value[0, price], expected, rtol=1e-12)
+            np.testing.assert_allclose(function(data, discount).moments.value[0, price], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("function", [trajectory, per_decision])
 def test_unbiased_over_every_path(function, paths: tuple[Drawn, FloatArray]) -> None:
     drawn, chances = paths
-    terms = function(drawn.evidence(error=None))
+    terms = function(drawn.data(error=None))
     expected = np.einsum("u,oup->op", chances, terms.plain)
     np.testing.assert_allclose(expected, drawn.world.truth, rtol=1e-11)
 
@@ -57,7 +57,7 @@ def test_unbiased_over_every_path(function, paths: tuple[Drawn, FloatArray]) -> 
 def test_self_normalised_limit_over_every_path(function, paths: tuple[Drawn, FloatArray]) -> None:
     """With as many users as one likes, means are expectations: the weights' is 1, and the value is the truth."""
     drawn, chances = paths
-    terms = function(drawn.evidence(error=None))
+    terms = function(drawn.data(error=None))
     weights = np.einsum("u,sup->sp", chances, terms.weights)
     np.testing.assert_allclose(weights, 1.0, rtol=1e-11)
     numerators = np.einsum("u,osup->op", chances, terms.numerators)
@@ -69,7 +69,7 @@ def test_self_normalised_limit_over_every_path(function, paths: tuple[Drawn, Flo
 )
 def test_near_the_truth_on_a_drawn_log(function, leaving_world: World) -> None:
     """Within 4 of its own standard errors: chance alone fails one in 16,000 of eight comparisons."""
-    moments = function(leaving_world.draw(20_000, seed=2).evidence(error=None)).moments
+    moments = function(leaving_world.draw(20_000, seed=2).data(error=None)).moments
     assert (np.abs(moments.value - leaving_world.truth) < 4 * moments.standard_error).all()
     assert (moments.standard_error < 0.05 * np.abs(leaving_world.truth).max()).all()
 
@@ -79,7 +79,7 @@ def test_near_the_truth_on_a_drawn_log(function, leaving_world: World) -> None:
 )
 def test_standard_errors_match_the_spread_over_logs(function, leaving_world: World) -> None:
     """400 logs know their spread to 3.5 %, more with heavy tails: 15 % is four times that."""
-    results = [function(leaving_world.draw(400, seed=seed).evidence(error=None)).moments for seed in range(400)]
+    results = [function(leaving_world.draw(400, seed=seed).data(error=None)).moments for seed in range(400)]
     spread = np.std([result.value for result in results], axis=0, ddof=1)
     claimed = np.sqrt(np.mean([result.standard_error**2 for result in results], axis=0))
     np.testing.assert_allclose(claimed / spread, 1.0, atol=0.15)
@@ -93,7 +93,7 @@ def test_several_loggers_in_one_log(leaving_world: World) -> None:
     table = second.table.copy()
     table[:, 0] += first.users
     both = Drawn(leaving_world, 20_000, np.concatenate([first.table, table]))
-    moments = per_decision(both.evidence(error=None)).moments
+    moments = per_decision(both.data(error=None)).moments
     assert (np.abs(moments.value - leaving_world.truth) < 4 * moments.standard_error).all()
 
 
@@ -103,6 +103,6 @@ def test_estimated_propensities(leaving_world: World) -> None:
     counts = np.zeros(leaving_world.behaviour.shape)
     np.add.at(counts, (drawn.state, drawn.action), 1)
     shares = counts / counts.sum(axis=1, keepdims=True)
-    evidence = drawn.evidence(error=None, propensity=shares[drawn.state, drawn.action])
-    moments = per_decision(evidence).moments
+    data = drawn.data(error=None, propensity=shares[drawn.state, drawn.action])
+    moments = per_decision(data).moments
     assert (np.abs(moments.value - leaving_world.truth) < 4 * moments.standard_error).all()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from redenvelope.evaluation.doubly_robust import _simplex_minimum, weighted_doubly_robust
-from redenvelope.evaluation.estimators import direct
 from redenvelope.evaluation.evaluate import evaluate
+from redenvelope.evaluation.importance_sampling import direct
 
 from .conftest import World
 
@@ -29,21 +29,21 @@ def test_simplex_minimum_against_a_grid() -> None:
 
 
 def test_magic_shares_fall_from_step_to_step(leaving_world: World) -> None:
-    shares = evaluate(leaving_world.draw(300, seed=1).evidence(0.5), "magic").moments.shares
+    shares = evaluate(leaving_world.draw(300, seed=1).data(0.5), "magic").moments.shares
     assert shares.min() >= 0 and shares.max() <= 1 + 1e-12
     assert (np.diff(shares, axis=1) <= 1e-12).all()
 
 
 def test_magic_leaves_a_wrong_baseline_as_users_grow(leaving_world: World) -> None:
     """The baseline is far off: with few users as with many, MAGIC must not follow it."""
-    evidence = leaving_world.draw(20_000, seed=2).evidence(0.7)
-    blended, weighted = evaluate(evidence, "magic"), weighted_doubly_robust(evidence).moments
+    data = leaving_world.draw(20_000, seed=2).data(0.7)
+    blended, weighted = evaluate(data, "magic"), weighted_doubly_robust(data).moments
     assert (np.abs(blended.value - leaving_world.truth) < 4 * weighted.standard_error).all()
-    assert (np.abs(direct(evidence).moments.value - leaving_world.truth) > 10 * weighted.standard_error).all()
+    assert (np.abs(direct(data).moments.value - leaving_world.truth) > 10 * weighted.standard_error).all()
 
 
 def test_magic_has_less_error_than_weighted_doubly_robust_with_a_right_baseline(leaving_world: World) -> None:
-    logs = [leaving_world.draw(80, seed=seed).evidence(0.0) for seed in range(150)]
+    logs = [leaving_world.draw(80, seed=seed).data(0.0) for seed in range(150)]
     errors = [evaluate(log, "magic").value - leaving_world.truth for log in logs]
     weighted = [weighted_doubly_robust(log).moments.value - leaving_world.truth for log in logs]
     assert (np.square(errors).mean(axis=0) < np.square(weighted).mean(axis=0)).all()

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.data import OffPolicyData as Evidence
-from redenvelope.evaluation.data import gather
+from redenvelope.evaluation.data import OffPolicyData, gather
 from redenvelope.evaluation.evaluate import evaluate
 
 STORED = json.loads((Path(__file__).parent / "peer_numbers.json").read_text())
@@ -25,7 +24,7 @@ SCOPE_RL = {
 }
 
 
-def stored_evidence(steps: int) -> Evidence:
+def stored_evidence(steps: int) -> OffPolicyData:
     """The stored rows as users of so many steps."""
     arrays = {name: np.array(values) for name, values in STORED["input"].items()}
     starts = np.arange(0, len(arrays["action"]) + 1, steps)

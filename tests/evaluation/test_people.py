@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from redenvelope.evaluation.clustering import by_person, design_effect, person_keys
-from redenvelope.evaluation.skewness import Spread
+from redenvelope.evaluation.confidence import Spread
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.log import join_logs, split
 from redenvelope.log.read import log_from_frame

@@ -7,7 +7,9 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.marginalised import Arriving, MeansByCell, Regression, RidgeOnFeatures
+from redenvelope.evaluation.marginalised import Arriving, Regression, RidgeOnFeatures
+
+from .cells import MeansByCell
 
 FOLDS, FEATURES, PRICES = 5, 40, 3
 
@@ -77,16 +79,6 @@ def test_sums_of_batches_merge_to_the_same(regression: Regression) -> None:
         found, expected = (fitted.by_own(asked, number) for fitted in (merged, whole))
         np.testing.assert_allclose(found, expected, rtol=1e-11)
         assert not np.isnan(found).all()
-
-
-def test_means_by_cell_in_closed_form() -> None:
-    """Two folds: each knows the mean of the other's users, and nothing of cells where only its own were."""
-    first = Arriving(np.array([[0.0], [0.0], [1.0]]), np.array([[[1.0], [3.0], [7.0]]]))
-    second = Arriving(np.array([[0.0], [2.0]]), np.array([[[5.0], [9.0]]]))
-    fitted = MeansByCell().sums([first, second]).fit()
-    asked = np.array([[2.0], [1.0], [0.0], [4.0]])
-    np.testing.assert_array_equal(fitted.by_own(asked, 0)[:, 0], [9.0, np.nan, 5.0, np.nan])
-    np.testing.assert_array_equal(fitted.by_own(asked, 1)[:, 0], [np.nan, 7.0, 2.0, np.nan])
 
 
 def test_a_fold_with_nobody_to_learn_from_knows_nothing() -> None:

@@ -8,7 +8,7 @@ import pytest
 from redenvelope.evaluation import confidence as simultaneous
 from redenvelope.evaluation import influence as neighbours
 from redenvelope.evaluation.confidence import each_confidence
-from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.evaluation.influence import neighbour_sums
 
@@ -20,7 +20,7 @@ def evaluations(seed: int, shared: float, users: int = 300) -> Evaluation:
     generator = np.random.default_rng(seed)
     noise = shared * generator.normal(size=(users, 1)) + generator.normal(size=(users, PRICES)) * (1 - shared)
     values = np.stack([noise, noise])
-    whole = Evidence(
+    whole = OffPolicyData(
         outcome_names=("reward", "cost"),
         starts=np.arange(users + 1),
         keys=np.arange(users, dtype=np.uint64) + np.uint64(1_000 * seed),

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from redenvelope.evaluation.confidence import Normal, Skewed
+from redenvelope.evaluation.confidence import Spread, normal_score, skewness_of_mean, studentised_quantile
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.skewness import Spread, normal_score, skewness_of_mean, studentised_quantile
 
 from .conftest import World
 
@@ -50,7 +49,7 @@ def test_who_deviates_by_nothing_has_no_skewness() -> None:
 
 def test_evaluations_have_the_skewness_of_their_influence(leaving_world: World) -> None:
     """Plain means by sums that merge; self-normalised ones by groups of users, which here are users."""
-    drawn = leaving_world.draw(1_500, seed=4).evidence(0.4)
+    drawn = leaving_world.draw(1_500, seed=4).data(0.4)
     parts = list(drawn.batches(400))
     for name in ("doubly_robust", "weighted_doubly_robust"):
         evaluation = evaluate_partitions(parts, [name])[name]
@@ -59,12 +58,13 @@ def test_evaluations_have_the_skewness_of_their_influence(leaving_world: World) 
             bounds = evaluation.bounds(0.95, side)
             expected = getattr(spread, side)(0.95)
             np.testing.assert_allclose(getattr(bounds, side), expected, rtol=1e-9)
-        assert not np.allclose(evaluation.bounds(0.95).upper, evaluation.bounds(0.95, interval=Normal()).upper)
+        normal = evaluation.value + 1.96 * evaluation.standard_error
+        assert not np.allclose(evaluation.bounds(0.95).upper, normal)
 
 
-def test_both_sides_share_the_doubt(leaving_world: World) -> None:
-    evaluation = evaluate(leaving_world.draw(500, seed=5).evidence(0.4))
-    both = evaluation.bounds(0.90, interval=Skewed())
+def test_both_sides_share_the_error_probability(leaving_world: World) -> None:
+    evaluation = evaluate(leaving_world.draw(500, seed=5).data(0.4))
+    both = evaluation.bounds(0.90)
     np.testing.assert_allclose(both.upper, evaluation.bounds(0.95, "upper").upper, rtol=1e-12)
     np.testing.assert_allclose(both.lower, evaluation.bounds(0.95, "lower").lower, rtol=1e-12)
 

@@ -9,8 +9,8 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.doubly_robust import weighted_doubly_robust
-from redenvelope.evaluation.estimators import per_decision
-from redenvelope.evaluation.influence import Terms, merge_moments
+from redenvelope.evaluation.importance_sampling import per_decision
+from redenvelope.evaluation.influence import Moments, Terms
 
 from .conftest import World
 
@@ -27,17 +27,17 @@ def test_a_plain_mean() -> None:
 @pytest.mark.parametrize("users", [1, 7])
 def test_batches_merge_to_the_same(users: int, leaving_world: World) -> None:
     """Batches of 40 users, the last smaller, and those of one user mostly shorter than the longest trajectory."""
-    evidence = leaving_world.draw(40, seed=1).evidence(0.5)
+    data = leaving_world.draw(40, seed=1).data(0.5)
     for function in (per_decision, weighted_doubly_robust):
-        whole = function(evidence).moments
-        merged = reduce(merge_moments, [function(batch).moments for batch in evidence.batches(users)])
-        ranges = ("least", "greatest") if function is per_decision else ()
-        for name in ("value", "standard_error", "covariance", *ranges):
+        whole = function(data).moments
+        merged = reduce(Moments.merge, [function(batch).moments for batch in data.batches(users)])
+        of_means = ("skewness",) if function is per_decision else ()
+        for name in ("value", "standard_error", "covariance", *of_means):
             np.testing.assert_allclose(getattr(merged, name), getattr(whole, name), rtol=1e-10, atol=1e-13)
 
 
 def test_influences_give_value_and_error(leaving_world: World) -> None:
-    terms = weighted_doubly_robust(leaving_world.draw(200, seed=2).evidence(0.5))
+    terms = weighted_doubly_robust(leaving_world.draw(200, seed=2).data(0.5))
     influence = terms.influence(terms.moments)
     np.testing.assert_allclose(influence.mean(axis=1), terms.moments.value, rtol=1e-10)
     error = influence.std(axis=1, ddof=1) / np.sqrt(200)
@@ -48,7 +48,7 @@ def test_paired_difference_of_two_policies(leaving_world: World) -> None:
     """The same users speak for both policies: the spread over logs is that of their paired influences."""
     gaps, errors = [], []
     for seed in range(200):
-        terms = per_decision(leaving_world.draw(200, seed=seed).evidence(None))
+        terms = per_decision(leaving_world.draw(200, seed=seed).data(None))
         influence = terms.influence(terms.moments)
         gap = influence[:, :, 1] - influence[:, :, 0]
         gaps.append(gap.mean(axis=1))
@@ -65,4 +65,4 @@ def test_no_weight_left_is_not_a_number() -> None:
 
 def test_only_like_merges_with_like() -> None:
     with pytest.raises(UsageError, match="same estimator"):
-        merge_moments(Terms.mean(np.zeros((1, 3, 1))).moments, Terms.mean(np.zeros((2, 3, 1))).moments)
+        Terms.mean(np.zeros((1, 3, 1))).moments.merge(Terms.mean(np.zeros((2, 3, 1))).moments)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.data import OffPolicyData as Evidence
+from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.finite.problem import FiniteProblem
@@ -48,13 +48,14 @@ def personalised_world() -> World:
     return World(problem, np.full((states, ACTIONS), 0.5), policy.reshape(1, states, ACTIONS))
 
 
-def blind(drawn: Drawn, evidence: Evidence) -> Evidence:
-    """The evidence with a baseline that knows everything but the group."""
+def blind(drawn: Drawn, data: OffPolicyData) -> OffPolicyData:
+    """The data with a baseline that knows everything but the group."""
     exact = drawn.world.exact_values
     table = exact.reshape(*exact.shape[:3], GROUPS, 2, ACTIONS).mean(axis=3)
     rows = np.moveaxis(table[:, :, drawn.step, drawn.state % 2], 2, 1)  # [outcomes, rows, prices, actions]
     values = (rows * drawn.probabilities).sum(axis=3)
-    return evidence.with_baseline(values, np.take_along_axis(rows, drawn.action[None, :, None, None], axis=3)[..., 0])
+    logged = np.take_along_axis(rows, drawn.action[None, :, None, None], axis=3)[..., 0]
+    return replace(data, values=values, action_values=logged)
 
 
 def states_of(drawn: Drawn) -> np.ndarray:
@@ -62,9 +63,9 @@ def states_of(drawn: Drawn) -> np.ndarray:
     return np.column_stack(columns).astype(np.float32)
 
 
-def evidence_of(drawn: Drawn, blocks: tuple[int, ...]) -> Evidence:
+def data_of(drawn: Drawn, blocks: tuple[int, ...]) -> OffPolicyData:
     features = RatioFeatures(LAYOUT).of(states_of(drawn))[:, : blocks[-1]]
-    return replace(blind(drawn, drawn.evidence(0.0, features=features)), feature_blocks=blocks)
+    return replace(blind(drawn, drawn.data(0.0, features=features)), feature_blocks=blocks)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def test_without_products_a_personalised_plan_is_misjudged_and_with_them_it_is_n
     features = RatioFeatures(LAYOUT)
     truth = drawn.world.truth[1, 0]
     plain, chosen = (
-        evaluate(evidence_of(drawn, blocks), Marginalised()) for blocks in (features.blocks[:1], features.blocks)
+        evaluate(data_of(drawn, blocks), Marginalised()) for blocks in (features.blocks[:1], features.blocks)
     )
     off = (plain.value[1, 0] - truth) / truth
     assert abs(off) > 0.1, off
@@ -85,9 +86,9 @@ def test_without_products_a_personalised_plan_is_misjudged_and_with_them_it_is_n
 
 
 def test_partitions_choose_the_same(drawn: Drawn) -> None:
-    evidence = evidence_of(drawn, RatioFeatures(LAYOUT).blocks)
-    whole = evaluate(evidence, Marginalised())
-    parts = evaluate_partitions(list(evidence.batches(3_000)), [Marginalised()])["marginalised"]
+    data = data_of(drawn, RatioFeatures(LAYOUT).blocks)
+    whole = evaluate(data, Marginalised())
+    parts = evaluate_partitions(list(data.batches(3_000)), [Marginalised()])["marginalised"]
     np.testing.assert_allclose(parts.value, whole.value, rtol=1e-9)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.agreement import Verdict
+from redenvelope.evaluation.agreement import EstimatorChoice
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
@@ -22,9 +22,9 @@ from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from tests.two_step_plan import BUDGET
 
-AGREED = Verdict("first", (), ())
-WARNED = Verdict("sequential", (), (Reason("hidden_past", Weight.WARNING, "the past matters"),))
-REFUSED = Verdict("neither", (), (Reason("hidden_past", Weight.REFUSAL, "the past matters, and is too long"),))
+AGREED = EstimatorChoice("first", (), ())
+WARNED = EstimatorChoice("sequential", (), (Reason("hidden_past", Weight.WARNING, "the past matters"),))
+REFUSED = EstimatorChoice("neither", (), (Reason("hidden_past", Weight.REFUSAL, "the past matters, and is too long"),))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(
 def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     rung = walk(check.ladder("plan")).place.rung
 
-    def some(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[Verdict, ...]:
+    def some(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[EstimatorChoice, ...]:
         return tuple(AGREED if place <= rung + 1 else WARNED for place in range(rungs))
 
     monkeypatch.setattr(trusted, "_verdicts", some)

@@ -10,19 +10,19 @@ import polars as pl
 import pytest
 
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.fitting.evaluate import evaluate_plan, judge
 from redenvelope.log.encoding.drift import drift_findings
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log, split_fold
 from redenvelope.log.read import log_from_frame
-from redenvelope.plan.certificate import Figure
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
 
 
-def figure(lower: float, upper: float) -> Figure:
-    return Figure((lower + upper) / 2, lower, upper, 0.1, "marginalised")
+def figure(lower: float, upper: float) -> Estimate:
+    return Estimate((lower + upper) / 2, lower, upper, 0.1, "marginalised")
 
 
 ANY = figure(0.0, 9.0)
@@ -31,17 +31,17 @@ ANY = figure(0.0, 9.0)
 @pytest.mark.parametrize(
     ("bounds", "status", "words"),
     [
-        ((9.8, 10.2), "contradicted", "the cost is at least 9.8, the budget 2.929"),
-        ((2.0, 2.9), "confirmed", "the cost is at most 2.9"),
-        ((2.5, 3.5), "undecided", "too few users to say: the cost is 2.5 to 3.5"),
+        ((9.8, 10.2), "contradicted", "the cost is at least 9.8, above the budget of 2.929"),
+        ((2.0, 2.9), "confirmed", "the cost is at most 2.9, within the budget of 2.929"),
+        ((2.5, 3.5), "undecided", "the cost is between 2.5 and 3.5: too few users to say"),
     ],
 )
 def test_a_budget_is_judged_by_both_bounds(plan: Plan, bounds: tuple[float, float], status: str, words: str) -> None:
     verdict = judge(plan.certificate, ANY, [figure(*bounds)], 100, ())
     assert verdict.status == status
     assert words in verdict.message
-    doubt = Reason("thin_overlap", Weight.REFUSAL, "too few are alike")
-    assert judge(plan.certificate, ANY, [figure(*bounds)], 100, (doubt,)).status == "undecided"
+    against = Reason("thin_overlap", Weight.REFUSAL, "too few are alike")
+    assert judge(plan.certificate, ANY, [figure(*bounds)], 100, (against,)).status == "undecided"
 
 
 def test_a_target_is_judged_by_the_reward(plan: Plan) -> None:

@@ -83,7 +83,7 @@ def test_each_is_held_to_its_own_promise(several: Plan) -> None:
     costs = {row["budget"]: row for row in kept["promises"] if row["what"] == "cost"}
     assert set(costs) == {budget.name for budget in BUDGETS}
     assert {row["verdict"] for row in costs.values()} == {"as promised"}
-    assert all(f"{name}: its users cost" in kept["sentence"] for name in costs)
+    assert all(f"the cost of {name} is at most" in kept["sentence"] for name in costs)
     gaps = truth(table("b", 2))
     for name, own in truth(table("a", 1)).items():
         assert content["difference"]["costs"][name]["estimate"] == pytest.approx(own - gaps[name])
@@ -93,8 +93,8 @@ def test_one_that_is_broken_breaks_the_promise_by_its_name(several: Plan) -> Non
     pushed = table("a", 1).with_columns(action=pl.lit("push"))
     kept = compare_arms((read(pushed), read(table("b", 2))), several, 0.95, None, None)["promise"]
     assert kept["status"] == "contradicted"
-    broken = [part for part in kept["sentence"].split("; ") if "broke the budget" in part]
-    assert len(broken) == 1 and broken[0].startswith("pushes: its users cost 2 each")
+    assert kept["sentence"].startswith("the cost of pushes is at least 2, above the budget of")
+    assert ";" not in kept["sentence"], "only what was broken is named"
     assert {row["budget"]: row["verdict"] for row in kept["promises"] if row["what"] == "cost"}["pushes"] == "more"
 
 
@@ -102,8 +102,8 @@ def test_what_a_table_does_not_tell_is_said_and_left_open(several: Plan) -> None
     arms = (read(table("a", 1).drop("action", "segment")), read(table("b", 2)))
     content = compare_arms(arms, several, 0.95, None, None)
     assert content["promise"]["status"] == "open"
-    assert "pushes: the table has no column 'action'" in content["promise"]["sentence"]
+    assert "the cost of pushes is unknown: the table has no column 'action'" in content["promise"]["sentence"]
     assert any("'new' is not compared: the table has no column 'segment'" in said for said in content["findings"])
     assert set(content["difference"]["costs"]) == {"money", "first week"}
     odd = read(table("a", 1).with_columns(points=pl.lit("many")))
-    assert odd.untold == {"new": "the column 'points' is empty or no number in 4,000 rows"}
+    assert odd.unknown == {"new": "the column 'points' is empty or no number in 4,000 rows"}

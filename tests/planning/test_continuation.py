@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.data import OffPolicyData as Evidence
-from redenvelope.evaluation.data import gather
+from redenvelope.evaluation.data import OffPolicyData, gather
 from redenvelope.evaluation.evaluate import evaluate
 from redenvelope.planning.continuation import Continuation
 from redenvelope.planning.planner import TreePlanner
@@ -73,8 +72,8 @@ def test_discount(table_world, every_state):
     np.testing.assert_allclose(complete.to_go[1, 0, 0], problem.costs[0] + later, rtol=1e-5)
 
 
-def logged(problem: World, values: ActionValues, path: np.ndarray, action: np.ndarray) -> Evidence:
-    """The evidence of users who met states `path` [users, steps] under a uniform logger, free of noise."""
+def logged(problem: World, values: ActionValues, path: np.ndarray, action: np.ndarray) -> OffPolicyData:
+    """The data of users who met states `path` [users, steps] under a uniform logger, free of noise."""
     state, taken = path.ravel(), action.ravel()
     return gather(
         starts=np.arange(0, len(state) + 1, STEPS),

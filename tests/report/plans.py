@@ -14,11 +14,12 @@ from redenvelope.audit.effects import ActionEffect, CarryOver, Mean, Reversal
 from redenvelope.audit.overlap import Calibration, StepOverlap
 from redenvelope.audit.randomization import AssignmentEvidence
 from redenvelope.dual.solution import BudgetStatus, DualStatus
+from redenvelope.evaluation.confidence import Estimate
 from redenvelope.log.findings import Finding, Severity
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.models.fidelity import ActionFidelity, Fidelity, FidelityThresholds, OutcomeFidelity, RollOutFidelity
 from redenvelope.models.fidelity import RollOutOutcome as FollowedOutcome
-from redenvelope.plan.certificate import BudgetFigure, Certificate, Figure
+from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.ladder import Ladder, Place, Rung
 from redenvelope.plan.plan import Plan
@@ -57,8 +58,8 @@ def certificate(**changes: Any) -> Certificate:
         "dual": 0.0625,
         "method": "planned",
         "confidence": 0.95,
-        "cost": Figure(3.65, 3.39, 3.9, 0.15, "marginalised"),
-        "reward": Figure(2.97, 2.83, 3.11, 0.08, "marginalised"),
+        "cost": Estimate(3.65, 3.39, 3.9, 0.15, "marginalised"),
+        "reward": Estimate(2.97, 2.83, 3.11, 0.08, "marginalised"),
         "logged": {"cost": 7.84, "reward": 2.81},
         "diagnostics": {"effective_users_by_step": [546.1, 406.7], "propensities_estimated": False},
         "users": 3020,

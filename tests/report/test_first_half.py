@@ -13,8 +13,9 @@ import pytest
 
 from redenvelope.campaign.records import Budget
 from redenvelope.dual.solution import BudgetStatus
+from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.plan.certificate import BudgetFigure, Figure
+from redenvelope.plan.certificate import BudgetFigure
 from redenvelope.plan.fixed_sequence_test import climb
 from redenvelope.plan.money import Money
 from redenvelope.plan.plan import Plan
@@ -72,7 +73,7 @@ def test_a_refusal_is_never_an_approval() -> None:
 
 @pytest.mark.parametrize(("lower", "upper", "kind"), [(2.9, 3.1, "good"), (2.0, 2.5, "caution"), (2.5, 3.1, "caution")])
 def test_without_a_comparison_the_estimate_stands_beside_today(lower: float, upper: float, kind: str) -> None:
-    given = certificate(reward=Figure((lower + upper) / 2, lower, upper, 0.1, "marginalised"))  # 2.81 was logged
+    given = certificate(reward=Estimate((lower + upper) / 2, lower, upper, 0.1, "marginalised"))  # 2.81 was logged
     assert outlook(plan(certificate=given, record=record(comparison=()))).kind == kind
 
 

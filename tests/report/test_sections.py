@@ -12,8 +12,8 @@ import pytest
 from redenvelope.audit.audit import verdicts
 from redenvelope.audit.effects import Mean
 from redenvelope.dual.solution import DualStatus
+from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.plan.certificate import Figure
 from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.ladder import Place
 from redenvelope.policies.pricing import Pricing
@@ -79,7 +79,7 @@ def test_money_that_is_left_is_explained(parsed: Parsed) -> None:
     # The estimate is 3.65 of 4, the bound 3.9.
     assert "The plan leaves 9% of the budget, because its cost is known only so well" in parsed.text
     assert "on 3,020 users it may be 0.25 more than estimated, with 95% confidence" in parsed.text
-    nearly = certificate(cost=Figure(3.9, 3.8, 4.0, 0.06, "marginalised"))
+    nearly = certificate(cost=Estimate(3.9, 3.8, 4.0, 0.06, "marginalised"))
     assert unspent_sentence(plan(certificate=nearly)) == ""
     slack = Stop(Place(2), DualStatus.BUDGET_SLACK, holds=True)
     assert unspent_sentence(plan(record=record(stop=slack))) == ""

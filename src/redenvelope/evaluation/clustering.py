@@ -1,7 +1,7 @@
-"""Users with several episodes: what their sequences add, as what each person adds.
+"""Clustered errors: users with several episodes are one cluster each.
 
-Sequences of one person err together, so that errors, bounds and tests count people. The estimate stays the mean over
-sequences; a person adds the sum of how far their sequences are from it, scaled so that the mean over people is the same
+Episodes of one person err together, so errors, bounds and tests count people. The estimate stays the mean over
+episodes; a person adds the sum of their episodes' deviations from it, scaled so that the mean over people is the same
 (the linearised ratio of two sums over people).
 """
 
@@ -14,25 +14,25 @@ from redenvelope.arrays import FloatArray, KeyArray
 
 
 def person_keys(keys: KeyArray) -> KeyArray:
-    """The different people, [people], of the keys of sequences [users]; those of one person stand beside each other."""
+    """The distinct people, [people], of the keys of episodes [users], where those of one person are adjacent."""
     return keys[_begins(keys)]
 
 
 def by_person(added: FloatArray, keys: KeyArray, axis: int = 1) -> FloatArray:
-    """What people add to an estimate, given what their sequences add along an axis [users]; the same where every
+    """What people add to an estimate, given what their episodes add along an axis [users]; unchanged where every
     person has one."""
     begins = _begins(keys)
-    people, sequences = int(np.count_nonzero(begins)), len(keys)
-    if people == sequences:
+    people, episodes = int(np.count_nonzero(begins)), len(keys)
+    if people == episodes:
         return added
     mean = added.mean(axis=axis, keepdims=True)
     sums = np.add.reduceat(added - mean, np.flatnonzero(begins), axis=axis)
-    return np.asarray(mean + sums * (people / sequences))
+    return np.asarray(mean + sums * (people / episodes))
 
 
 def design_effect(added: FloatArray, keys: KeyArray) -> FloatArray:
-    """How many times as wide errors are when people are counted and not sequences, [prices]: that of the outcome where
-    it is most, and never less than 1. `added` is [outcomes, users, prices]."""
+    """Factor by which errors widen when people are counted instead of episodes, [prices]: the largest of all outcomes,
+    and at least 1. `added` is [outcomes, users, prices]."""
     people = by_person(added, keys)
     if people.shape == added.shape:
         return np.ones(added.shape[-1])
@@ -43,7 +43,7 @@ def design_effect(added: FloatArray, keys: KeyArray) -> FloatArray:
 
 
 def _begins(keys: KeyArray) -> NDArray[np.bool_]:
-    """Which sequences are the first of their person, [users]."""
+    """Which episodes are the first of their person, [users]."""
     begins = np.ones(len(keys), dtype=bool)
     begins[1:] = keys[1:] != keys[:-1]
     return begins

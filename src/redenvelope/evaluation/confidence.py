@@ -1,10 +1,28 @@
-"""Intervals by user: users are independent, the steps of a user are not."""
+"""Confidence: bounds of estimated means, each at its own level or all prices at once, and when no bound holds.
+
+Users are independent, the steps of one user are not, so all errors are over users. Where a few users cost much, a mean
+that is too low comes with a standard error that is too low, and a normal bound covers less than it says: about
+0.95 − 0.11·γ/√n for a skewness of γ over n users. Hall's transformation (1992, "On the removal of skewness by
+transformation") corrects that to the order of 1/n. It needs three sums, which merge over partitions, where a bootstrap
+needs every user again, and it serves all prices at once.
+
+Measured on 600 samples each, one-sided 95 % upper bounds of a weighted cost (standard error of each figure: 0.9 %; 150
+samples for the bootstrap):
+
+    family            users   skewness   normal   studentised bootstrap   Hall
+    finite            1,200        1.1    94.2%                   94.7%  94.7%
+    log-normal        1,200        6.9    92.5%                   92.7%  95.2%
+    log-normal        2,400        7.7    93.3%                   94.0%  94.8%
+    whales            2,400       37.0    59.5%                   64.0%  70.7%
+
+Nothing covers where a handful of users decides: that is what `Concentration` refuses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,34 +30,34 @@ from scipy.special import ndtr, ndtri
 
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.evaluation.influence import Moments, Terms, safe_ratio
-from redenvelope.evaluation.partitions import Partitions
-from redenvelope.evaluation.skewness import skewness_of_mean, studentised_quantile
-from redenvelope.randomness import fold, fraction
+from redenvelope.randomness import fraction
+from redenvelope.serialization import to_plain
 
 Side = Literal["both", "lower", "upper"]
-"""Both bounds, or only one: the other is infinite, and all the doubt goes to the one."""
+"""Both bounds, or only one: then the other is infinite, and the whole error probability goes to the one."""
 
 
-class Sample(Protocol):
-    """What an interval may look at."""
+@dataclass(frozen=True)
+class Estimate:
+    """An estimated mean per user with its bounds: the one record of certificates, comparisons and A/B tests."""
 
-    @property
-    def moments(self) -> Moments:
-        """Counts, means and products."""
-        ...
+    estimate: float
+    lower: float
+    upper: float
+    standard_error: float
+    estimator: str
+    """The estimator's name; "mean" and "difference" where users are simply counted."""
 
-    @property
-    def groups(self) -> GroupSums:
-        """Sums by group of users."""
-        ...
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        content: dict[str, Any] = to_plain(self)
+        return content
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Within these, at the confidence that was asked for."""
+    """Bounds of all outcomes and prices at once."""
 
     lower: FloatArray
     """[outcomes, prices]."""
@@ -47,131 +65,19 @@ class Bounds:
     """[outcomes, prices]."""
 
 
-class Interval(Protocol):
-    """A way to make bounds."""
+def bounds(
+    value: FloatArray, standard_error: FloatArray, skewness: FloatArray, confidence: float, side: Side = "both"
+) -> Bounds:
+    """Bounds by Hall's transformation of means with this error and this skewness of the mean (γ/√n), all of one shape.
 
-    def bounds(self, sample: Sample, confidence: float, side: Side) -> Bounds:
-        """Bounds that hold with this confidence; one user bounds nothing."""
-        ...
-
-
-@dataclass(frozen=True)
-class Normal:
-    """As wide as if means over users were normal: right for many users and no few that dominate."""
-
-    def bounds(self, sample: Sample, confidence: float, side: Side) -> Bounds:
-        """Value plus and minus a quantile of standard errors."""
-        moments = sample.moments
-        reach = float(ndtri(1 - _tail(confidence, side))) * moments.standard_error
-        return _sided(moments.value - reach, moments.value + reach, side)
-
-
-@dataclass(frozen=True)
-class Skewed:
-    """As wide as the skewness of terms asks for on either side (Hall): what money needs. See `skewness`."""
-
-    def bounds(self, sample: Sample, confidence: float, side: Side) -> Bounds:
-        """Value less quantiles of studentised errors, in closed form."""
-        tail, moments = _tail(confidence, side), sample.moments
-        if moments.users < 2:
-            return _unbounded(moments)
-        lean = _skewness_of_mean(sample)
-        low, high = (studentised_quantile(chance, lean) for chance in (tail, 1 - tail))
-        return _sided(moments.value - high * moments.standard_error, moments.value - low * moments.standard_error, side)
-
-
-def _skewness_of_mean(sample: Sample) -> FloatArray:
-    """[outcomes, prices]. Ratios of means are known only when all users are: there, groups of users tell."""
-    moments = sample.moments
-    if not moments.parts:
-        squares = np.diagonal(moments.products, axis1=1, axis2=2).T
-        return skewness_of_mean(squares, moments.cubes)
-    change = group_influence(sample.groups, moments)
-    return skewness_of_mean((change**2).sum(axis=0), (change**3).sum(axis=0))
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """Quantiles of estimates from resampled users."""
-
-    replicates: int = 1000
-    seed: int = 0
-
-    def bounds(self, sample: Sample, confidence: float, side: Side) -> Bounds:
-        """Percentiles."""
-        tail = _tail(confidence, side)
-        if sample.moments.users < 2:
-            return _unbounded(sample.moments)
-        values = bootstrap_values(sample.groups, sample.moments, self.replicates, self.seed)
-        lower, upper = np.quantile(values, [tail, 1 - tail], axis=0)
-        return _sided(lower, upper, side)
-
-
-@dataclass(frozen=True)
-class StudentisedBootstrap:
-    """Quantiles of resampled errors, each in its own standard errors: covers better where terms are skewed."""
-
-    replicates: int = 1000
-    seed: int = 0
-
-    def bounds(self, sample: Sample, confidence: float, side: Side) -> Bounds:
-        """Value less quantiles of studentised errors."""
-        tail = _tail(confidence, side)
-        moments = sample.moments
-        if moments.users < 2:
-            return _unbounded(moments)
-        draws = studentised_draws(sample.groups, moments, self.replicates, self.seed)
-        low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
-        return _sided(moments.value - high * moments.standard_error, moments.value - low * moments.standard_error, side)
-
-
-@dataclass(frozen=True, eq=False)
-class EmpiricalBernstein:
-    """Holds at any number of users, if the range of a user's term is known beforehand (Maurer and Pontil)."""
-
-    least: float | FloatArray
-    """The least that a user's term can be: a number, or [outcomes, 1]."""
-    greatest: float | FloatArray
-    """The greatest that a user's term can be: a number, or [outcomes, 1]."""
-
-    def bounds(self, sample: Sample, confidence: float, side: Side) -> Bounds:
-        """Value plus and minus what variance and range allow. Only for estimates that are plain means."""
-        tail = _tail(confidence, side)
-        moments = sample.moments
-        if moments.parts:
-            raise UsageError(
-                "empirical Bernstein needs an estimate that is a plain mean over users, not a self-normalised one"
-            )
-        width = np.asarray(self.greatest - self.least, dtype=np.float64)
-        rounding = 1e-9 * np.abs(width)
-        if (moments.least < self.least - rounding).any() or (moments.greatest > self.greatest + rounding).any():
-            raise UsageError(
-                f"terms of users reach from {moments.least.min():g} to {moments.greatest.max():g}, beyond the range "
-                "that was said to be known; give the true range of weight times outcome"
-            )
-        if moments.users < 2:
-            return _unbounded(moments)
-        doubt = np.log(2 / tail)
-        reach = moments.standard_error * np.sqrt(2 * doubt) + 7 * width * doubt / (3 * (moments.users - 1))
-        return _sided(moments.value - reach, moments.value + reach, side)
-
-
-def _tail(confidence: float, side: Side) -> float:
-    """The probability left beyond each bound that is asked for."""
-    if side not in ("both", "lower", "upper"):
-        raise UsageError(f"side must be 'both', 'lower' or 'upper', not {side!r}")
-    require_confidence(confidence)
-    return (1 - confidence) / 2 if side == "both" else 1 - confidence
-
-
-def require_confidence(confidence: float) -> None:
-    """Refuse what is no share."""
-    if not 0.5 <= confidence < 1:
-        hint = "; it is a share, not a percentage" if 50 <= confidence < 100 else ""
-        raise UsageError(f"confidence must be at least 0.5 and below 1, not {confidence}{hint}")
-
-
-def _sided(lower: FloatArray, upper: FloatArray, side: Side) -> Bounds:
+    An infinite error, as of a single user, bounds nothing.
+    """
+    tail = _tail(confidence, side)
+    if np.isinf(standard_error).all():
+        infinite = np.full_like(value, np.inf)
+        return Bounds(-infinite, infinite)
+    low, high = (studentised_quantile(chance, skewness) for chance in (tail, 1 - tail))
+    lower, upper = value - high * standard_error, value - low * standard_error
     if side == "lower":
         upper = np.full_like(upper, np.inf)
     if side == "upper":
@@ -179,150 +85,162 @@ def _sided(lower: FloatArray, upper: FloatArray, side: Side) -> Bounds:
     return Bounds(lower, upper)
 
 
-def _unbounded(moments: Moments) -> Bounds:
-    infinite = np.full_like(moments.value, np.inf)
-    return Bounds(-infinite, infinite)
+def _tail(confidence: float, side: Side) -> float:
+    """The error probability beyond each bound that is asked for."""
+    if side not in ("both", "lower", "upper"):
+        raise UsageError(f"side must be 'both', 'lower' or 'upper', not {side!r}")
+    require_confidence(confidence)
+    return (1 - confidence) / 2 if side == "both" else 1 - confidence
 
 
-# The bootstrap, over sums of groups of users: they merge over partitions, and a replicate costs no pass over users.
-#
-# Users fall into groups by their keys. Groups are not equally large; but what a group differs by from so many times
-# the mean has the variance and the skewness of as many users, so that drawing groups with replacement has those of
-# drawing users, in expectation. With no more users than groups it *is* drawing users.
+def require_confidence(confidence: float) -> None:
+    """Refuse a confidence that is not a share between one half and 1."""
+    if not 0.5 <= confidence < 1:
+        hint = "; it is a share, not a percentage" if 50 <= confidence < 100 else ""
+        raise UsageError(f"confidence must be at least 0.5 and below 1, not {confidence}{hint}")
 
 
-GROUPS = 2048
-"""Number of groups: their spread tells the standard error to within 2 %."""
-_STREAM, _SEED = "bootstrap group", 0
-# Replicates drawn at once: their counts stay in a second-level cache.
-_REPLICATES = 32
+# Skewed means: Hall's transformation, and sums over users that merge.
+
+# Below this skewness, the transformation and its limit differ by less than rounding.
+_STRAIGHT = 1e-6
+_Pair = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSums:
-    """Sums of terms by group of users."""
+class Spread:
+    """Mean and spread over users of what each of them adds: sums that merge, and bounds made of them."""
 
-    sizes: FloatArray
-    """Users in each group, [groups]."""
-    sums: FloatArray
-    """[groups, columns, prices]; columns are plain terms, numerators, weights."""
+    users: int
+    mean: FloatArray
+    """[...]."""
+    squares: FloatArray
+    """Sums of squared deviations from the mean, [...]."""
+    cubes: FloatArray
+    """Sums of cubed deviations from the mean, [...]."""
 
+    @classmethod
+    def of(cls, added: ArrayLike, axis: int = 0) -> Spread:
+        """Of what users add, along an axis [users]; the other axes stay."""
+        values = np.moveaxis(np.asarray(added, dtype=np.float64), axis, 0)
+        mean = values.mean(axis=0)
+        away = values - mean
+        return cls(len(values), mean, (away**2).sum(axis=0), (away**3).sum(axis=0))
 
-def sums_by_group(partitions: Partitions, terms: Callable[[OffPolicyData], Terms], users: int) -> GroupSums:
-    """Sums of the terms of all users by group, in one pass; if there are few, each user is a group."""
-    if users > GROUPS:
-        return partitions.reduce_parts(lambda part: _hashed(part, terms), _merged)
-    parts = list(partitions.each(lambda batch: (batch.keys, terms(batch).stacked())))
-    # In an order that is the users' own, so that how they were dealt to partitions changes nothing.
-    order = np.argsort(fraction(np.concatenate([keys for keys, _ in parts]), _STREAM, _SEED), kind="stable")
-    columns = np.concatenate([columns for _, columns in parts], axis=1)
-    return GroupSums(np.ones(users), np.moveaxis(columns, 1, 0)[order])
+    def merge(self, other: Spread) -> Spread:
+        """Two batches of users as one."""
+        users, gap = self.users + other.users, other.mean - self.mean
+        return Spread(
+            users,
+            self.mean + gap * (other.users / users),
+            self.squares + other.squares + gap**2 * (self.users * other.users / users),
+            merged_cubes((self.users, other.users), gap, (self.squares, other.squares), (self.cubes, other.cubes)),
+        )
 
+    @property
+    def standard_error(self) -> FloatArray:
+        """Of the mean, [...]; infinite with one user."""
+        if self.users < 2:
+            return np.full_like(self.squares, np.inf)
+        return np.asarray(np.sqrt(self.squares / (self.users * (self.users - 1))))
 
-def group_sums(terms: Terms, groups: NDArray[np.int64], count: int) -> GroupSums:
-    """Sums by group [users] of so many groups."""
-    columns = len(terms.plain) * (1 + terms.parts) + terms.parts
-    result = GroupSums(np.zeros(count), np.zeros((count, columns, terms.plain.shape[2])))
-    _add(result, terms, groups)
-    return result
+    @property
+    def skewness(self) -> FloatArray:
+        """Of what a user adds, [...]."""
+        return np.asarray(skewness_of_mean(self.squares, self.cubes) * np.sqrt(self.users))
 
+    def lower(self, confidence: float) -> FloatArray:
+        """One-sided lower bound of the mean, [...]."""
+        return self._bound(confidence)
 
-def _hashed(part: OffPolicyData, terms: Callable[[OffPolicyData], Terms]) -> GroupSums:
-    """Sums of one partition, batch after batch in the same room: it is large next to a batch."""
-    batches = part.in_batches
-    first = next(batches)
-    sums = group_sums(terms(first), fold(first.keys, GROUPS, _STREAM, _SEED), GROUPS)
-    for batch in batches:
-        _add(sums, terms(batch), fold(batch.keys, GROUPS, _STREAM, _SEED))
-    return sums
+    def upper(self, confidence: float) -> FloatArray:
+        """One-sided upper bound of the mean, [...]."""
+        return self._bound(1 - confidence)
 
+    def _bound(self, chance: float) -> FloatArray:
+        quantile = studentised_quantile(chance, skewness_of_mean(self.squares, self.cubes))
+        return np.asarray(self.mean - quantile * self.standard_error)
 
-def _add(sums: GroupSums, terms: Terms, groups: NDArray[np.int64]) -> None:
-    """Add the terms of users, whose groups are [users], to sums that are being built."""
-    order = np.argsort(groups, kind="stable")
-    found, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
-    sums.sizes[found] += sizes
-    for place, column in enumerate(terms.stacked()):
-        sums.sums[found, place] += np.add.reduceat(column[order], starts, axis=0)
-
-
-def _merged(first: GroupSums, second: GroupSums) -> GroupSums:
-    """The sums of two partitions as those of both."""
-    return GroupSums(first.sizes + second.sizes, first.sums + second.sums)
-
-
-def bootstrap_values(groups: GroupSums, moments: Moments, replicates: int, seed: int) -> FloatArray:
-    """Estimates from resampled users, ratios taken anew in each: [replicates, outcomes, prices]."""
-    filled = groups.sizes > 0
-    count = int(filled.sum())
-    _check(count, replicates)
-    columns = np.column_stack([groups.sizes[filled], groups.sums[filled].reshape(count, -1)])
-    totals = np.concatenate([draws @ columns for draws in _draws(count, replicates, seed)])
-    means = totals[:, 1:] / totals[:, :1]
-    means = means.reshape(replicates, *groups.sums.shape[1:])
-    outcomes, parts = moments.outcomes, moments.parts
-    numerators = means[:, outcomes : outcomes * (1 + parts)].reshape(replicates, outcomes, parts, means.shape[2])
-    ratios = safe_ratio(numerators, means[:, None, outcomes * (1 + parts) :])
-    return np.asarray(means[:, :outcomes] + (moments.shares * ratios).sum(axis=2))
+    def estimate(self, confidence: float) -> Estimate:
+        """The mean of one number per user with two bounds, each one-sided at this confidence."""
+        lower, upper = float(self.lower(confidence)), float(self.upper(confidence))
+        return Estimate(float(self.mean), lower, upper, float(self.standard_error), "mean")
 
 
-def studentised_draws(groups: GroupSums, moments: Moments, replicates: int, seed: int) -> FloatArray:
-    """How many of its own standard errors each replicate is off the estimate, [replicates, outcomes, prices].
+def mean_estimate(added: ArrayLike, confidence: float) -> Estimate:
+    """The mean of what users add, [users], with a two-sided interval."""
+    return Spread.of(added).estimate((1 + confidence) / 2)
 
-    Knows the skewness of the terms, which an interval of normal width does not.
+
+def difference(first: ArrayLike, second: ArrayLike, confidence: float) -> Estimate:
+    """The first mean less the second, of what different users add, [users] each, with a two-sided interval.
+
+    The two means are independent: their variances add up, their third moments are subtracted, and Hall's
+    transformation applies as to one mean.
     """
-    filled = groups.sizes > 0
-    count = int(filled.sum())
-    _check(count, replicates)
-    change = group_influence(groups, moments)[filled].reshape(count, -1)
-    columns = np.concatenate([change, change**2], axis=1)
-    totals = np.concatenate([draws @ columns for draws in _draws(count, replicates, seed)])
-    means, squares = np.split(totals / count, 2, axis=1)
-    spread = np.sqrt(np.maximum(squares - means**2, 0.0) / (count - 1))
-    drawn = np.divide(means, spread, out=np.zeros_like(means), where=spread > 0)
-    return drawn.reshape(replicates, moments.outcomes, -1)
+    one, other = (Spread.of(added) for added in (first, second))
+    error = float(np.hypot(one.standard_error, other.standard_error))
+    variance = _mean_moment(one, 2) + _mean_moment(other, 2)
+    third = _mean_moment(one, 3) - _mean_moment(other, 3)
+    skewness: FloatArray = np.asarray(third / variance**1.5 if variance > 0 else 0.0)
+    gap = float(one.mean - other.mean)
+    low, high = (float(studentised_quantile(tail, skewness)) for tail in ((1 - confidence) / 2, (1 + confidence) / 2))
+    return Estimate(gap, gap - high * error, gap - low * error, error, "difference")
 
 
-def group_influence(groups: GroupSums, moments: Moments) -> FloatArray:
-    """How far each group moves the estimates, [groups, outcomes, prices]; sums to 0."""
-    outcomes, parts, prices = moments.shares.shape
-    centred = groups.sums - groups.sizes[:, None, None] * moments.means
-    result = centred[:, :outcomes].copy()
-    slopes = safe_ratio(moments.shares, moments.mean_weights)
-    numerators = centred[:, outcomes : outcomes * (1 + parts)].reshape(len(centred), outcomes, parts, prices)
-    weights = centred[:, None, outcomes * (1 + parts) :]
-    result += (slopes * (numerators - moments.ratios * weights)).sum(axis=2)
-    return result
+def _mean_moment(spread: Spread, power: int) -> float:
+    """The second or third central moment of the mean over users."""
+    return float((spread.squares if power == 2 else spread.cubes) / spread.users**power)
 
 
-def _draws(count: int, replicates: int, seed: int) -> Iterator[FloatArray]:
-    """How often each group is drawn in each replicate: blocks of [replicates, count]."""
-    generator = np.random.default_rng(seed)
-
-    for first in range(0, replicates, _REPLICATES):
-        size = min(_REPLICATES, replicates - first)
-        drawn = generator.integers(count, size=(size, count), dtype=np.int32)
-        drawn += np.arange(size, dtype=np.int32)[:, None] * count
-        counts = np.bincount(drawn.ravel(), minlength=size * count)
-        yield counts.reshape(size, count).astype(np.float64)
+def skewness_of_mean(squares: ArrayLike, cubes: ArrayLike) -> FloatArray:
+    """The skewness of a mean, γ/√n, from sums over users of squared and cubed deviations, any shape; 0 where nothing
+    deviates."""
+    width = np.asarray(squares, dtype=np.float64) ** 1.5
+    known = (width > 0) & np.isfinite(width)
+    return np.divide(cubes, width, out=np.zeros_like(width), where=known)
 
 
-def _check(count: int, replicates: int) -> None:
-    if count < 2:
-        raise UsageError("a bootstrap needs at least 2 users")
-    if replicates < 2:
-        raise UsageError(f"a bootstrap needs at least 2 replicates, not {replicates}")
+def studentised_quantile(chance: float, skewness: FloatArray) -> FloatArray:
+    """The quantile of a studentised mean with this skewness of its mean, [...]: the inverse of `normal_score`."""
+    straight = float(ndtri(chance))
+    lean = np.where(np.abs(skewness) < _STRAIGHT, _STRAIGHT, skewness)
+    return np.asarray(3 / lean * (np.cbrt(1 + lean * (straight - lean / 6)) - 1))
 
 
-# Bounds that hold at all prices at once: how sure each must be for all of them to be sure.
+def normal_score(statistic: ArrayLike, skewness: ArrayLike) -> FloatArray:
+    """A studentised mean with this skewness of its mean, as a standard normal number, [...].
+
+    Hall's transformation g(T) = T + aT²/3 + a²T³/27 + a/6 with a = γ/√n is normal to the order of 1/n and rises
+    everywhere, so that it has an inverse.
+    """
+    lean, value = np.asarray(skewness, dtype=np.float64), np.asarray(statistic, dtype=np.float64)
+    return np.asarray(value + lean * value**2 / 3 + lean**2 * value**3 / 27 + lean / 6)
+
+
+def merged_cubes(sizes: tuple[int, int], gap: FloatArray, squares: _Pair, cubes: _Pair) -> FloatArray:
+    """Sums of cubed deviations of two batches of users as that of both (Pébay), any shape.
+
+    `gap` is the second mean less the first; `squares` and `cubes` are of the deviations from their own means.
+    """
+    first, second = sizes
+    users = first + second
+    return np.asarray(
+        cubes[0]
+        + cubes[1]
+        + gap**3 * (first * second * (first - second) / users**2)
+        + 3 * gap * (first * squares[1] - second * squares[0]) / users
+    )
+
+
+# Bounds that hold at all prices at once.
 #
-# Estimates at neighbouring prices err together, so dividing the chance of an error among them would waste most of it.
-# The largest of their errors is imitated instead: users are given random signs, many times over (a multiplier
-# bootstrap; for means over many users as in Chernozhukov, Chetverikov and Kato, 2013). The signs come from the users'
-# ids, so any number of partitions gives the same.
+# Estimates at neighbouring prices err together, so dividing the error probability among them (Bonferroni) would waste
+# most of it. The largest of their errors is simulated instead: users are given random signs, many times over (a
+# multiplier bootstrap; for means over many users as in Chernozhukov, Chetverikov and Kato, 2013). The signs come from
+# the users' ids, so any number of partitions gives the same.
 
-
-_BITS = 48  # signs that one number of a user's gives
+_BITS = 48  # signs drawn from one random number of a user
 _NUMBERS = 21
 # 1,008 draws: the 95 % quantile of the largest error is then known to about 0.06 standard errors.
 _BLOCK_USERS = 4_096
@@ -331,7 +249,7 @@ _BLOCK_USERS = 4_096
 def each_confidence(
     added: FloatArray, keys: NDArray[np.uint64], confidences: Sequence[float], seed: int
 ) -> tuple[tuple[float, float], ...]:
-    """For each of some confidences, that of a one-sided bound so that those of all outcomes and prices hold with it.
+    """For each joint confidence, the one-sided confidence at which the bounds of all outcomes and prices hold jointly.
 
     `added` is what users add to the estimates, [outcomes, users, prices]; `keys` are the users, [users].
     """
@@ -341,7 +259,7 @@ def each_confidence(
     for first in range(0, len(keys), _BLOCK_USERS):
         some = slice(first, first + _BLOCK_USERS)
         deviations = np.moveaxis(added[:, some] - means[:, None], 1, 0).reshape(-1, columns)
-        # Of random signs, single precision is more than enough; the sums of blocks are added in double.
+        # Single precision is enough for random signs; the sums of blocks are added in double precision.
         sums += _signs(keys[some], seed).T @ deviations.astype(np.float32)
         squares += (deviations**2).sum(axis=0)
     known = squares > 0
@@ -352,7 +270,7 @@ def each_confidence(
 
 
 def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
-    """Minus and plus one, by the toss of a coin, [users, draws]."""
+    """Minus and plus one with equal probability, [users, draws]."""
     bits = np.arange(_BITS, dtype=np.uint64)
     signs = []
     for number in range(_NUMBERS):
@@ -361,22 +279,21 @@ def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
     return np.concatenate(signs, axis=1) * np.float32(2) - np.float32(1)
 
 
-# Concentration: whether so few users carry so much that no bound of their mean can be believed.
+# Concentration: whether so few users account for so much that no bound of their mean holds.
 #
-# A standard error is itself an estimate, from as many users as carry the squares. With a handful of them it is a
-# guess, and no transformation or resampling knows of the user who happened not to be drawn. To be asked of the costs
-# of *all* users of a log, train users included: a fold that holds none of the few looks tame.
+# A standard error is itself an estimate, from as many users as account for the squares. With a handful of them it is a
+# guess, and no transformation or resampling knows of the user who happened not to be drawn. It must be computed from
+# the costs of *all* users of a log, train users included: a fold without any of the few looks harmless.
 
-
-# Calibrated on 40 campaigns a family in benchmarks/trials. Whales (one user of a thousand costs 400 times as much) in
+# Calibrated on 40 campaigns per family in benchmarks/trials. Whales (one user in a thousand costs 400 times as much) in
 # 8,000 and 40,000 users: 1 to 17 carriers of 70 to 1,400 times the mean each, 39 and 40 of 40 refused. Log-normal
 # amounts with a spread of 0.8 to 1.3, which Hall's bound covers: at most 66 times the mean, none refused.
 _FEW = 25
-"""Users who carry the squares: a variance from fewer is a guess."""
+"""Users who account for the squares: a variance from fewer is a guess."""
 _TIMES = 100.0
-"""Each of them as much as so many users on average."""
+"""Each of them accounts for this many times the mean."""
 _MUCH = 0.02
-"""Share of the total that they must carry together: less cannot move it further than bounds are wide."""
+"""Share of the total that they must account for together: less cannot move it further than bounds are wide."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,16 +333,16 @@ class Concentration:
 
     @property
     def share(self) -> float:
-        """Share of the total that so many of the largest carry; of at most 25."""
+        """Share of the total that these users account for; of at most 25."""
         return 0.0 if self.total <= 0 else float(self.largest[: self.carriers].sum() / self.total)
 
     @property
     def times(self) -> float:
-        """What each of them carries, in means over all users."""
+        """What each of them accounts for, in means over all users."""
         return self.share * self.users / max(self.carriers, 1)
 
     def reason(self, what: str = "cost") -> Reason | None:
-        """Why no bound may be relied on, if so few carry so much."""
+        """Why no bound holds, if so few users account for so much."""
         if not 0 < self.carriers < _FEW or self.share < _MUCH or self.times < _TIMES:
             return None
         return Reason(

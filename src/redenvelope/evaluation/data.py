@@ -1,4 +1,7 @@
-"""Evidence: all that an off-policy estimate needs to know of a log and of the policies it is to weigh."""
+"""Off-policy data: what an off-policy estimate needs to know of a log and of the policies that it evaluates.
+
+`off_policy_data` makes it of a log and a policy's decisions, `gather` of plain arrays, block by block in the cache.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
+from redenvelope.log.log import Log
 
 Table = NDArray[np.floating]
 Rows = slice | NDArray[np.int64]
@@ -24,7 +28,7 @@ _KEPT_NUMBERS = 4 * _BATCH_NUMBERS
 
 @dataclass(frozen=True, eq=False)
 class OffPolicyData:
-    """Logged rows seen through policies: one column a price (or a policy, where several are compared).
+    """Logged rows with a policy's ratios and baselines: one column per price, or per policy where several are compared.
 
     Rows `starts[i]:starts[i + 1]` are those of user i, step after step.
     """
@@ -34,9 +38,9 @@ class OffPolicyData:
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
     keys: NDArray[np.uint64]
-    """The users as 64-bit numbers, [users]: folds and groups are made of them."""
+    """The users as 64-bit numbers, [users]: they decide folds and groups."""
     ratio: Table
-    """Probability of the logged action under the policy over that under the logger, [rows, prices]."""
+    """Importance ratio: probability of the logged action under the policy over its propensity, [rows, prices]."""
     outcomes: FloatArray
     """[outcomes, rows]."""
     values: Table | None
@@ -46,7 +50,7 @@ class OffPolicyData:
     steps: int
     """Steps of the longest user, those of other partitions included."""
     unlogged: FloatArray
-    """Mean probability that the policy gives to actions the log never holds, [prices]."""
+    """Mean probability that the policy gives to actions that were never logged, [prices]."""
     clipped: FloatArray
     """Share of the rows whose ratio was clipped, [prices]."""
     certain: float
@@ -58,9 +62,9 @@ class OffPolicyData:
     feature_blocks: tuple[int, ...] = ()
     """Widths of nested sets of leading features, rising, for a regression to choose from; none is all of them."""
     past: NDArray[np.floating] | None = None
-    """What happened to the user before, as far as states do not tell it, [rows, columns]."""
+    """What happened to the user before, as far as the states do not include it, [rows, columns]."""
     own_weights: FloatArray | None = None
-    """Weights after each step, [steps, users, prices], where an estimator has others than products of ratios."""
+    """Importance weights after each step, [steps, users, prices], of an estimator that does not multiply ratios."""
 
     @property
     def users(self) -> int:
@@ -96,24 +100,24 @@ class OffPolicyData:
 
     @property
     def in_batches(self) -> Iterator[OffPolicyData]:
-        """The evidence as views of batches of users, of which an estimator's arrays stay in the cache."""
+        """The data as views of batches of users, small enough for an estimator's arrays to stay in the cache."""
         return self.in_batches_of(self.steps * self.prices)
 
     def in_batches_of(self, numbers: int) -> Iterator[OffPolicyData]:
-        """Views of batches of users of whom so many numbers each stay in the cache; made anew every time, so that what
-        a batch remembers is forgotten with it."""
+        """Views of batches of users that fit the cache at so many numbers per user; made again every time, so that what
+        a batch has cached is freed with it."""
         users = max(_LEAST_BATCH, _BATCH_NUMBERS // numbers)
         if self.users <= users:
             return iter((self,))
-        # Given back at once and never touched: the C library keeps pieces for the next batch only if they are smaller
-        # than the largest it was given back, and pages that are asked for anew cost as much as the arithmetic.
+        # Freed at once and never touched: the C library reuses memory for the next batch only if it is smaller than the
+        # largest piece that was freed, and fresh pages cost as much as the arithmetic.
         np.empty(_KEPT_NUMBERS)
         return self.batches(users)
 
     @cached_property
     def weights(self) -> FloatArray:
-        """How much likelier the policy makes what was logged, after each step, [steps, users, prices], to be read
-        only: products of ratios, unless there are own weights; a user who has left keeps the last one."""
+        """Importance weights after each step, [steps, users, prices], read-only: products of ratios, unless there are
+        own weights; a user who has left keeps the last one."""
         if self.own_weights is not None:
             return self.own_weights
         if self.steps == 1:
@@ -134,21 +138,13 @@ class OffPolicyData:
         """Baselines of states and of logged actions, both [outcomes, rows, prices]."""
         if self.values is None or self.action_values is None:
             raise UsageError(
-                "this estimator needs a baseline: give values `to_go` to the evidence (a planner's, or "
-                "`fitted_values` from the log itself), or use an importance sampling estimator"
+                "this estimator needs a baseline: pass `to_go`, the outcomes to go of every action (a planner's), with "
+                "the off-policy data, or use an importance sampling estimator"
             )
         return self.values, self.action_values
 
-    def with_baseline(self, values: Table, action_values: Table) -> OffPolicyData:
-        """The same rows with other baselines of states and logged actions, both [outcomes, rows, prices]."""
-        shape = (len(self.outcomes), self.rows, self.prices)
-        for name, array in (("values", values), ("action_values", action_values)):
-            if array.shape != shape:
-                raise UsageError(f"{name} must be [outcomes, rows, prices] = {shape}, not {array.shape}")
-        return replace(self, values=values, action_values=action_values)
-
     def of_users(self, chosen: NDArray[np.bool_]) -> OffPolicyData:
-        """The evidence of some users, chosen [users]; the same if they are all chosen."""
+        """The data of some users, chosen [users]; the same if they are all chosen."""
         if chosen.all():
             return self
         starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])])
@@ -172,7 +168,7 @@ class OffPolicyData:
     def at_prices(self, places: NDArray[np.integer]) -> OffPolicyData:
         """The same rows at some of the prices, [some prices]."""
         if self.own_weights is not None:
-            raise UsageError("evidence that was weighed already cannot be cut by prices; cut it before")
+            raise UsageError("off-policy data with an estimator's weights cannot be cut by prices; cut it before")
         return replace(
             self,
             ratio=self.ratio[:, places],
@@ -183,151 +179,89 @@ class OffPolicyData:
         )
 
     def clip(self, limit: float) -> OffPolicyData:
-        """The same rows with no ratio of a step above a limit: less variance, and a bias nobody can tell."""
+        """The same rows with no ratio of a step above a limit: less variance, and an unknown bias."""
         if not limit > 0:
-            raise UsageError(f"the limit of clipped ratios must be above 0, not {limit}")
+            raise UsageError(f"the limit at which ratios are clipped must be above 0, not {limit}")
         share = (self.ratio > limit).mean(axis=0)
         return replace(self, ratio=np.minimum(self.ratio, limit), clipped=share)
 
     def batches(self, users: int) -> Iterator[OffPolicyData]:
-        """Walk over the evidence in batches of so many users, as views."""
+        """The data in batches of `users` users, as views."""
         for first in range(0, self.users, users):
             starts = self.starts[first : first + users + 1]
             rows = slice(int(starts[0]), int(starts[-1]))
             yield self._cut(starts - starts[0], slice(first, first + users), rows)
 
 
-# What evidence is made of, checked block by block while it is in the cache; refusals in words.
+# Data of a log: the one place where a log and a policy's decisions meet.
 
 
-# A policy may come from float32 arithmetic, whose rows sum to one only this closely.
-_PROBABILITY_TOLERANCE = 1e-4
+@dataclass(frozen=True, eq=False)
+class Extent:
+    """What a partition cannot know of the whole log."""
+
+    steps: int
+    """Steps of the longest user."""
+    logged: NDArray[np.bool_]
+    """Which actions were logged, [actions]."""
+
+    @classmethod
+    def of(cls, log: Log) -> Extent:
+        """The extent of a log that is complete."""
+        return cls(int(log.lengths.max()), np.bincount(log.action, minlength=len(log.catalogue)) > 0)
 
 
-def aligned(
-    probabilities: NDArray[np.floating], to_go: NDArray[np.floating] | None, outcomes: int, rows: int
-) -> tuple[NDArray[np.floating], list[NDArray[np.floating]]]:
-    """Probabilities, and the values to go of each outcome, if there are any, as [rows, prices, actions]."""
-    if probabilities.ndim not in (2, 3) or len(probabilities) != rows:
-        raise UsageError(
-            f"probabilities must be [rows, actions] or [rows, prices, actions] with {rows} rows, "
-            f"not of shape {probabilities.shape}"
-        )
-    if not np.issubdtype(probabilities.dtype, np.floating):
-        probabilities = probabilities.astype(np.float64)
-    shares = probabilities.reshape(rows, -1, probabilities.shape[-1])
-    if to_go is None:
-        return shares, []
-    if to_go.shape not in ((outcomes, *probabilities.shape), (outcomes, rows, shares.shape[2])):
-        raise UsageError(
-            f"to_go must be [outcomes, …] with {outcomes} outcome(s), each of the shape of probabilities, "
-            f"{probabilities.shape}, not {to_go.shape}"
-        )
-    return shares, [future.reshape(rows, -1, future.shape[-1]) for future in to_go]
+def off_policy_data(
+    log: Log,
+    probabilities: Table,
+    to_go: Table | None = None,
+    *,
+    extent: Extent | None = None,
+    features: Table | None = None,
+    feature_blocks: tuple[int, ...] = (),
+    past: Table | None = None,
+) -> OffPolicyData:
+    """The off-policy data of a log, or of a partition of it; then `extent` is that of the complete log.
 
-
-def checked_outcomes(outcomes: ArrayLike, names: tuple[str, ...], rows: int) -> FloatArray:
-    """What came of each row, [outcomes, rows], all finite."""
-    table = np.asarray(outcomes, dtype=np.float64)
-    if table.shape != (len(names), rows):
-        raise UsageError(f"outcomes must be [outcomes, rows] = {(len(names), rows)}, not {table.shape}")
-    for name, column in zip(names, table, strict=True):
-        check_finite(column, name)
-    return table
-
-
-def checked_features(features: NDArray[np.floating], rows: int) -> NDArray[np.floating]:
-    """What ratios of states are regressed on, [rows, features], all finite."""
-    if features.ndim != 2 or len(features) != rows:
-        raise UsageError(f"features must be [rows, features] with {rows} rows, not of shape {features.shape}")
-    check_finite(features, "a feature")
-    return features
-
-
-def check_rows(
-    starts: NDArray[np.int64],
-    keys: NDArray[np.integer],
-    action: NDArray[np.integer],
-    propensity: FloatArray,
-    actions: int,
-) -> int:
-    """The number of steps of the longest user, all columns being sound."""
-    rows, lengths = len(action), np.diff(starts)
-    if rows == 0 or starts[0] != 0 or starts[-1] != rows or int(lengths.min()) < 1:
-        raise UsageError("starts must rise from 0 to the number of rows: every user needs at least one row")
-    if keys.shape != lengths.shape:
-        raise UsageError(f"keys must be [users] = {lengths.shape}, one for each of the starts but the last")
-    if not 0 <= int(action.min()) <= int(action.max()) < actions:
-        raise UsageError(f"actions must be indices below {actions}, the number of actions the policy knows")
-    if propensity.shape != (rows,):
-        raise UsageError(f"propensity must be [rows] = {(rows,)}, not {propensity.shape}")
-    highest = float(propensity.max())
-    if highest > 1 + 1e-9:
-        hint = "; they look like percentages: divide them by 100" if highest <= 100 else ""
-        raise UsageError(f"propensities are probabilities and cannot be above 1, but one is {highest:g}{hint}")
-    if not float(propensity.min()) > 0:
-        row = int(np.flatnonzero(~(propensity > 0))[0])
-        raise UsageError(
-            f"the propensity of row {row} is {propensity[row]:g}: an action that was logged had a chance above 0; "
-            "log the true probability, or leave the row's user out"
-        )
-    return int(lengths.max())
-
-
-def check_finite(numbers: NDArray[np.floating], name: str) -> None:
-    """Refuse numbers of any shape that are not all finite."""
-    # A sum is finite only if all its numbers are; it needs no array of answers.
-    with np.errstate(invalid="ignore", over="ignore"):
-        if not np.isfinite(numbers.sum(dtype=np.float64)):
-            raise UsageError(f"{name} holds a number that is not finite")
-
-
-def checked_shares(
-    shares: NDArray[np.floating], first: int
-) -> tuple[NDArray[np.floating], NDArray[np.floating] | None]:
-    """Contiguous probabilities [rows, prices, actions] and, of float32, which sum to one only roughly, their sums
-    [rows, prices]: to be divided by."""
-    totals = over_actions(shares)
-    low, high = float(totals.min()), float(totals.max())
-    if not (float(shares.min()) >= 0 and low >= 1 - _PROBABILITY_TOLERANCE and high <= 1 + _PROBABILITY_TOLERANCE):
-        wrong = (shares < 0).any(axis=2) | ~(np.abs(totals - 1) <= _PROBABILITY_TOLERANCE)
-        row = first + int(np.argwhere(wrong)[0][0])
-        raise UsageError(f"the policy's probabilities for row {row} are negative or do not sum to 1")
-    return shares, None if shares.dtype == np.float64 else totals
-
-
-def contiguous(block: NDArray[np.floating], room: NDArray[np.floating]) -> NDArray[np.floating]:
-    """The same numbers [rows, prices, actions] in the room's type and without gaps: the block itself, or copied there.
-
-    `room` has at least so many rows. Rows of one price are given to each of its prices.
+    The arrays are as in `gather`.
     """
-    room = room[: len(block)]
-    if block.dtype == room.dtype and block.shape == room.shape:
-        if block.flags.c_contiguous:
-            return block
-        if block.strides[-1] == block.itemsize:
-            # Every n-th row of a larger table: copied a row at a time, not a number at a time.
-            row = np.dtype((np.void, block.itemsize * block.shape[-1]))
-            room.view(row)[...] = block.view(row)
-            return room
-    room[...] = block
-    return room
+    refuse_gaps(log)
+    extent = extent or Extent.of(log)
+    logged = np.zeros(probabilities.shape[-1], dtype=bool)
+    logged[: len(extent.logged)] = extent.logged
+    return gather(
+        starts=log.starts,
+        keys=log.keys,
+        action=log.action,
+        propensity=log.propensity,
+        outcomes=log.outcomes,
+        outcome_names=log.outcome_names,
+        probabilities=probabilities,
+        to_go=to_go,
+        features=features,
+        feature_blocks=feature_blocks,
+        past=past,
+        logged_actions=logged,
+        steps=extent.steps,
+        estimated=log.propensity_source == "estimated",
+    )
 
 
-def over_actions(block: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Sums over actions: [rows, prices, actions] -> [rows, prices]."""
-    # A product with ones is several times faster than a sum over few numbers.
-    actions = block.shape[2]
-    return np.asarray(block.reshape(-1, actions) @ np.ones(actions, dtype=block.dtype)).reshape(block.shape[:2])
+def refuse_gaps(log: Log) -> None:
+    """Refuse a log in which a user's steps skip a number."""
+    if log.has_gaps:
+        raise UsageError(
+            "steps of some users are missing from the log: what the missing rows cost and earned, and how likely they "
+            "were, is unknown, so no sequence can be weighted; bring every step, or number the steps without gaps"
+        )
 
 
-# Gathering evidence from a log's columns and a policy's tables: the hot loop, block by block in the cache.
-
-
-# Numbers in one block of probabilities: the block and what is made of it stay in a second-level cache.
+# Numbers in one block of probabilities: the block and its products stay in a second-level cache.
 _BLOCK_NUMBERS = 2**17
 _CERTAIN = 1 - 1e-9
 _FEW_ROWS = 4096
+# A policy may come from float32 arithmetic, whose rows sum to one only this closely.
+_PROBABILITY_TOLERANCE = 1e-4
 
 
 def gather(
@@ -347,15 +281,15 @@ def gather(
     steps: int | None = None,
     estimated: bool = False,
 ) -> OffPolicyData:
-    """Gather evidence from arrays.
+    """Off-policy data of plain arrays.
 
     `starts` [users + 1] and `keys` [users]; `action` and `propensity` [rows]; `outcomes` [outcomes, rows];
     `probabilities` [rows, prices, actions] and `to_go`, the outcomes of every action with the policy followed
     afterwards, [outcomes, rows, prices, actions], where the axis of prices is left out if there is one for all;
     `features` [rows, features], of which leading columns may be nested sets to choose from, `feature_blocks` wide;
-    `past` [rows, columns] is what happened before, as far as the features do not tell it.
-    `logged_actions` [actions] marks those that the whole log holds, and `steps` is the length of its longest user,
-    where the rows are only a part of it.
+    `past` [rows, columns] is what happened before, as far as the features do not include it.
+    `logged_actions` [actions] marks those that occur in the complete log, and `steps` is the length of its longest
+    user, where the rows are only a part of it.
     """
     observed = checked_outcomes(outcomes, tuple(outcome_names), len(action))
     shares, futures = aligned(probabilities, to_go, len(observed), len(action))
@@ -368,7 +302,7 @@ def gather(
     is_logged = _seen(action, actions) if logged_actions is None else logged_actions
     is_all_logged = bool(is_logged.all())
     block = min(rows, max(1, _BLOCK_NUMBERS // (prices * actions)))
-    # Untouched if everything is contiguous already; made once, so that no block has to ask for memory.
+    # Unused if everything is contiguous already; made once, so that no block allocates memory.
     copies = np.empty((len(futures) + 1, block, prices, actions), dtype=shares.dtype)
     cells = np.arange(block * prices).reshape(block, prices) * actions
     for first in range(0, rows, block):
@@ -408,35 +342,152 @@ def gather(
 
 
 def _room(baselines: int, rows: int, prices: int, dtype: DTypeLike) -> tuple[Table, Table]:
-    """Two unfilled sets of so many baselines [baselines, rows, prices], as precise as what they are made of.
+    """Two empty sets of baselines [baselines, rows, prices], in the precision of their inputs.
 
-    One piece of memory: given back in one piece, the allocator keeps it for the next pass. Pages that have to be asked
-    for anew cost as much as all the arithmetic.
+    One piece of memory: freed in one piece, the allocator reuses it for the next pass. Fresh pages cost as much as all
+    the arithmetic.
     """
     room = np.empty((2 * baselines, rows, prices), dtype=dtype)
     return room[:baselines], room[baselines:]
 
 
 def _seen(action: NDArray[np.integer], actions: int) -> NDArray[np.bool_]:
-    """Which of so many actions occur in [rows], [actions]."""
-    # A few thousand rows hold all of them, as a rule.
+    """Which actions occur among [rows], [actions]."""
+    # As a rule, all of them occur in the first few thousand rows.
     few = np.bincount(action[:_FEW_ROWS], minlength=actions) > 0
     return few if few.all() else np.bincount(action, minlength=actions) > 0
 
 
 def _pick(block: Table, cells: NDArray[np.int64], out: Table) -> None:
-    """Numbers of a contiguous block, of any shape, at flat places [rows, prices]."""
+    """Numbers of a contiguous block, of any shape, at flat indices [rows, prices]."""
     if block.dtype == out.dtype:
-        # Any mode but "raise" writes in place; the places are known to be inside.
+        # Any mode but "raise" writes in place; the indices are known to be inside.
         block.take(cells, out=out, mode="clip")
     else:
         out[...] = block.take(cells)
 
 
 def _expect(share: Table, ahead: Table, room: Table, out: Table) -> None:
-    """What is ahead [rows, prices, actions], expected by shares, [rows, prices]; `room` may be that of `ahead`."""
+    """The mean of `ahead` [rows, prices, actions] under `share`, [rows, prices]; `room` may be that of `ahead`."""
     if share.dtype == np.float64:
         np.einsum("npa,npa->np", share, ahead, out=out)
     else:
         # In single precision, a product written out and summed is twice as fast.
         out[...] = over_actions(np.multiply(share, ahead, out=room[: len(share)]))
+
+
+def aligned(
+    probabilities: NDArray[np.floating], to_go: NDArray[np.floating] | None, outcomes: int, rows: int
+) -> tuple[NDArray[np.floating], list[NDArray[np.floating]]]:
+    """Probabilities, and the values to go of each outcome if given, as [rows, prices, actions]."""
+    if probabilities.ndim not in (2, 3) or len(probabilities) != rows:
+        raise UsageError(
+            f"probabilities must be [rows, actions] or [rows, prices, actions] with {rows} rows, "
+            f"not of shape {probabilities.shape}"
+        )
+    if not np.issubdtype(probabilities.dtype, np.floating):
+        probabilities = probabilities.astype(np.float64)
+    shares = probabilities.reshape(rows, -1, probabilities.shape[-1])
+    if to_go is None:
+        return shares, []
+    if to_go.shape not in ((outcomes, *probabilities.shape), (outcomes, rows, shares.shape[2])):
+        raise UsageError(
+            f"to_go must be [outcomes, …] with {outcomes} outcome(s), each of the shape of probabilities, "
+            f"{probabilities.shape}, not {to_go.shape}"
+        )
+    return shares, [future.reshape(rows, -1, future.shape[-1]) for future in to_go]
+
+
+def checked_outcomes(outcomes: ArrayLike, names: tuple[str, ...], rows: int) -> FloatArray:
+    """The outcomes of each row, [outcomes, rows], all finite."""
+    table = np.asarray(outcomes, dtype=np.float64)
+    if table.shape != (len(names), rows):
+        raise UsageError(f"outcomes must be [outcomes, rows] = {(len(names), rows)}, not {table.shape}")
+    for name, column in zip(names, table, strict=True):
+        check_finite(column, name)
+    return table
+
+
+def checked_features(features: NDArray[np.floating], rows: int) -> NDArray[np.floating]:
+    """What ratios of states are regressed on, [rows, features], all finite."""
+    if features.ndim != 2 or len(features) != rows:
+        raise UsageError(f"features must be [rows, features] with {rows} rows, not of shape {features.shape}")
+    check_finite(features, "a feature")
+    return features
+
+
+def check_rows(
+    starts: NDArray[np.int64],
+    keys: NDArray[np.integer],
+    action: NDArray[np.integer],
+    propensity: FloatArray,
+    actions: int,
+) -> int:
+    """Check the columns; the number of steps of the longest user."""
+    rows, lengths = len(action), np.diff(starts)
+    if rows == 0 or starts[0] != 0 or starts[-1] != rows or int(lengths.min()) < 1:
+        raise UsageError("starts must rise from 0 to the number of rows: every user needs at least one row")
+    if keys.shape != lengths.shape:
+        raise UsageError(f"keys must be [users] = {lengths.shape}, one for each of the starts but the last")
+    if not 0 <= int(action.min()) <= int(action.max()) < actions:
+        raise UsageError(f"actions must be indices from 0 to {actions - 1}, one for each action of the policy")
+    if propensity.shape != (rows,):
+        raise UsageError(f"propensity must be [rows] = {(rows,)}, not {propensity.shape}")
+    highest = float(propensity.max())
+    if highest > 1 + 1e-9:
+        hint = "; they look like percentages: divide them by 100" if highest <= 100 else ""
+        raise UsageError(f"propensities are probabilities and cannot be above 1, but one is {highest:g}{hint}")
+    if not float(propensity.min()) > 0:
+        row = int(np.flatnonzero(~(propensity > 0))[0])
+        raise UsageError(
+            f"the propensity of row {row} is {propensity[row]:g}: an action that was logged had a probability above 0; "
+            "log the true probability, or leave the row's user out"
+        )
+    return int(lengths.max())
+
+
+def check_finite(numbers: NDArray[np.floating], name: str) -> None:
+    """Refuse numbers of any shape that are not all finite."""
+    # A sum is finite only if all its numbers are; it needs no mask.
+    with np.errstate(invalid="ignore", over="ignore"):
+        if not np.isfinite(numbers.sum(dtype=np.float64)):
+            raise UsageError(f"{name} has a number that is not finite")
+
+
+def checked_shares(
+    shares: NDArray[np.floating], first: int
+) -> tuple[NDArray[np.floating], NDArray[np.floating] | None]:
+    """Contiguous probabilities [rows, prices, actions], checked, and the sums [rows, prices] to divide by in float32,
+    where they sum to one only roughly."""
+    totals = over_actions(shares)
+    low, high = float(totals.min()), float(totals.max())
+    if not (float(shares.min()) >= 0 and low >= 1 - _PROBABILITY_TOLERANCE and high <= 1 + _PROBABILITY_TOLERANCE):
+        wrong = (shares < 0).any(axis=2) | ~(np.abs(totals - 1) <= _PROBABILITY_TOLERANCE)
+        row = first + int(np.argwhere(wrong)[0][0])
+        raise UsageError(f"the policy's probabilities for row {row} are negative or do not sum to 1")
+    return shares, None if shares.dtype == np.float64 else totals
+
+
+def contiguous(block: NDArray[np.floating], room: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The same numbers [rows, prices, actions], contiguous and in the type of `room`: the block itself or a copy.
+
+    `room` has at least as many rows. A single price is repeated for each price of `room`.
+    """
+    room = room[: len(block)]
+    if block.dtype == room.dtype and block.shape == room.shape:
+        if block.flags.c_contiguous:
+            return block
+        if block.strides[-1] == block.itemsize:
+            # Every n-th row of a larger table: copied a row at a time, not a number at a time.
+            row = np.dtype((np.void, block.itemsize * block.shape[-1]))
+            room.view(row)[...] = block.view(row)
+            return room
+    room[...] = block
+    return room
+
+
+def over_actions(block: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Sums over actions: [rows, prices, actions] -> [rows, prices]."""
+    # A product with ones is several times faster than a sum over few numbers.
+    actions = block.shape[2]
+    return np.asarray(block.reshape(-1, actions) @ np.ones(actions, dtype=block.dtype)).reshape(block.shape[:2])

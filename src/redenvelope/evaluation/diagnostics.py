@@ -1,4 +1,4 @@
-"""May an estimate be trusted? What its weights look like, and the reasons against it in words."""
+"""Diagnostics of importance weights: effective sample size, overlap, and the reasons against an estimate in words."""
 
 from __future__ import annotations
 
@@ -12,14 +12,44 @@ import numpy as np
 from redenvelope.arrays import FloatArray
 from redenvelope.evaluation.data import OffPolicyData
 
-# An average over fewer effective users has no error worth quoting.
+# The error of an average over fewer effective users means nothing.
 _LEAST_EFFECTIVE_USERS = 50.0
 _THIN_SHARE = 0.05
 _HEAVY_SHARE = 0.05
-# Outcomes of an action that was never logged are unknown: up to this much of them cannot move an estimate far.
+# The outcomes of an action that was never logged are unknown; up to this share, they cannot move an estimate far.
 _UNLOGGED_SHARE = 0.01
-# Weights have mean 1. Off by this many standard errors is not chance, and by less than this not worth a word.
+# Weights have mean 1. A mean this many standard errors away is not chance; one closer than this share does not matter.
 _OFF_ERRORS, _OFF_SHARE = 5.0, 0.05
+
+
+class Weight(StrEnum):
+    """What a reason means for an estimate."""
+
+    REFUSAL = "refusal"
+    """The estimate must not be relied on."""
+    WARNING = "warning"
+    """The estimate may be used, together with the reason."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing that speaks against an estimate."""
+
+    rule: str
+    weight: Weight
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.weight}: {self.message}"
+
+    def as_dict(self) -> dict[str, str]:
+        """Plain data for JSON."""
+        return {"rule": self.rule, "weight": self.weight.value, "message": self.message}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Reason:
+        """The reason that `as_dict` wrote."""
+        return cls(str(content["rule"]), Weight(content["weight"]), str(content["message"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +65,7 @@ class Diagnostics:
     largest: FloatArray
     """Largest weight of one user, [steps, prices]."""
     unlogged: FloatArray
-    """Mean probability that the policy gives to actions the log never holds, [prices]."""
+    """Mean probability that the policy gives to actions that were never logged, [prices]."""
     clipped: FloatArray
     """Share of rows with a clipped ratio, [prices]."""
     certain: float
@@ -45,20 +75,35 @@ class Diagnostics:
 
     @property
     def effective_users(self) -> FloatArray:
-        """How many users the weights amount to after each step (Kish), [steps, prices]."""
+        """Effective sample size in users after each step (Kish), [steps, prices]."""
         return np.divide(self.sums**2, self.squares, out=np.zeros_like(self.sums), where=self.squares > 0)
 
     @property
     def mean_weight(self) -> FloatArray:
-        """Mean weight after each step, [steps, prices]: 1 if the propensities are right and the logger could have
-        done whatever the policy does."""
+        """Mean weight after each step, [steps, prices]: 1 if the propensities are right and the behaviour policy could
+        have done whatever the policy does."""
         return self.sums / self.users
 
     @property
     def largest_share(self) -> FloatArray:
-        """Share of the total weight that one user has, at the step where that is most, [prices]."""
+        """Share of the total weight of one user, at the step where it is largest, [prices]."""
         shares = np.divide(self.largest, self.sums, out=np.ones_like(self.sums), where=self.sums > 0)
         return np.asarray(shares.max(axis=0))
+
+    def merge(self, other: Diagnostics) -> Diagnostics:
+        """The diagnostics of two batches of users as those of all."""
+        share = other.rows / (self.rows + other.rows)
+        return Diagnostics(
+            users=self.users + other.users,
+            rows=self.rows + other.rows,
+            sums=self.sums + other.sums,
+            squares=self.squares + other.squares,
+            largest=np.maximum(self.largest, other.largest),
+            unlogged=self.unlogged + share * (other.unlogged - self.unlogged),
+            clipped=self.clipped + share * (other.clipped - self.clipped),
+            certain=self.certain + share * (other.certain - self.certain),
+            estimated=self.estimated or other.estimated,
+        )
 
     def reasons(self, price: int = 0) -> tuple[Reason, ...]:
         """What speaks against estimates by weighting at one of the prices."""
@@ -111,7 +156,7 @@ class Diagnostics:
         if self.users < 2:
             return None
         spread = np.maximum(self.squares[:, price] / self.users - mean**2, 0.0)
-        # Marginalised ratios hand the chance of one step's mean on to the next, which their own spread does not know.
+        # Marginalised ratios carry the error of one step's mean on to the next, which their own spread leaves out.
         errors = np.sqrt(np.cumsum(spread) / (self.users - 1))
         off = (np.abs(mean - 1) > _OFF_ERRORS * errors) & (np.abs(mean - 1) > _OFF_SHARE)
         if not off.any():
@@ -155,66 +200,17 @@ class Diagnostics:
         )
 
 
-def diagnose(evidence: OffPolicyData) -> Diagnostics:
-    """Sums of the weights of the evidence after each step."""
-    weights, ones = evidence.weights, np.ones(evidence.users)
+def diagnose(data: OffPolicyData) -> Diagnostics:
+    """Sums of the weights of the data after each step."""
+    weights, ones = data.weights, np.ones(data.users)
     return Diagnostics(
-        users=evidence.users,
-        rows=evidence.rows,
+        users=data.users,
+        rows=data.rows,
         sums=ones @ weights,  # several times faster than a sum over few prices
         squares=ones @ weights**2,
         largest=weights.max(axis=1),
-        unlogged=evidence.unlogged,
-        clipped=evidence.clipped,
-        certain=evidence.certain,
-        estimated=evidence.estimated,
+        unlogged=data.unlogged,
+        clipped=data.clipped,
+        certain=data.certain,
+        estimated=data.estimated,
     )
-
-
-def merge_diagnostics(first: Diagnostics, second: Diagnostics) -> Diagnostics:
-    """The diagnostics of two batches of users as those of all."""
-    share = second.rows / (first.rows + second.rows)
-    return Diagnostics(
-        users=first.users + second.users,
-        rows=first.rows + second.rows,
-        sums=first.sums + second.sums,
-        squares=first.squares + second.squares,
-        largest=np.maximum(first.largest, second.largest),
-        unlogged=first.unlogged + share * (second.unlogged - first.unlogged),
-        clipped=first.clipped + share * (second.clipped - first.clipped),
-        certain=first.certain + share * (second.certain - first.certain),
-        estimated=first.estimated or second.estimated,
-    )
-
-
-# Reasons: what speaks against an estimate, as data.
-
-
-class Weight(StrEnum):
-    """What a reason means for an estimate."""
-
-    REFUSAL = "refusal"
-    """The estimate must not be relied on."""
-    WARNING = "warning"
-    """The estimate may be used, and the reason is to be shown with it."""
-
-
-@dataclass(frozen=True)
-class Reason:
-    """One thing that speaks against an estimate."""
-
-    rule: str
-    weight: Weight
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.weight}: {self.message}"
-
-    def as_dict(self) -> dict[str, str]:
-        """Plain data for JSON."""
-        return {"rule": self.rule, "weight": self.weight.value, "message": self.message}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Reason:
-        """The reason that `as_dict` wrote."""
-        return cls(str(content["rule"]), Weight(content["weight"]), str(content["message"]))

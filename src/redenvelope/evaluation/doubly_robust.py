@@ -1,9 +1,13 @@
-"""Doubly robust: a baseline's prediction, corrected by the weighted errors that it makes on the log."""
+"""Doubly robust estimators: a baseline's prediction, corrected by its weighted errors on the log.
+
+Sequential doubly robust (Jiang and Li, 2016); weighted doubly robust and MAGIC (Thomas and Brunskill, 2016), which
+blends it with the baseline step by step; and more robust doubly robust (Farajtabar, Chow and Ghavamzadeh, 2018), which
+scales the baseline so that the estimate's own variance is least.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 from scipy.optimize import nnls
@@ -11,25 +15,27 @@ from scipy.special import ndtri
 
 from redenvelope.arrays import FloatArray
 from redenvelope.evaluation.data import OffPolicyData
-from redenvelope.evaluation.estimators import Estimator, Prepared, empty_parts, per_decision
-from redenvelope.evaluation.influence import Moments, Terms, merge_moments
+from redenvelope.evaluation.estimators import Estimator, Prepared
+from redenvelope.evaluation.importance_sampling import empty_parts, per_decision
+from redenvelope.evaluation.influence import Moments, Terms
 from redenvelope.evaluation.partitions import Folds, Partitions
+from redenvelope.merging import merged
 
 
-def doubly_robust(evidence: OffPolicyData, discount: float = 1.0) -> Terms:
+def doubly_robust(data: OffPolicyData, discount: float = 1.0) -> Terms:
     """Sequential doubly robust: unbiased if the weights are right, whatever the baseline; close to the direct method
-    if the baseline is right. The weights are those of the evidence: products of ratios, or marginalised ones."""
-    values, action_values = evidence.baseline()
-    weights = evidence.weights
-    first = evidence.positions[0][1]
-    plain = evidence.outcomes[:, first, None] - action_values[:, first]  # in double precision, as outcomes are
+    if the baseline is right. The weights are those of the data: products of ratios, or marginalised ratios."""
+    values, action_values = data.baseline()
+    weights = data.weights
+    first = data.positions[0][1]
+    plain = data.outcomes[:, first, None] - action_values[:, first]  # in double precision, as outcomes are
     plain *= weights[0]
     plain += values[:, first]
-    for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
+    for position, (users, rows) in enumerate(data.positions[1:], start=1):
         before, here = weights[position - 1, users], weights[position, users]
         if discount != 1:
             before, here = before * discount**position, here * discount**position
-        for place, outcome in enumerate(evidence.outcomes):
+        for place, outcome in enumerate(data.outcomes):
             surprise = outcome[rows, None] - action_values[place, rows]
             surprise *= here
             surprise += before * values[place, rows]
@@ -37,37 +43,34 @@ def doubly_robust(evidence: OffPolicyData, discount: float = 1.0) -> Terms:
     return Terms.mean(plain)
 
 
-def weighted_doubly_robust(evidence: OffPolicyData, discount: float = 1.0) -> Terms:
+def weighted_doubly_robust(data: OffPolicyData, discount: float = 1.0) -> Terms:
     """Doubly robust with weights divided, step by step, by their mean: a little bias for much less variance.
 
     Also known as self-normalised doubly robust.
     """
-    values, action_values = evidence.baseline()
-    outcomes, prices = len(evidence.outcomes), evidence.prices
-    numerators = empty_parts(evidence)
-    weights = evidence.weights
-    for position, (users, rows) in enumerate(evidence.positions):
+    values, action_values = data.baseline()
+    outcomes, prices = len(data.outcomes), data.prices
+    numerators = empty_parts(data)
+    weights = data.weights
+    for position, (users, rows) in enumerate(data.positions):
         factor = discount**position
         weight = weights[position, users] if discount == 1 else weights[position, users] * factor
-        for place, outcome in enumerate(evidence.outcomes):
-            # What follows a step is weighed, and normalised, with the weight of that step.
+        for place, outcome in enumerate(data.outcomes):
+            # What follows a step is weighted, and normalised, with the weight of that step.
             if position:
                 following = values[place, rows] if discount == 1 else values[place, rows] * factor
                 numerators[place, position - 1, users] += weights[position - 1, users] * following
-            # A view of the numerators where everybody is there, so that nothing is copied.
+            # A view of the numerators where all users are still there, so that nothing is copied.
             surprise = numerators[place, position, users]
             np.subtract(outcome[rows, None], action_values[place, rows], out=surprise)
             surprise *= weight
             if not isinstance(users, slice):
                 numerators[place, position, users] = surprise
-    plain = np.array(values[:, evidence.positions[0][1]], dtype=np.float64)
-    return Terms(plain, numerators, weights, np.ones((outcomes, evidence.steps, prices)))
+    plain = np.array(values[:, data.positions[0][1]], dtype=np.float64)
+    return Terms(plain, numerators, weights, np.ones((outcomes, data.steps, prices)))
 
 
-# MAGIC: how far to believe the baseline, step by step, chosen from the data.
-
-
-# Of the interval within which a shorter return is not called biased (Thomas and Brunskill use 10 %).
+# Confidence of the interval within which a shorter return is not called biased (Thomas and Brunskill use 10 %).
 _MAGIC_CONFIDENCE = 0.1
 
 
@@ -92,7 +95,7 @@ def magic_shares(moments: Moments) -> FloatArray:
     shares = np.ones((outcomes, parts, prices))
     if moments.users < 2 or not parts:
         return shares
-    steps = np.tri(parts + 1, parts, -1)  # the return that trusts the log for j steps adds up j parts
+    steps = np.tri(parts + 1, parts, -1)  # the return that uses the log for j steps adds up j parts
     margin = ndtri(0.5 + _MAGIC_CONFIDENCE / 2)
     for outcome in range(outcomes):
         for price in range(prices):
@@ -108,7 +111,7 @@ def magic_shares(moments: Moments) -> FloatArray:
 
 
 def _return_covariance(moments: Moments, outcome: int, price: int, steps: FloatArray) -> FloatArray:
-    """Covariance of the returns that trust the log for 0, 1, … steps, [parts + 1, parts + 1]."""
+    """Covariance of the returns that use the log for 0, 1, … steps, [parts + 1, parts + 1]."""
     outcomes, parts, _ = moments.shares.shape
     mean = np.where(moments.mean_weights[:, price] > 0, moments.mean_weights[:, price], np.nan)
     numerators = outcomes + outcome * parts
@@ -122,7 +125,7 @@ def _return_covariance(moments: Moments, outcome: int, price: int, steps: FloatA
 
 
 def _simplex_minimum(matrix: FloatArray) -> FloatArray:
-    """The shares x ≥ 0 that sum to 1 and make x' matrix x least.
+    """The shares x ≥ 0 that sum to 1 and minimise x' matrix x.
 
     Least squares with x ≥ 0 of [root; 1'] x against [0; 1] has the same direction: along any direction of shares it
     attains m / (1 + m), where m is the form's value there.
@@ -137,19 +140,16 @@ def _simplex_minimum(matrix: FloatArray) -> FloatArray:
     return np.asarray(found / found.sum())
 
 
-# More robust doubly robust: the baseline scaled, step by step, so that the estimate's own variance is least.
-
-OfFold = tuple[Moments, ...] | None
-"""For each outcome, moments of importance sampling and of the baseline's columns; None of a fold without users."""
-
-# A column whose spread is rounding next to the largest is left out, and so is what other columns say already.
+# A column whose spread is rounding next to the largest is left out, and so is one that depends on the others.
 _SPREAD_TOLERANCE, _RANK_TOLERANCE = 1e-10, 1e-12
 
 
 @dataclass(frozen=True)
 class MoreRobust(Estimator):
-    """A bad baseline is scaled to nothing and does no harm; the scales come from other users than those they are
-    applied to, so the estimate stays unbiased."""
+    """More robust doubly robust: a bad baseline is scaled down to nothing and does no harm.
+
+    The scales come from other users than those they are applied to, so the estimate stays unbiased.
+    """
 
     folds: int = 5
     seed: int = 0
@@ -158,79 +158,83 @@ class MoreRobust(Estimator):
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """See Estimator: one pass gives the moments of what is scaled, by fold."""
         folds = Folds(self.folds, self.seed)
-
-        def by_fold(evidence: OffPolicyData) -> list[OfFold]:
-            return _by_fold(evidence, folds, discount)
-
-        found = users.reduce(by_fold, _merged)
-        present = [part for part in found if part is not None]
-        folds.check(sum(part[0].users for part in present))
+        by_fold = users.reduce(lambda data: _moments_by_fold(data, folds, discount)).folds
+        present = [moments for moments in by_fold if moments is not None]
+        folds.check(sum(moments[0].users for moments in present))
         columns, prices = present[0][0].means.shape
         scales = np.zeros((folds.count, len(present[0]), columns - 1, prices))
         for fold in range(folds.count):
-            others = [part for number, part in enumerate(found) if number != fold and part is not None]
+            others = [part for number, part in enumerate(by_fold) if number != fold and part is not None]
             for outcome, moments in enumerate(zip(*others, strict=True)):
-                scales[fold, outcome] = _least_variance(reduce(merge_moments, moments))
+                scales[fold, outcome] = _least_variance(merged(moments))
         return Prepared(ScaledBaseline(folds, scales).terms)
 
 
 @dataclass(frozen=True, eq=False)
 class ScaledBaseline:
-    """Per-decision importance sampling, less the baseline's columns scaled as the other folds' users say."""
+    """Per-decision importance sampling plus the baseline's columns, scaled as learned from the other folds' users."""
 
     folds: Folds
     scales: FloatArray
     """[folds, outcomes, steps, prices]."""
 
-    def terms(self, evidence: OffPolicyData, discount: float) -> Terms:
+    def terms(self, data: OffPolicyData, discount: float) -> Terms:
         """What each user adds."""
-        fold = self.folds.of(evidence.keys)
-        plain = per_decision(evidence, discount).plain
-        for outcome, columns in enumerate(_columns(evidence, discount)):
+        fold = self.folds.of(data.keys)
+        plain = per_decision(data, discount).plain
+        for outcome, columns in enumerate(_columns(data, discount)):
             for step, column in enumerate(columns):
                 plain[outcome] += column * self.scales[fold, outcome, step]
         return Terms.mean(plain)
 
 
-def _columns(evidence: OffPolicyData, discount: float) -> FloatArray:
+def _columns(data: OffPolicyData, discount: float) -> FloatArray:
     """What the baseline adds to doubly robust at each step, [outcomes, steps, users, prices]: mean 0, whatever the
     baseline, when the propensities are right."""
-    values, action_values = evidence.baseline()
-    columns = np.zeros((len(evidence.outcomes), evidence.steps, evidence.users, evidence.prices))
-    weights = evidence.weights
-    for position, (users, rows) in enumerate(evidence.positions):
+    values, action_values = data.baseline()
+    columns = np.zeros((len(data.outcomes), data.steps, data.users, data.prices))
+    weights = data.weights
+    for position, (users, rows) in enumerate(data.positions):
         change = -weights[position, users] * action_values[:, rows]
         change += weights[position - 1, users] * values[:, rows] if position else values[:, rows]
         columns[:, position, users] = change if discount == 1 else change * discount**position
     return columns
 
 
-def _by_fold(evidence: OffPolicyData, folds: Folds, discount: float) -> list[OfFold]:
-    """The moments of each fold, [folds]."""
-    fold = folds.of(evidence.keys)
-    plain, columns = per_decision(evidence, discount).plain, _columns(evidence, discount)
+@dataclass(frozen=True, eq=False)
+class _FoldMoments:
+    """Moments of importance sampling and of the baseline's columns, by fold and outcome; None for an empty fold."""
+
+    folds: tuple[tuple[Moments, ...] | None, ...]
+
+    def merge(self, other: _FoldMoments) -> _FoldMoments:
+        """The moments of two batches of users as those of all."""
+        return _FoldMoments(
+            tuple(
+                tuple(map(Moments.merge, one, two)) if one is not None and two is not None else one or two
+                for one, two in zip(self.folds, other.folds, strict=True)
+            )
+        )
+
+
+def _moments_by_fold(data: OffPolicyData, folds: Folds, discount: float) -> _FoldMoments:
+    plain, columns = per_decision(data, discount).plain, _columns(data, discount)
     tables = [np.concatenate([plain[outcome][None], columns[outcome]]) for outcome in range(len(plain))]
-    members = [np.flatnonzero(fold == number) for number in range(folds.count)]
-    return [tuple(Terms.mean(table[:, mine]).moments for table in tables) if len(mine) else None for mine in members]
-
-
-def _merged(first: list[OfFold], second: list[OfFold]) -> list[OfFold]:
-    """The moments of two batches of users as those of all, [folds]."""
-    return [
-        tuple(map(merge_moments, one, other)) if one is not None and other is not None else one or other
-        for one, other in zip(first, second, strict=True)
-    ]
+    members = folds.members(data.keys)
+    return _FoldMoments(
+        tuple(tuple(Terms.mean(table[:, mine]).moments for table in tables) if len(mine) else None for mine in members)
+    )
 
 
 def _least_variance(moments: Moments) -> FloatArray:
-    """The scales that make the variance of the first column plus the scaled others least, [columns − 1, prices]."""
+    """The scales that minimise the variance of the first column plus the scaled others, [columns − 1, prices]."""
     products, outcome = moments.products[:, 1:, 1:], moments.products[:, 1:, 0]
     spread = np.sqrt(np.maximum(np.diagonal(products, axis1=1, axis2=2), 0.0))
-    told = spread > _SPREAD_TOLERANCE * spread.max(axis=1, keepdims=True)
-    inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=told)
-    # Of columns with one and the same spread, the roots tell which say what others say already.
+    known = spread > _SPREAD_TOLERANCE * spread.max(axis=1, keepdims=True)
+    inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=known)
+    # With all columns scaled to the same spread, roots near 0 belong to columns that depend on others.
     roots, vectors = np.linalg.eigh(inverse[:, :, None] * products * inverse[:, None, :])
-    kept = roots > _RANK_TOLERANCE * len(spread.T)
+    used = roots > _RANK_TOLERANCE * len(spread.T)
     along = np.einsum("pcr,pc->pr", vectors, inverse * outcome)
-    along = np.divide(along, roots, out=np.zeros_like(along), where=kept)
+    along = np.divide(along, roots, out=np.zeros_like(along), where=used)
     return np.asarray(-inverse * np.einsum("pcr,pr->pc", vectors, along)).T

@@ -1,4 +1,20 @@
-"""What an estimator is: weights, and what each user adds with them, after as many passes over users as it needs."""
+"""The estimator protocol: how an off-policy estimator is written, and where a new one goes.
+
+An off-policy estimator says what each logged user adds to the estimate of a policy's reward and costs (`Terms`). Value,
+standard error, bounds, merging over partitions and diagnostics come with it. The built-in ones:
+
+    importance_sampling.py   trajectory and per-decision importance sampling, plain and self-normalised; direct method
+    doubly_robust.py         sequential doubly robust, weighted, MAGIC, more robust
+    marginalised.py          doubly robust with marginalised ratios
+
+To add one:
+
+1. Write it in the module of its family, or in a module of its own beside them. A formula that needs nothing of other
+   users is a function from `OffPolicyData` and a discount to `Terms`, wrapped in `OnePass`. One that first learns from
+   all users is a class with `name` and `prepare`, which makes passes over `Partitions` with sums that merge.
+2. To select it by name, add it to `ESTIMATORS` in `evaluate.py`.
+3. Test it against an exact value: `tests/evaluation/conftest.py` has finite campaigns whose truth is known.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +22,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from redenvelope.arrays import FloatArray
 from redenvelope.evaluation.data import OffPolicyData
-from redenvelope.evaluation.diagnostics import Diagnostics, Reason, Weight
+from redenvelope.evaluation.diagnostics import Diagnostics, Reason
 from redenvelope.evaluation.influence import Moments, Terms
 from redenvelope.evaluation.partitions import Partitions
 
 
-def products_of_ratios(evidence: OffPolicyData) -> OffPolicyData:
-    """The evidence as it is, with weights that are products of ratios."""
-    return evidence
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """An estimator that knows of all users what it needs: one more pass gives value and error.
-
-    Estimators that are prepared to the same functions share their work.
-    """
-
-    terms: Callable[[OffPolicyData, float], Terms]
-    """Evidence of some users, weighed, and the discount -> what each of them adds."""
-    weigh: Callable[[OffPolicyData], OffPolicyData] = products_of_ratios
-    """Evidence of some users -> the same with the weights of the estimator."""
-
-
 class Estimator(Protocol):
-    """A way to estimate what policies earn and cost.
+    """An off-policy estimator of what policies earn and cost.
 
-    A class of one's own needs a name and `prepare`; inherited from here, the rest is as for most. For example,
-    outcomes weighed by the ratio of their own step alone:
+    An estimator of your own needs a name and `prepare`; a class that inherits from here gets the usual rest. For
+    example, outcomes weighted by the ratio of their own step alone:
 
         class OwnStep(Estimator):
             name = "own_step"
@@ -45,144 +41,59 @@ class Estimator(Protocol):
             def prepare(self, users: Partitions, discount: float) -> Prepared:
                 return Prepared(own_step)
 
-        def own_step(evidence: Evidence, discount: float) -> Terms:
-            plain = np.zeros((len(evidence.outcomes), evidence.users, evidence.prices))
-            for position, (users, rows) in enumerate(evidence.positions):
-                plain[:, users] += discount**position * evidence.ratio[rows] * evidence.outcomes[:, rows, None]
+        def own_step(data: OffPolicyData, discount: float) -> Terms:
+            plain = np.zeros((len(data.outcomes), data.users, data.prices))
+            for position, (users, rows) in enumerate(data.positions):
+                plain[:, users] += discount**position * data.ratio[rows] * data.outcomes[:, rows, None]
             return Terms.mean(plain)
 
-    It is used as `evaluate(evidence, OwnStep())`, and by name once it has its line in `ESTIMATORS`.
+    Use it as `evaluate(data, OwnStep())`, or by name once it is in `ESTIMATORS`.
     """
 
     name: str
-    """How it is called in results."""
+    """Its name in results."""
     caution: float = 1.0
-    """What its standard errors are multiplied by, where they are known to be too small by so much."""
+    """Factor on its standard errors, where they are known to be too small."""
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
-        """Learn what is needed of all users, by sums over partitions that merge: as many passes as it takes."""
+        """Learn what is needed of all users, by sums over partitions that merge, in as many passes as it takes."""
         ...
 
     def shares(self, moments: Moments) -> FloatArray:
-        """How much each part of the estimate counts when the moments of all users are known, [outcomes, parts,
-        prices]."""
+        """How much each part of the estimate counts, given the moments of all users, [outcomes, parts, prices]."""
         return moments.shares
 
     def reasons(self, diagnostics: Diagnostics, price: int) -> tuple[Reason, ...]:
-        """What speaks against its estimates at one of the prices."""
+        """The reasons against its estimates at one of the prices."""
         return diagnostics.reasons(price)
+
+
+def products_of_ratios(data: OffPolicyData) -> OffPolicyData:
+    """The data unchanged: its weights are products of ratios."""
+    return data
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An estimator that has learned what it needs of all users: one more pass gives value and error.
+
+    Estimators that are prepared to the same functions share their work.
+    """
+
+    terms: Callable[[OffPolicyData, float], Terms]
+    """Weighted data of some users, and the discount -> what each of them adds."""
+    weigh: Callable[[OffPolicyData], OffPolicyData] = products_of_ratios
+    """Data of some users -> the same with the estimator's weights."""
 
 
 @dataclass(frozen=True)
 class OnePass(Estimator):
-    """An estimator that is a formula for what each user adds, and needs to know nothing of the others."""
+    """An estimator that is a formula for what each user adds, and needs nothing of the others."""
 
     name: str
     terms: Callable[[OffPolicyData, float], Terms]
-    """Evidence and discount -> what each user adds."""
+    """Data and discount -> what each user adds."""
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """See Estimator."""
         return Prepared(self.terms)
-
-
-# Importance sampling: logged outcomes, weighted by how much likelier the policy makes what led to them.
-
-
-def trajectory(evidence: OffPolicyData, discount: float = 1.0) -> Terms:
-    """Each user's total, weighted by the ratio of the user's whole trajectory."""
-    totals, weight = _totals(evidence, discount)
-    return Terms.mean(totals * weight)
-
-
-def self_normalised_trajectory(evidence: OffPolicyData, discount: float = 1.0) -> Terms:
-    """As `trajectory`, divided by the mean weight."""
-    totals, weight = _totals(evidence, discount)
-    outcomes, prices = len(totals), evidence.prices
-    return Terms(
-        plain=np.broadcast_to(0.0, (outcomes, *weight.shape)),
-        numerators=(totals * weight)[:, None],
-        weights=weight[None],
-        shares=np.ones((outcomes, 1, prices)),
-    )
-
-
-def per_decision(evidence: OffPolicyData, discount: float = 1.0) -> Terms:
-    """Each outcome, weighted by the ratio of the trajectory up to it: later choices do not matter to it."""
-    weights = evidence.weights
-    plain = weights[0] * evidence.outcomes[:, evidence.positions[0][1], None]
-    for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
-        weight = weights[position, users]
-        here = weight if discount == 1 else weight * discount**position
-        for place, outcome in enumerate(evidence.outcomes):
-            plain[place, users] += here * outcome[rows, None]
-    return Terms.mean(plain)
-
-
-def self_normalised_per_decision(evidence: OffPolicyData, discount: float = 1.0) -> Terms:
-    """As `per_decision`, divided step by step by the mean weight.
-
-    A user who has left keeps the last weight: leaving is something that happens under the policy too, and the weights
-    of all users, not of those still there, have mean 1.
-    """
-    outcomes, prices = len(evidence.outcomes), evidence.prices
-    numerators = empty_parts(evidence)
-    weights = evidence.weights
-    for position, (users, rows) in enumerate(evidence.positions):
-        for place, outcome in enumerate(evidence.outcomes):
-            later = outcome[rows, None] if discount == 1 else outcome[rows, None] * discount**position
-            if isinstance(users, slice):
-                np.multiply(weights[position], later, out=numerators[place, position])
-            else:
-                numerators[place, position, users] = weights[position, users] * later
-    plain = np.broadcast_to(0.0, (outcomes, evidence.users, prices))
-    return Terms(plain, numerators, weights, np.ones((outcomes, evidence.steps, prices)))
-
-
-def empty_parts(evidence: OffPolicyData) -> FloatArray:
-    """Numerators to be filled step by step, [outcomes, steps, users, prices]; zero for users who have left."""
-    shape = (len(evidence.outcomes), evidence.steps, evidence.users, evidence.prices)
-    is_filled = int(evidence.lengths.min()) == evidence.steps
-    return np.empty(shape) if is_filled else np.zeros(shape)
-
-
-def _totals(evidence: OffPolicyData, discount: float) -> tuple[FloatArray, FloatArray]:
-    """Discounted totals [outcomes, users, 1] and the weights of whole trajectories [users, prices]."""
-    totals = np.array(evidence.outcomes[:, evidence.positions[0][1]])
-    for position, (users, rows) in enumerate(evidence.positions[1:], start=1):
-        later = evidence.outcomes[:, rows]
-        totals[:, users] += later if discount == 1 else later * discount**position
-    return totals[:, :, None], evidence.weights[-1]
-
-
-# The direct method: the baseline, believed as it is.
-
-
-_BELIEVED = Reason(
-    "baseline_believed",
-    Weight.WARNING,
-    "the direct method believes its baseline: its interval knows the spread of users, not the baseline's error",
-)
-
-
-class Direct(Estimator):
-    """The direct method: it weighs nothing, so no weight speaks against it."""
-
-    name = "direct"
-
-    def prepare(self, users: Partitions, discount: float) -> Prepared:
-        """See Estimator."""
-        return Prepared(direct)
-
-    def reasons(self, diagnostics: Diagnostics, price: int) -> tuple[Reason, ...]:
-        """See Estimator."""
-        return (_BELIEVED,)
-
-
-def direct(evidence: OffPolicyData, discount: float = 1.0) -> Terms:
-    """The baseline of the first state, believed as it is.
-
-    Its error is that of the baseline, and no interval knows it. The discount is in the baseline already.
-    """
-    values, _ = evidence.baseline()
-    return Terms.mean(values[:, evidence.positions[0][1]].astype(np.float64, copy=False))

@@ -1,15 +1,24 @@
-"""Terms: what each user adds to an estimate; and moments: the sums of terms that give value and error."""
+"""Influence: what each user adds to an estimate (terms), and the sums of it that give value, error and skewness.
+
+`Moments` serve one price or many. `GroupSums` keep more: they give the skewness of ratios of means. `NeighbourSums`
+give bounds at each price of a ladder, and of mixtures of two neighbours. All of them merge over partitions.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.skewness import merged_cubes
+from redenvelope.evaluation.confidence import merged_cubes, skewness_of_mean
+from redenvelope.evaluation.data import OffPolicyData
+from redenvelope.evaluation.partitions import Partitions
+from redenvelope.randomness import fold, fraction
 
 # Numbers in one block of columns: they stay in a second-level cache.
 _BLOCK_NUMBERS = 2**17
@@ -23,8 +32,8 @@ class Terms:
 
         value = mean(plain) + Σ over parts of mean(numerators) / mean(weights)
 
-    Estimators that are plain means have no parts; self-normalised ones have a part a step. A part may count only by
-    a share, which is how estimates blend.
+    Estimators that are plain means have no parts; self-normalised ones have one part per step. A part may count only
+    by a share, which is how estimates are blended.
     """
 
     plain: FloatArray
@@ -72,12 +81,12 @@ class Terms:
 
     @cached_property
     def moments(self) -> Moments:
-        """What is left of the terms when only value and error are asked for."""
+        """The sums of the terms that value and error need."""
         outcomes, users, prices = self.plain.shape
         count = outcomes * (1 + self.parts) + self.parts
         block = min(users, max(64, _BLOCK_NUMBERS // (prices * count)))
         room = np.empty((count, block, prices))
-        # Money is far from zero: without a shift, the squares of its mean would swallow those of its spread.
+        # Money is far from zero: without a shift, the squares of its mean would swamp those of its spread.
         few = min(users, 64)
         self._fill(room[:, :few], slice(0, few), np.zeros((count, prices)))
         shift = room[:, :few].mean(axis=1)
@@ -95,9 +104,7 @@ class Terms:
             squares, away = np.diagonal(products, axis1=1, axis2=2).T, sums / users
             cubes += 2 * users * away**3 - 3 * away * squares
         products -= sums.T[:, :, None] * sums.T[:, None, :] / users
-        # The range matters to plain means alone; with parts there is none to tell.
-        least, greatest = (self.plain[:, 0], self.plain[:, 0]) if self.parts else _extremes(self.plain)
-        return Moments(users, shift + sums / users, products, cubes, self.shares, least, greatest)
+        return Moments(users, shift + sums / users, products, cubes, self.shares)
 
     def influence(self, moments: Moments) -> FloatArray:
         """How far each user moves an estimate with the moments of all users, [outcomes, users, prices]: its mean is
@@ -125,10 +132,6 @@ class Moments:
     """Sums over users of cubed, centred plain terms, [outcomes, prices]; 0 and without meaning if there are parts."""
     shares: FloatArray
     """How much each part counts, [outcomes, parts, prices]."""
-    least: FloatArray
-    """Least plain term of a user, [outcomes, prices]; without meaning if there are parts."""
-    greatest: FloatArray
-    """Greatest plain term of a user, [outcomes, prices]; without meaning if there are parts."""
 
     @property
     def outcomes(self) -> int:
@@ -171,8 +174,36 @@ class Moments:
         variances = np.diagonal(self.covariance, axis1=1, axis2=2).T
         return np.sqrt(np.maximum(variances, 0.0))
 
+    @property
+    def skewness(self) -> FloatArray:
+        """Of the estimates (γ/√n), [outcomes, prices]; without meaning if there are parts."""
+        return skewness_of_mean(self._squares, self.cubes)
+
+    @property
+    def _squares(self) -> FloatArray:
+        """Sums over users of squared, centred plain terms, [outcomes, prices]."""
+        return np.diagonal(self.products, axis1=1, axis2=2).T[: self.outcomes]
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of two batches of users as those of all (Chan, Golub and LeVeque)."""
+        if self.means.shape != other.means.shape:
+            raise UsageError("only moments of the same estimator, outcomes, steps and prices can be merged")
+        users = self.users + other.users
+        gap = other.means - self.means
+        outer = gap.T[:, :, None] * gap.T[:, None, :]
+        cubes = merged_cubes(
+            (self.users, other.users), gap[: self.outcomes], (self._squares, other._squares), (self.cubes, other.cubes)
+        )
+        return Moments(
+            users=users,
+            means=self.means + gap * (other.users / users),
+            products=self.products + other.products + outer * (self.users * other.users / users),
+            cubes=cubes if not self.parts else self.cubes,
+            shares=self.shares,
+        )
+
     def widened(self, factor: float | FloatArray) -> Moments:
-        """The same means, as if users were so many times as far from them; one factor, or one for each price."""
+        """The same means with all deviations from them multiplied by a factor; one factor, or one for each price."""
         each = np.broadcast_to(np.asarray(factor, dtype=np.float64), self.products.shape[:1])
         if (each == 1).all():
             return self
@@ -192,15 +223,10 @@ class Moments:
 
 
 def safe_ratio(numerators: FloatArray, weights: FloatArray) -> FloatArray:
-    """Numerators over weights, not a number where a weight is 0: nobody is left to speak for the policy."""
+    """Numerators over weights, not a number where a weight is 0: no logged user represents the policy."""
     result = np.full(np.broadcast_shapes(numerators.shape, weights.shape), np.nan)
     np.divide(numerators, weights, out=result, where=weights > 0)
     return result
-
-
-def _extremes(plain: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Least and greatest over users: [outcomes, users, prices] -> [outcomes, prices] each."""
-    return plain.min(axis=1), plain.max(axis=1)
 
 
 def _products(columns: FloatArray) -> FloatArray:
@@ -216,38 +242,94 @@ def _products(columns: FloatArray) -> FloatArray:
     return result
 
 
-def merge_moments(first: Moments, second: Moments) -> Moments:
-    """The moments of two batches of users as those of all (Chan, Golub and LeVeque)."""
-    if first.means.shape != second.means.shape:
-        raise UsageError("only moments of the same estimator, outcomes, steps and prices can be merged")
-    users = first.users + second.users
-    gap = second.means - first.means
-    outer = gap.T[:, :, None] * gap.T[:, None, :]
-    outcomes = first.outcomes
-    squares = [np.diagonal(each.products, axis1=1, axis2=2).T[:outcomes] for each in (first, second)]
-    cubes = merged_cubes(
-        (first.users, second.users), gap[:outcomes], (squares[0], squares[1]), (first.cubes, second.cubes)
-    )
-    return Moments(
-        users=users,
-        means=first.means + gap * (second.users / users),
-        products=first.products + second.products + outer * (first.users * second.users / users),
-        cubes=cubes if not first.parts else first.cubes,
-        shares=first.shares,
-        least=np.minimum(first.least, second.least),
-        greatest=np.maximum(first.greatest, second.greatest),
-    )
+# Sums by group of users.
+#
+# The skewness of a ratio of means is known only when all users are: then the influence of groups of users gives it.
+# Users fall into groups by their keys. Groups are not equally large; but what a group differs by from its share of the
+# mean has the variance and the skewness of as many users, in expectation.
+
+GROUPS = 2048
+"""Number of groups: their spread gives the standard error to within 2 %."""
+_STREAM, _SEED = "bootstrap group", 0
 
 
-# Sums of what users add to estimates at neighbouring prices: enough for bounds of each, and of mixtures of two.
+@dataclass(frozen=True, eq=False)
+class GroupSums:
+    """Sums of terms by group of users."""
 
+    sizes: FloatArray
+    """Users in each group, [groups]."""
+    sums: FloatArray
+    """[groups, columns, prices]; columns are plain terms, numerators, weights."""
+
+    def merge(self, other: GroupSums) -> GroupSums:
+        """The sums of two partitions as those of both."""
+        return GroupSums(self.sizes + other.sizes, self.sums + other.sums)
+
+    def skewness(self, moments: Moments) -> FloatArray:
+        """The skewness of estimates (γ/√n) with the moments of all users, [outcomes, prices]."""
+        influence = group_influence(self, moments)
+        return skewness_of_mean((influence**2).sum(axis=0), (influence**3).sum(axis=0))
+
+
+def sums_by_group(partitions: Partitions, terms: Callable[[OffPolicyData], Terms], users: int) -> GroupSums:
+    """Sums of the terms of all users by group, in one pass; if there are few, each user is a group."""
+    if users > GROUPS:
+        return partitions.reduce_parts(lambda part: _hashed(part, terms))
+    parts = list(partitions.each(lambda batch: (batch.keys, terms(batch).stacked())))
+    # Ordered by the users' own keys, so that the split into partitions changes nothing.
+    order = np.argsort(fraction(np.concatenate([keys for keys, _ in parts]), _STREAM, _SEED), kind="stable")
+    columns = np.concatenate([columns for _, columns in parts], axis=1)
+    return GroupSums(np.ones(users), np.moveaxis(columns, 1, 0)[order])
+
+
+def group_sums(terms: Terms, groups: NDArray[np.int64], count: int) -> GroupSums:
+    """Sums by group [users] of `count` groups."""
+    columns = len(terms.plain) * (1 + terms.parts) + terms.parts
+    result = GroupSums(np.zeros(count), np.zeros((count, columns, terms.plain.shape[2])))
+    _add(result, terms, groups)
+    return result
+
+
+def group_influence(groups: GroupSums, moments: Moments) -> FloatArray:
+    """How far each group moves the estimates, [groups, outcomes, prices]; sums to 0."""
+    outcomes, parts, prices = moments.shares.shape
+    centred = groups.sums - groups.sizes[:, None, None] * moments.means
+    result = centred[:, :outcomes].copy()
+    slopes = safe_ratio(moments.shares, moments.mean_weights)
+    numerators = centred[:, outcomes : outcomes * (1 + parts)].reshape(len(centred), outcomes, parts, prices)
+    weights = centred[:, None, outcomes * (1 + parts) :]
+    result += (slopes * (numerators - moments.ratios * weights)).sum(axis=2)
+    return result
+
+
+def _hashed(part: OffPolicyData, terms: Callable[[OffPolicyData], Terms]) -> GroupSums:
+    """Sums of one partition, batch after batch in the same array: it is large next to a batch."""
+    batches = part.in_batches
+    first = next(batches)
+    sums = group_sums(terms(first), fold(first.keys, GROUPS, _STREAM, _SEED), GROUPS)
+    for batch in batches:
+        _add(sums, terms(batch), fold(batch.keys, GROUPS, _STREAM, _SEED))
+    return sums
+
+
+def _add(sums: GroupSums, terms: Terms, groups: NDArray[np.int64]) -> None:
+    """Add the terms of users, whose groups are [users], to sums that are being built."""
+    order = np.argsort(groups, kind="stable")
+    found, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+    sums.sizes[found] += sizes
+    for place, column in enumerate(terms.stacked()):
+        sums.sums[found, place] += np.add.reduceat(column[order], starts, axis=0)
+
+
+# Sums at neighbouring prices.
 
 _BLOCK_USERS = 4_096  # whose deviations stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourSums:
-    """Means over users; deviations are what a user adds less the mean."""
+    """Sums of what users add to estimates at neighbouring prices; deviations are what a user adds less the mean."""
 
     users: int
     means: FloatArray

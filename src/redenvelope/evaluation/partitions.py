@@ -1,10 +1,10 @@
-"""Partitions of users, and passes over them: work on each batch of users, results merged in a fixed order."""
+"""Passes over partitions of users: sums of each batch, merged in a fixed order, and folds for cross-fitting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,32 +14,33 @@ from redenvelope import randomness as chance
 from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.data import OffPolicyData
+from redenvelope.merging import Mergeable, merged
 
-Sums = TypeVar("Sums")
+Sums = TypeVar("Sums", bound=Mergeable)
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """The evidence of all users in parts, each with whole users, to be passed over as often as an estimator needs."""
+    """The off-policy data of all users in parts of complete users, for as many passes as an estimator needs."""
 
     parts: Callable[[], Iterable[OffPolicyData]]
-    """The evidence of each part, in the same order every time."""
+    """The data of each part, in the same order every time."""
     engine: Engine
     learned: dict[Hashable, Any] = field(default_factory=dict)
     """What estimators have learned from these users, for others that need the same."""
 
-    def reduce(self, work: Callable[[OffPolicyData], Sums], merge: Callable[[Sums, Sums], Sums]) -> Sums:
+    def reduce(self, work: Callable[[OffPolicyData], Sums]) -> Sums:
         """One pass: the sums of every batch of users, merged in the order of the users."""
-        return self.reduce_parts(lambda part: reduce(merge, map(work, part.in_batches)), merge)
+        return self.reduce_parts(lambda part: merged(map(work, part.in_batches)))
 
-    def reduce_parts(self, work: Callable[[OffPolicyData], Sums], merge: Callable[[Sums, Sums], Sums]) -> Sums:
-        """One pass: the sums of every part as a whole, merged in their order."""
+    def reduce_parts(self, work: Callable[[OffPolicyData], Sums]) -> Sums:
+        """One pass: the sums of every part, merged in the order of the parts."""
         found = self.engine.map(work, _alike(self.parts()))
         first = next(found, None)
         if first is None:
-            raise UsageError("there is no evidence to evaluate: no partition was given")
-        return reduce(merge, found, first)
+            raise UsageError("there is no off-policy data to evaluate: no partition was given")
+        return merged(chain([first], found))
 
     def each(self, work: Callable[[OffPolicyData], Result]) -> Iterator[Result]:
         """One pass: the result of every batch of users, in their order."""
@@ -54,7 +55,7 @@ class Partitions:
 def as_partitions(
     partitions: Sequence[OffPolicyData] | Callable[[], Iterable[OffPolicyData]], engine: Engine | None = None
 ) -> Partitions:
-    """Partitions that are there already, or are made anew for every pass; in this thread unless an engine is given."""
+    """Partitions in memory, or made again for every pass; in this thread unless an engine is given."""
     if callable(partitions):
         return Partitions(partitions, engine or LocalEngine(threads=1))
     held = tuple(partitions)
@@ -62,7 +63,7 @@ def as_partitions(
 
 
 def _alike(parts: Iterable[OffPolicyData]) -> Iterator[OffPolicyData]:
-    """The same parts, as long as they are about the same."""
+    """The same parts; refuses parts of different outcomes, prices, steps or features."""
     first = None
     for part in parts:
         features = 0 if part.features is None else part.features.shape[1]
@@ -73,18 +74,15 @@ def _alike(parts: Iterable[OffPolicyData]) -> Iterator[OffPolicyData]:
         first = first or about
         if about != first:
             raise UsageError(
-                "partitions must be about the same outcomes, prices, steps (those of the longest user of all) and "
+                "partitions must have the same outcomes, prices, steps (those of the longest user of all) and "
                 f"features, not {first} and {about}"
             )
         yield part
 
 
-# Folds of users for cross-fitting: what is learned from some is applied to others.
-
-
 @dataclass(frozen=True)
 class Folds:
-    """So many folds of users, drawn by their keys: the same in every partition and in any order."""
+    """Folds of users for cross-fitting, drawn by their keys: the same in every partition and in any order."""
 
     count: int
     seed: int
@@ -96,6 +94,11 @@ class Folds:
     def of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The fold of each user, [users]: about equally large."""
         return chance.fold(keys, self.count, "cross-fit", self.seed)
+
+    def members(self, keys: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
+        """The users of each fold, [folds] lists of indices [n]."""
+        fold = self.of(keys)
+        return [np.flatnonzero(fold == number) for number in range(self.count)]
 
     def check(self, users: int) -> None:
         """Refuse fewer users than folds."""

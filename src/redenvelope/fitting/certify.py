@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from redenvelope.audit.audit import Audit
-from redenvelope.evaluation.agreement import Verdict, agreement, checking_estimators, verdict
+from redenvelope.evaluation.agreement import EstimatorChoice, agreement, checking_estimators, choose_estimator
 from redenvelope.evaluation.confidence import Concentration
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.evaluate import evaluate_partitions
@@ -34,7 +34,7 @@ class Trusted:
     """The check to rely on, and what there is to say about the rungs of its ladder."""
 
     check: Check
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[EstimatorChoice, ...]
     """Of every rung by the first estimator; of the one where the plan would have stood, if the check is another's."""
 
     def marked(self, ladder: Ladder) -> Ladder:
@@ -64,7 +64,7 @@ def trusted_check(check: Check, walk: Callable[[Ladder], Stop], users: int, seed
     return Trusted(check.evaluated_by(checking_estimators(estimator, steps)[-1]), (stood,))
 
 
-def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[Verdict, ...]:
+def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[EstimatorChoice, ...]:
     """Of every rung: that of the nearest which was estimated again."""
     parts = check.evaluation.partitions
     asked = np.unique(np.append(np.arange(0, rungs, _EVERY), rungs - 1))
@@ -80,7 +80,7 @@ def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, see
     pairs = [agreement(found[estimator.name], found[other.name]) for other in others]
     sequential = found[others[-1].name]
     known = [
-        verdict(
+        choose_estimator(
             [outcome[place] for pair in pairs for outcome in pair],
             sequential.reasons(sequential.outcome_names[1], place),
         )
@@ -89,14 +89,14 @@ def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, see
     return tuple(known[int(np.argmin(np.abs(asked - rung)))] for rung in range(rungs))
 
 
-def _by_the_state(rung: Rung, own: Verdict) -> Rung:
+def _by_the_state(rung: Rung, own: EstimatorChoice) -> Rung:
     """Nobody may stand where the past disagrees: another budget could lead there."""
     if own.rely_on == "first":
         return rung
     return replace(rung, objections=tuple(Reason(each.rule, Weight.REFUSAL, each.message) for each in own.reasons))
 
 
-def _by_the_past(rung: Rung, stood: Verdict) -> Rung:
+def _by_the_past(rung: Rung, stood: EstimatorChoice) -> Rung:
     """Every rung says why this estimator was needed; one that is refused, for thin overlap, says it first."""
     weight = Weight.REFUSAL if rung.is_doubted else Weight.WARNING
     return replace(rung, objections=tuple(Reason(each.rule, weight, each.message) for each in stood.reasons))

@@ -1,10 +1,10 @@
-"""A plan on a log: what it says of the certificate, every estimator side by side, and what has drifted."""
+"""Evaluating a plan on another log: whether its certificate holds there, every estimator, and what has drifted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from redenvelope.audit.audit import report_gaps
 from redenvelope.campaign.costs import charged_log
 from redenvelope.errors import LogError, UsageError
-from redenvelope.evaluation.confidence import require_confidence
+from redenvelope.evaluation.confidence import Estimate, require_confidence
+from redenvelope.evaluation.data import Extent
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.estimators import Estimator
-from redenvelope.evaluation.evaluate import ESTIMATORS, Evaluation, Extent, evaluate_partitions
+from redenvelope.evaluation.evaluate import ESTIMATORS, Evaluation, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.promise import Status, all_kept, reaches_target, within_budget
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.holdout import CandidatePolicy, check_policies, encoded_data, fold_sha256, priced_policy
 from redenvelope.fitting.learn import log_left
@@ -25,7 +27,7 @@ from redenvelope.fitting.settings import SearchSettings
 from redenvelope.log.encoding.drift import drift_findings
 from redenvelope.log.findings import Finding, Findings, Severity
 from redenvelope.log.log import Log, split_fold
-from redenvelope.plan.certificate import BudgetFigure, Certificate, Figure
+from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.eligibility_state import allowed
@@ -35,44 +37,44 @@ from redenvelope.serialization import to_plain
 def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
     """Estimates of reward and cost by every estimator, and what they say of the certificate.
 
-    Users of the folds that made the plan are left out, told by their ids alone; with `all_users` they are new people
-    who happen to have such ids, and stay.
+    Users of the folds that made the plan are recognised by their ids and left out. With `all_users` they stay: they are
+    new people who happen to have such ids.
     """
     require_confidence(confidence)
     unknown = sorted(set(log.catalogue.labels) - set(plan.catalogue.labels))
     if unknown:
         raise UsageError(
-            f"the log holds the action {unknown[0]!r}, which the plan does not know (it knows "
+            f"the log has the action {unknown[0]!r}, which the plan does not know (it knows "
             f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
         )
     log = charged_log(log, plan.record.budgets)
     lacking = lacking_features(plan, log)
-    whole = plan.recoded(log)
-    kept = whole if all_users else _not_trained_on(plan, whole)
-    encoded = _encoded(plan, kept)
+    everybody = plan.recoded(log)
+    held_out = everybody if all_users else _held_out(plan, everybody)
+    encoded = _encoded(plan, held_out)
     estimator = _estimator(plan)
     own = priced_policy(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
     extent = Extent.of(encoded.log)
-    evidence = [encoded_data(batch, [own.values(batch)], extent) for batch in encoded.batches()]
+    data = [encoded_data(batch, [own.values(batch)], extent) for batch in encoded.batches()]
     shown = {each.name: each for each in (*ESTIMATORS.values(), Marginalised(seed=plan.record.seed), estimator)}
-    evaluations = evaluate_partitions(evidence, list(shown.values()))
+    evaluations = evaluate_partitions(data, list(shown.values()))
     logged = logged_by_user(encoded.log).mean(axis=1)
     ladder = _ladder(plan, encoded, estimator)
     return {
-        "users": kept.people,
-        "left_out": log.people - kept.people,
+        "users": held_out.people,
+        "left_out": log.people - held_out.people,
         "confidence": confidence,
-        "verdict": to_plain(_verdict(plan, ladder)),
+        "verdict": to_plain(_judged(plan, ladder)),
         "lacking": [finding.as_dict() for finding in (*lacking, *_left(plan, encoded))],
         "drift": [finding.as_dict() for finding in _drift(plan, encoded)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])} | _logged_costs(plan, logged[1:]),
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
-        "certificate": _verified(plan, whole, kept, ladder),
+        "certificate": _verified(plan, everybody, held_out, ladder),
     }
 
 
 def _left(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
-    """How much of the log the plan's rules leave to speak for it."""
+    """How much of the log agrees with the plan's rules."""
     if encoded.standing is None:
         return ()
     eligible = allowed(encoded.standing, plan.policy.constraint, encoded.states, encoded.steps_left)
@@ -84,18 +86,18 @@ def _drift(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
 
 
 def _estimator(plan: Plan) -> Estimator:
-    """The one that certified."""
+    """The estimator that certified the plan."""
     name = plan.certificate.cost.estimator
     return ESTIMATORS[name] if name in ESTIMATORS else Marginalised.named(name, plan.record.seed)
 
 
-def _not_trained_on(plan: Plan, log: Log) -> Log:
+def _held_out(plan: Plan, log: Log) -> Log:
     """The users who are in the check fold by their ids."""
     check = _checking(plan, log)
     if not check.any():
         raise UsageError(
             f"by their ids, all {log.people} users of this log are among those the plan was made with; bring "
-            "others, or say --all-users if these are new people"
+            "other users, or pass --all-users if these are new people"
         )
     return log.select(check)
 
@@ -109,7 +111,7 @@ def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
     return check.ladder("plan")
 
 
-def _verdict(plan: Plan, ladder: Ladder) -> Verdict:
+def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:
     place = plan.record.stop.place
     reward, *costs = ladder.figures(place, plan.certificate.confidence)
     return judge(plan.certificate, reward, costs, ladder.users, ladder.reasons(place))
@@ -135,38 +137,35 @@ def _walkers(plan: Plan, encoded: EncodedLog) -> EncodedLog:
 
 
 def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:
-    """One row a target; of a mixture, one row a price with its share."""
+    """One row per target; of a mixture, one row per price with its share."""
     rows, budgets = [], [each.name for each in plan.certificate.budgets]
     targets = ["reward", *("cost" for _ in budgets)]
     for place, share in enumerate(plan.policy.pricing.shares):
         for number, (target, outcome) in enumerate(zip(targets, evaluation.outcome_names, strict=True)):
             estimate = evaluation.estimate(outcome, place, confidence)
-            reasons = [to_plain(reason) for reason in estimate.reasons]
+            reasons = [to_plain(reason) for reason in evaluation.reasons(outcome, place)]
             named = {"budget": budgets[number - 1]} if number and len(budgets) > 1 else {}
             rows.append({"target": target, "share": share} | named | estimate.as_dict() | {"reasons": reasons})
     return rows
 
 
-def _verified(plan: Plan, log: Log, kept: Log, ladder: Ladder) -> dict[str, Any]:
-    """The certificate made again from its own fold, where the log still holds it; `ladder` is of the users kept."""
+def _verified(plan: Plan, log: Log, held_out: Log, ladder: Ladder) -> dict[str, Any]:
+    """The certificate made again from its own fold, where the log still has it; `ladder` is of the held-out users."""
     given = plan.certificate
     check = _checking(plan, log)
-    for candidate in (kept, log.select(check)) if check.any() else (kept,):
+    for candidate in (held_out, log.select(check)) if check.any() else (held_out,):
         if fold_sha256(candidate) == given.fold_sha256:
-            own = ladder if candidate is kept else _ladder(plan, _encoded(plan, candidate), _estimator(plan))
+            own = ladder if candidate is held_out else _ladder(plan, _encoded(plan, candidate), _estimator(plan))
             again = own.figures(plan.record.stop.place, given.confidence)[1:]
             same = all(
                 abs(figure.upper - each.cost.upper) <= 1e-6 * max(abs(each.cost.upper), 1.0)
                 for figure, each in zip(again, given.budgets, strict=True)
             )
             return {"status": given.status, "verified": same}
-    return {"status": given.status, "verified": None, "note": "this log does not hold the fold it was made on"}
+    return {"status": given.status, "verified": None, "note": "this log does not contain the fold it was made on"}
 
 
-# Does another log bear a certificate out? Confirmed, contradicted, or too few users to say.
-
-
-Status = Literal["confirmed", "contradicted", "undecided"]
+# What another log says of a certificate.
 
 
 @dataclass(frozen=True)
@@ -176,84 +175,60 @@ class BudgetVerdict:
     name: str
     status: Status
     budget: float
-    cost: Figure
+    cost: Estimate
     message: str
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CertificateVerdict:
     """What a log says of a certificate."""
 
     status: Status
     message: str
-    cost: Figure
+    cost: Estimate
     """Of the first budget, with one-sided bounds at the certificate's confidence."""
-    reward: Figure
+    reward: Estimate
     users: int
-    """Who were asked: none of them trained the plan."""
+    """Held-out users."""
     budgets: tuple[BudgetVerdict, ...] = ()
     """Of every budget; empty where a reward was promised."""
 
 
 def judge(
-    certificate: Certificate, reward: Figure, costs: Sequence[Figure], users: int, reasons: tuple[Reason, ...]
-) -> Verdict:
-    """Compare what is promised with bounds on other users; `reasons` speak against these bounds.
+    certificate: Certificate, reward: Estimate, costs: Sequence[Estimate], users: int, reasons: tuple[Reason, ...]
+) -> CertificateVerdict:
+    """Compare what is promised with bounds on other users; `reasons` are those against these bounds.
 
-    One budget that is contradicted contradicts the certificate, which promises all of them.
+    A certificate promises all of its budgets: one that is contradicted contradicts it.
     """
-    level = f"with {certificate.confidence:.0%} confidence, on {users:,} users"
-
-    def verdict(status: Status, message: str, budgets: tuple[BudgetVerdict, ...] = ()) -> Verdict:
-        return Verdict(status, message, costs[0], reward, users, budgets)
-
     against = next((reason for reason in reasons if reason.weight is Weight.REFUSAL), None)
     if against is not None:
-        return verdict("undecided", f"this log cannot say: {against.message}")
+        message = f"this log cannot decide: {against.message}"
+        return CertificateVerdict("undecided", message, costs[0], reward, users)
+    budgets: tuple[BudgetVerdict, ...] = ()
     if certificate.target_reward is not None:
-        target = f"the target {certificate.target_reward:.4g}"
-        if reward.upper < certificate.target_reward:
-            return verdict("contradicted", f"the reward is at most {reward.upper:.4g}, {target} ({level})")
-        if reward.lower >= certificate.target_reward:
-            return verdict("confirmed", f"the reward is at least {reward.lower:.4g}, {target} ({level})")
-        return verdict(
-            "undecided",
-            f"too few users to say: the reward is {reward.lower:.4g} to {reward.upper:.4g}, {target} ({level})",
+        found = reaches_target(reward, certificate.target_reward)
+    else:
+        pairs = list(zip(certificate.budgets, costs, strict=True))
+        verdicts = [within_budget(cost, each.budget, each.name if len(pairs) > 1 else None) for each, cost in pairs]
+        budgets = tuple(
+            BudgetVerdict(each.name, verdict.status, each.budget, cost, verdict.sentence)
+            for (each, cost), verdict in zip(pairs, verdicts, strict=True)
         )
-    several = len(costs) > 1
-    judged = tuple(_of_budget(*pair, several) for pair in zip(certificate.budgets, costs, strict=True))
-    for status in ("contradicted", "undecided", "confirmed"):
-        said = [each for each in judged if each.status == status]
-        if said:
-            few = "too few users to say: " if status == "undecided" else ""
-            return verdict(status, f"{few}{'; '.join(each.message for each in said)} ({level})", judged)
-    raise AssertionError("a certificate has at least one budget")
+        found = all_kept(verdicts)
+    message = f"{found.sentence} (with {certificate.confidence:.0%} confidence, on {users:,} users)"
+    return CertificateVerdict(found.status, message, costs[0], reward, users, budgets)
 
 
-def _of_budget(promised: BudgetFigure, cost: Figure, several: bool) -> BudgetVerdict:
-    what = f"the cost of {promised.name}" if several else "the cost"
-    budget = f"the budget {promised.budget:.4g}"
-
-    def judged(status: Status, message: str) -> BudgetVerdict:
-        return BudgetVerdict(promised.name, status, promised.budget, cost, message)
-
-    if cost.lower > promised.budget:
-        return judged("contradicted", f"{what} is at least {cost.lower:.4g}, {budget}")
-    if cost.upper <= promised.budget:
-        return judged("confirmed", f"{what} is at most {cost.upper:.4g}, {budget}")
-    return judged("undecided", f"{what} is {cost.lower:.4g} to {cost.upper:.4g}, {budget}")
-
-
-# Whether a log tells what a plan decides by: what it does not tell is never taken as missing without a word.
-
+# Whether a log has the features that a plan decides by.
 
 _LEFT_OUT = ("feature_missing_all", "feature_constant", "feature_like_id")
 
 
 def lacking_features(plan: Plan, log: Log) -> tuple[Finding, ...]:
-    """Features that the plan decides by and that reading left out of the log.
+    """Features that the plan decides by and that were left out when the log was read.
 
-    Raises `LogError` where the log lacks such a column, skips steps, or holds steps that the plan does not know.
+    Raises `LogError` where the log lacks such a column, skips steps, or has steps that the plan does not know.
     """
     findings = Findings()
     report_gaps(log.gaps, findings)

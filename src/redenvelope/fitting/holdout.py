@@ -15,10 +15,10 @@ from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import LocalEngine
 from redenvelope.evaluation.clustering import by_person, person_keys
 from redenvelope.evaluation.confidence import each_confidence
-from redenvelope.evaluation.data import OffPolicyData, gather
+from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.estimators import Estimator
-from redenvelope.evaluation.evaluate import Evaluation, Extent, evaluate_partitions
+from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.evaluation.influence import neighbour_sums
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.log.log import Log
@@ -295,22 +295,14 @@ def _numbers(codes: int, states: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def encoded_data(encoded: EncodedLog, values: Sequence[ActionValues], extent: Extent) -> OffPolicyData:
-    """The evidence of some users of a fold with that extent: the prices of several values beside each other, in their
-    order."""
-    log = encoded.log
-    return gather(
-        starts=log.starts,
-        action=log.action,
-        propensity=log.propensity,
-        outcomes=log.outcomes,
-        outcome_names=log.outcome_names,
-        probabilities=np.concatenate([part.probabilities for part in values], axis=1),
-        to_go=np.concatenate([part.to_go for part in values], axis=2),
-        keys=log.keys,
+    """The off-policy data of some users of a fold with that extent: the prices of several values beside each other, in
+    their order."""
+    return off_policy_data(
+        encoded.log,
+        np.concatenate([part.probabilities for part in values], axis=1),
+        np.concatenate([part.to_go for part in values], axis=2),
+        extent=extent,
         features=encoded.features,
         feature_blocks=encoded.feature_blocks,
         past=encoded.past,
-        logged_actions=extent.logged,
-        steps=extent.steps,
-        estimated=log.propensity_source == "estimated",
     )

@@ -13,8 +13,8 @@ from redenvelope.audit.audit import Audit
 from redenvelope.dual.frontier import Frontier, MonotoneCurve
 from redenvelope.dual.paths import Paths
 from redenvelope.evaluation.clustering import by_person
+from redenvelope.evaluation.confidence import Spread
 from redenvelope.evaluation.diagnostics import Reason
-from redenvelope.evaluation.skewness import Spread
 from redenvelope.fitting.explain import who_gets_what
 from redenvelope.fitting.holdout import Check
 from redenvelope.fitting.learn import LearnedModel

@@ -9,19 +9,9 @@ import numpy as np
 
 from redenvelope.dual.solution import BudgetStatus
 from redenvelope.errors import PlanError
+from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.serialization import from_plain, to_plain
-
-
-@dataclass(frozen=True)
-class Figure:
-    """An estimated mean a user."""
-
-    estimate: float
-    lower: float
-    upper: float
-    standard_error: float
-    estimator: str
 
 
 @dataclass(frozen=True)
@@ -30,7 +20,7 @@ class BudgetFigure:
 
     name: str
     budget: float
-    cost: Figure
+    cost: Estimate
     """`upper` is the one-sided bound that certifies."""
     dual: float
     """Shadow price: the reward that one more unit of this budget buys; 0 where it is slack."""
@@ -91,9 +81,9 @@ class Certificate:
     dual: float
     method: str
     confidence: float
-    cost: Figure
+    cost: Estimate
     """`upper` is the one-sided bound; `lower` the one-sided bound on the other side."""
-    reward: Figure
+    reward: Estimate
     logged: dict[str, float]
     """Cost and reward a user as logged, on the same users."""
     diagnostics: dict[str, Any]

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from redenvelope.arrays import FloatArray
 from redenvelope.dual.solution import BudgetStatus, DualStatus
 from redenvelope.errors import UsageError
+from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.plan.certificate import BudgetFigure, Certificate, Figure
+from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
 
@@ -226,7 +227,7 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
 
 
 def _budget_figures(
-    ladder: Ladder, stop: Stop, question: Question, costs: tuple[Figure, ...], checked: Checked
+    ladder: Ladder, stop: Stop, question: Question, costs: tuple[Estimate, ...], checked: Checked
 ) -> Iterator[BudgetFigure]:
     """Every budget with what is spent of it."""
     spent = checked.spent or (checked.logged["cost"],)
@@ -239,7 +240,9 @@ def _budget_figures(
         yield BudgetFigure(asked.name, limit, cost, dual, status, logged, asked.audience, total)
 
 
-def _several_not_kept(ladder: Ladder, stop: Stop, question: Question, cost: Figure, budget: float) -> Iterator[Reason]:
+def _several_not_kept(
+    ladder: Ladder, stop: Stop, question: Question, cost: Estimate, budget: float
+) -> Iterator[Reason]:
     """Why no rung keeps all of several budgets: which cannot be kept together, and by how much."""
     if stop.holds or ladder.doubted.all():
         return
@@ -261,7 +264,7 @@ def _several_not_kept(ladder: Ladder, stop: Stop, question: Question, cost: Figu
     )
 
 
-def _not_reached(ladder: Ladder, stop: Stop, question: Question, cost: Figure, budget: float) -> Iterator[Reason]:
+def _not_reached(ladder: Ladder, stop: Stop, question: Question, cost: Estimate, budget: float) -> Iterator[Reason]:
     """Why no rung holds."""
     if stop.holds or ladder.doubted.all():  # then the reasons of the rungs say why
         return
@@ -299,7 +302,7 @@ def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:
     )
 
 
-def _end(stop: Stop, question: Question, reward: Figure, cost: Figure) -> Iterator[Reason]:
+def _end(stop: Stop, question: Question, reward: Estimate, cost: Estimate) -> Iterator[Reason]:
     """That more budget would buy nothing, or less reward save nothing."""
     if stop.status is not DualStatus.BUDGET_SLACK:
         return
@@ -316,7 +319,7 @@ def _end(stop: Stop, question: Question, reward: Figure, cost: Figure) -> Iterat
     yield Reason(stop.status.value, Weight.WARNING, message)
 
 
-def _no_gain(reward: Figure, cost: Figure, logged: dict[str, float]) -> Iterator[Reason]:
+def _no_gain(reward: Estimate, cost: Estimate, logged: dict[str, float]) -> Iterator[Reason]:
     """A plan within its budget may still earn less than what was done before: nobody should have to find that out."""
     if reward.estimate >= logged["reward"]:
         return

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import PlanError, UsageError
+from redenvelope.evaluation.confidence import Estimate, Spread
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.influence import NeighbourSums
-from redenvelope.evaluation.skewness import Spread
-from redenvelope.plan.certificate import Figure
 from redenvelope.policies.pricing import Pricing
 
 
@@ -180,12 +179,12 @@ class Ladder:
                 shares[number, places[each.prices]] += each.share
         return Mixtures(np.array(list(rows)), shares, self.prices)
 
-    def figures(self, place: Place, confidence: float) -> tuple[Figure, ...]:
+    def figures(self, place: Place, confidence: float) -> tuple[Estimate, ...]:
         """What a plan at a place earns and costs, with one-sided bounds, [outcomes]."""
         spread = self._spread(*self._mixed(place.rung, np.array([place.share])))
         bounds = (spread.lower(confidence), spread.upper(confidence))
         rows = np.stack([spread.mean, *bounds, spread.standard_error])[:, :, 0].T.tolist()
-        return tuple(Figure(mean, least, most, error, self.estimator) for mean, least, most, error in rows)
+        return tuple(Estimate(mean, least, most, error, self.estimator) for mean, least, most, error in rows)
 
     def reasons(self, place: Place) -> tuple[Reason, ...]:
         """What speaks against the estimates at a place, each rule once."""

@@ -1,24 +1,104 @@
-"""What a roll-out says of a plan: what was promised beside what happened."""
+"""After a roll-out: two arms compared, and the plan's promises beside what its users really earned and cost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from redenvelope.arrays import FloatArray
 from redenvelope.campaign.costs import is_plain
-from redenvelope.evaluation.ab_test import Interval, assignment_doubt, difference, mean_interval
-from redenvelope.evaluation.skewness import Spread
+from redenvelope.evaluation.confidence import Estimate, Spread, difference, mean_estimate
+from redenvelope.evaluation.promise import Verdict, all_kept, reaches_target, within_budget
 from redenvelope.log.ab_test import Arm
 from redenvelope.plan.plan import Plan
 from redenvelope.serialization import to_plain
 
-Verdict = Literal["as promised", "more", "less"]
+Gap = Literal["as promised", "more", "less"]
 Status = Literal["kept", "open", "contradicted"]
-_WORST_FIRST: tuple[Status, ...] = ("contradicted", "open", "kept")
+_STATUS: dict[str, Status] = {"confirmed": "kept", "undecided": "open", "contradicted": "contradicted"}
+
+_MISMATCH = 0.001
+"""Significance of the test for a sample ratio mismatch: smaller than usual, because everything else depends on the
+assignment and it is tested every time."""
+
+
+def compare_arms(
+    arms: tuple[Arm, Arm], plan: Plan | None, confidence: float, share: float | None, value: float | None
+) -> dict[str, Any]:
+    """Means and differences of two arms, and whether the plan's promises were kept, as plain data.
+
+    `share` is the share of users meant for the first arm, `value` what one unit of reward is worth.
+    """
+    first, second = arms
+    gaps: dict[str, Any] = {
+        name: _plain(difference(first.sums[place], second.sums[place], confidence))
+        for place, name in enumerate(("reward", "cost"))
+    }
+    gaps["costs"] = {
+        name: _plain(difference(own, second.charged[name], confidence))
+        for name, own in first.charged.items()
+        if name in second.charged
+    }
+    gaps["worth"] = None
+    if value is not None:
+        one, other = (value * each.sums[0] - each.sums[1] for each in arms)
+        gaps["worth"] = _plain(difference(one, other, confidence))
+    return {
+        "confidence": confidence,
+        "arms": [
+            {
+                "name": each.name,
+                "users": len(each.users),
+                "reward": _plain(mean_estimate(each.sums[0], confidence)),
+                "cost": _plain(mean_estimate(each.sums[1], confidence)),
+                "costs": {name: _plain(mean_estimate(own, confidence)) for name, own in each.charged.items()},
+            }
+            for each in arms
+        ],
+        "difference": gaps,
+        "value_per_reward": value,
+        "promise": None if plan is None else compare_with_promise(plan, first, second, confidence).as_dict(),
+        "findings": list(dict.fromkeys(_findings(arms, share))),
+    }
+
+
+def _findings(arms: tuple[Arm, Arm], share: float | None) -> list[str]:
+    """What to know before the comparison is relied on."""
+    first, second = (len(each.users) for each in arms)
+    findings = [note for each in arms for note in (*each.notes, *map(str, each.findings))]
+    chance = None if share is None else sample_ratio_mismatch(first, second, share)
+    if chance is not None:
+        findings.append(
+            f"{first:,} of {first + second:,} users are in the first arm, where {share:.1%} were meant to be: with a "
+            f"random assignment that happens once in {1 / max(chance, 1e-300):,.0f} times. Find out who is missing "
+            "before you rely on the comparison"
+        )
+    findings += [
+        f"{each.name}: the budget {name!r} is not compared: {why}"
+        for each in arms
+        for name, why in each.unknown.items()
+    ]
+    return findings
+
+
+def sample_ratio_mismatch(first: int, second: int, share: float) -> float | None:
+    """The p-value of the arms' sizes where `share` of the users was meant for the first, if it is too small to be
+    chance; else None."""
+    users = first + second
+    distance = abs(first - share * users) / np.sqrt(users * share * (1 - share))
+    chance = 2 * float(ndtr(-distance))
+    return chance if chance < _MISMATCH else None
+
+
+def _plain(found: Estimate) -> dict[str, Any]:
+    """An estimate of an A/B test for JSON, which names no estimator."""
+    return {name: value for name, value in found.as_dict().items() if name != "estimator"}
+
+
+# What was promised, beside what happened.
 
 
 @dataclass(frozen=True)
@@ -26,15 +106,15 @@ class Promise:
     """One figure of a plan beside what happened."""
 
     what: str
-    """reward, cost, reward_difference or cost_difference: a user's, and beside the other arm."""
+    """reward, cost, reward_difference or cost_difference: per user, and less the other arm's."""
     promised: float
     promised_error: float
     """Standard error of what was promised."""
-    found: Interval
-    verdict: Verdict
-    """Whether the two differ by more than chance allows, at the confidence of the comparison."""
+    found: Estimate
+    verdict: Gap
+    """Whether the two differ by more than chance, at the confidence of the comparison."""
     budget: str | None = None
-    """Which budget a cost is of, where there are several, or one that is not the cost itself."""
+    """The budget of a cost, where there are several, or one that is not the cost itself."""
 
 
 @dataclass(frozen=True)
@@ -42,102 +122,83 @@ class PromiseCheck:
     """Whether a plan did what it promised."""
 
     status: Status
-    """kept: the bound of what happened keeps to the budget (or reaches the target). contradicted: it is beyond it for
-    sure. open: too few users to say."""
+    """kept: the upper bound of the cost is within the budget (or the lower bound of the reward reaches the target).
+    contradicted: the other bound is beyond it. open: neither."""
     sentence: str
     promises: tuple[Promise, ...]
     notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        rows = [to_plain(each) | {"found": _plain(each.found)} for each in self.promises]
+        return {"status": self.status, "sentence": self.sentence, "promises": rows, "notes": list(self.notes)}
 
 
 def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float) -> PromiseCheck:
     """The users of the first arm, who followed the plan, beside its certificate, and their gain beside the promised."""
     certificate, named = plan.certificate, not is_plain(plan.record.budgets)
-    reward = certificate.reward
-    promises = [_promise("reward", reward.estimate, reward.standard_error, (first.sums[0],), confidence)]
+    promises = [_promise("reward", certificate.reward, (first.sums[0],), confidence)]
     for budget in certificate.budgets if named else ():
         if budget.name in first.charged:
-            cost, spent = budget.cost, (first.charged[budget.name],)
-            promises.append(_promise("cost", cost.estimate, cost.standard_error, spent, confidence, budget.name))
+            promises.append(_promise("cost", budget.cost, (first.charged[budget.name],), confidence, budget.name))
     if not named:
-        cost = certificate.cost
-        promises.append(_promise("cost", cost.estimate, cost.standard_error, (first.sums[1],), confidence))
+        promises.append(_promise("cost", certificate.cost, (first.sums[1],), confidence))
     row = next((row for row in plan.record.comparison if row.policy == "plan"), None)
     if row is not None:
         reach = 2 * float(ndtri((1 + certificate.confidence) / 2))
-        errors = (
-            (row.reward_difference_upper - row.reward_difference_lower) / reach,
-            (row.cost_difference_upper - row.cost_difference_lower) / reach,
-        )
-        gap = (first.sums[0], second.sums[0])
-        promises.append(_promise("reward_difference", row.reward_difference, errors[0], gap, confidence))
-        # What was compared is the first budget's cost.
+        lower, upper = row.reward_difference_lower, row.reward_difference_upper
+        gain = Estimate(row.reward_difference, lower, upper, (upper - lower) / reach, "difference")
+        promises.append(_promise("reward_difference", gain, (first.sums[0], second.sums[0]), confidence))
+        # The comparison is of the first budget's cost.
         own = certificate.budgets[0].name if named else None
         pair = (first.sums[1], second.sums[1]) if own is None else _charged(own, first, second)
         if pair is not None:
-            promises.append(_promise("cost_difference", row.cost_difference, errors[1], pair, confidence, own))
-    status, sentence = _verdict_of_all(plan, first) if named else _verdict(plan, first)
-    return PromiseCheck(status, sentence, tuple(promises), tuple(_notes(plan, first)))
+            lower, upper = row.cost_difference_lower, row.cost_difference_upper
+            rise = Estimate(row.cost_difference, lower, upper, (upper - lower) / reach, "difference")
+            promises.append(_promise("cost_difference", rise, pair, confidence, own))
+    found = _verdict(plan, first, named)
+    users = f"with {certificate.confidence:.0%} confidence, on {len(first.users):,} users"
+    return PromiseCheck(
+        _STATUS[found.status], f"{found.sentence} ({users})", tuple(promises), tuple(_notes(plan, first))
+    )
 
 
 def _charged(budget: str, first: Arm, second: Arm) -> tuple[FloatArray, FloatArray] | None:
-    """What the users of both arms counted against a budget, [users] each; None where a table does not tell."""
+    """What the users of both arms were charged against a budget, [users] each; None where a table does not say."""
     if budget not in first.charged or budget not in second.charged:
         return None
     return first.charged[budget], second.charged[budget]
 
 
 def _promise(
-    what: str,
-    promised: float,
-    error: float,
-    sums: tuple[FloatArray, ...],
-    confidence: float,
-    budget: str | None = None,
+    what: str, promised: Estimate, sums: tuple[FloatArray, ...], confidence: float, budget: str | None = None
 ) -> Promise:
     """`sums` are those of the first arm's users, [users], and of the second's where the two are compared."""
-    found = mean_interval(sums[0], confidence) if len(sums) == 1 else difference(sums[0], sums[1], confidence)
-    reach = float(ndtri((1 + confidence) / 2)) * float(np.hypot(error, found.standard_error))
-    gap = found.estimate - promised
-    verdict: Verdict = "as promised" if abs(gap) <= reach else "more" if gap > 0 else "less"
-    return Promise(what, promised, error, found, verdict, budget)
+    found = mean_estimate(sums[0], confidence) if len(sums) == 1 else difference(sums[0], sums[1], confidence)
+    reach = float(ndtri((1 + confidence) / 2)) * float(np.hypot(promised.standard_error, found.standard_error))
+    gap = found.estimate - promised.estimate
+    verdict: Gap = "as promised" if abs(gap) <= reach else "more" if gap > 0 else "less"
+    return Promise(what, promised.estimate, promised.standard_error, found, verdict, budget)
 
 
-def _verdict_of_all(plan: Plan, first: Arm) -> tuple[Status, str]:
-    """Of every budget by its name: broken if one is, kept if all are."""
-    if plan.certificate.target_reward is not None:
-        return _verdict(plan, first)
-    found: list[tuple[Status, str]] = []
-    for budget in plan.certificate.budgets:
-        if budget.name in first.untold:
-            found.append(("open", f"{budget.name}: {first.untold[budget.name]}, so nothing can be said"))
-        else:
-            own = replace(first, sums=np.stack([first.sums[0], first.charged[budget.name]]))
-            status, sentence = _verdict(replace(plan, certificate=plan.certificate.of(budget)), own)
-            found.append((status, f"{budget.name}: {sentence}"))
-    worst: Status = next((status for status in _WORST_FIRST if status in [each for each, _ in found]), "open")
-    return worst, "; ".join(sentence for _, sentence in found)
-
-
-def _verdict(plan: Plan, first: Arm) -> tuple[Status, str]:
+def _verdict(plan: Plan, first: Arm, named: bool) -> Verdict:
     """By one-sided bounds at the certificate's own confidence."""
     certificate = plan.certificate
-    level = f"{certificate.confidence:.0%} confidence"
     if certificate.target_reward is not None:
-        spread, limit, what = Spread.of(first.sums[0]), certificate.target_reward, "the target"
-        low, high = float(spread.lower(certificate.confidence)), float(spread.upper(certificate.confidence))
-        status: Status = "kept" if low >= limit else "contradicted" if high < limit else "open"
-        found = f"its users earned {float(spread.mean):.4g} each, {low:.4g} to {high:.4g} with {level} either side"
-    else:
-        spread, limit, what = Spread.of(first.sums[1]), certificate.budget, "the budget"
-        low, high = float(spread.lower(certificate.confidence)), float(spread.upper(certificate.confidence))
-        status = "kept" if high <= limit else "contradicted" if low > limit else "open"
-        found = f"its users cost {float(spread.mean):.4g} each, {low:.4g} to {high:.4g} with {level} either side"
-    ends = {
-        "kept": "the plan kept to",
-        "contradicted": "the plan broke",
-        "open": "too few users to say whether it kept to",
-    }
-    return status, f"{found}: {ends[status]} {what} of {limit:.4g}"
+        reward = Spread.of(first.sums[0]).estimate(certificate.confidence)
+        return reaches_target(reward, certificate.target_reward)
+    if not named:
+        return within_budget(Spread.of(first.sums[1]).estimate(certificate.confidence), certificate.budget)
+    return all_kept(
+        [
+            Verdict("undecided", f"the cost of {each.name} is unknown: {first.unknown[each.name]}")
+            if each.name in first.unknown
+            else within_budget(
+                Spread.of(first.charged[each.name]).estimate(certificate.confidence), each.budget, each.name
+            )
+            for each in certificate.budgets
+        ]
+    )
 
 
 def _notes(plan: Plan, first: Arm) -> list[str]:
@@ -150,54 +211,3 @@ def _notes(plan: Plan, first: Arm) -> list[str]:
     if not plan.certificate.is_certified:
         notes.append("this plan's certificate was refused: it promised nothing")
     return notes
-
-
-# Two arms of a roll-out, as plain data: means, differences, what they are worth, and whether the promise was kept.
-
-
-def compare_arms(
-    arms: tuple[Arm, Arm], plan: Plan | None, confidence: float, share: float | None, value: float | None
-) -> dict[str, Any]:
-    """All that is to say of two arms, as plain data."""
-    first, second = arms
-    findings = [note for each in arms for note in (*each.notes, *map(str, each.findings))]
-    doubt = None if share is None else assignment_doubt(len(first.users), len(second.users), share)
-    if doubt is not None:
-        findings.append(
-            f"{len(first.users):,} of {len(first.users) + len(second.users):,} users are in the first arm, where "
-            f"{share:.1%} were meant to be: by lot that happens once in {1 / max(doubt, 1e-300):,.0f} times. Find out "
-            "who is missing before you believe the comparison"
-        )
-    gaps: dict[str, Any] = {
-        name: to_plain(difference(first.sums[place], second.sums[place], confidence))
-        for place, name in enumerate(("reward", "cost"))
-    }
-    gaps["costs"] = {
-        name: to_plain(difference(own, second.charged[name], confidence))
-        for name, own in first.charged.items()
-        if name in second.charged
-    }
-    findings += [
-        f"{each.name}: the budget {name!r} is not compared: {why}" for each in arms for name, why in each.untold.items()
-    ]
-    worth = None
-    if value is not None:
-        one, other = (value * each.sums[0] - each.sums[1] for each in arms)
-        worth = to_plain(difference(one, other, confidence))
-    return {
-        "confidence": confidence,
-        "arms": [
-            {
-                "name": each.name,
-                "users": len(each.users),
-                "reward": to_plain(mean_interval(each.sums[0], confidence)),
-                "cost": to_plain(mean_interval(each.sums[1], confidence)),
-                "costs": {name: to_plain(mean_interval(own, confidence)) for name, own in each.charged.items()},
-            }
-            for each in arms
-        ],
-        "difference": gaps | {"worth": worth},
-        "value_per_reward": value,
-        "promise": None if plan is None else to_plain(compare_with_promise(plan, first, second, confidence)),
-        "findings": list(dict.fromkeys(findings)),
-    }

@@ -20,10 +20,11 @@ from redenvelope.campaign.campaign import MOST_BUDGETS, MOST_RULES, MOST_STEPS_B
 from redenvelope.campaign.conditions import Condition, columns_of
 from redenvelope.campaign.rows import STEP, places_of
 from redenvelope.errors import PlanError, UsageError
+from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Weight
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.models.charges import decoding_for
-from redenvelope.plan.certificate import Certificate, Figure
+from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
@@ -280,7 +281,7 @@ def _require_figures(certificate: Certificate, ladder: Ladder, plan: Plan) -> No
         _require(given, f"certificate.json: {name}: not what the ladder gives at the place of the plan")
 
 
-def _alike(one: Figure, other: Figure) -> bool:
+def _alike(one: Estimate, other: Estimate) -> bool:
     names = ("estimate", "lower", "upper", "standard_error")
     return one.estimator == other.estimator and all(_same(getattr(one, name), getattr(other, name)) for name in names)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from redenvelope.evaluation.ab_test import assignment_doubt, difference, mean_interval
+from redenvelope.evaluation.confidence import difference, mean_estimate
+from redenvelope.plan.rollout_check import sample_ratio_mismatch
 
 
 def test_without_skewness_it_is_the_interval_of_welch() -> None:
@@ -22,7 +23,7 @@ def test_without_skewness_it_is_the_interval_of_welch() -> None:
 
 def test_a_mean_that_nobody_deviates_from_is_known() -> None:
     assert difference(np.full(5, 2.0), np.full(7, 1.5), 0.9).upper == pytest.approx(0.5)
-    assert mean_interval(np.full(5, 2.0), 0.9).lower == pytest.approx(2.0)
+    assert mean_estimate(np.full(5, 2.0), 0.9).lower == pytest.approx(2.0)
 
 
 def test_intervals_of_skewed_money_cover_on_both_sides() -> None:
@@ -43,8 +44,8 @@ def test_intervals_of_skewed_money_cover_on_both_sides() -> None:
     assert 0.018 < below / 4_000 < 0.032
 
 
-def test_a_lot_that_was_not_drawn_as_meant_is_noticed() -> None:
-    assert assignment_doubt(5_050, 4_950, 0.5) is None
-    doubt = assignment_doubt(5_300, 4_700, 0.5)
-    assert doubt == pytest.approx(stats.chisquare([5_300, 4_700]).pvalue)
-    assert assignment_doubt(1_000, 9_000, 0.1) is None
+def test_a_sample_ratio_mismatch_is_noticed() -> None:
+    assert sample_ratio_mismatch(5_050, 4_950, 0.5) is None
+    chance = sample_ratio_mismatch(5_300, 4_700, 0.5)
+    assert chance == pytest.approx(stats.chisquare([5_300, 4_700]).pvalue)
+    assert sample_ratio_mismatch(1_000, 9_000, 0.1) is None

@@ -1,4 +1,4 @@
-"""Evidence: gathered in blocks, sliced; and what is not accepted, in words."""
+"""OffPolicyData: gathered in blocks, sliced; and what is not accepted, in words."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ def test_ratios_and_baselines_by_the_definition(leaving_world: World, monkeypatc
     place = np.arange(len(drawn.table))
     for block in (2**20, 30):
         monkeypatch.setattr(module, "_BLOCK_NUMBERS", block)
-        evidence = drawn.evidence(0.5)
+        data = drawn.data(0.5)
         expected = drawn.probabilities[place, :, drawn.action] / drawn.table[:, 4, None]
-        np.testing.assert_allclose(evidence.ratio, expected, rtol=1e-14)
-        values, action_values = evidence.baseline()
+        np.testing.assert_allclose(data.ratio, expected, rtol=1e-14)
+        values, action_values = data.baseline()
         for outcome, exact in enumerate(baseline):
             np.testing.assert_allclose(values[outcome], (drawn.probabilities * exact).sum(axis=2), rtol=1e-12)
             np.testing.assert_array_equal(action_values[outcome], exact[place, :, drawn.action])
 
 
 def test_positions_are_slices_when_all_have_equally_many_steps(world: World, leaving_world: World) -> None:
-    assert all(isinstance(rows, slice) for _, rows in world.draw(5, seed=0).evidence(None).positions)
+    assert all(isinstance(rows, slice) for _, rows in world.draw(5, seed=0).data(None).positions)
     drawn = leaving_world.draw(40, seed=0)
-    evidence = drawn.evidence(None)
-    assert len(evidence.positions) == leaving_world.problem.steps
-    for position, (users, rows) in enumerate(evidence.positions):
+    data = drawn.data(None)
+    assert len(data.positions) == leaving_world.problem.steps
+    for position, (users, rows) in enumerate(data.positions):
         np.testing.assert_array_equal(drawn.step[rows], position)
         np.testing.assert_array_equal(drawn.table[rows, 0], users)
 
 
 def test_batches_are_the_rows_of_their_users(leaving_world: World) -> None:
-    evidence = leaving_world.draw(20, seed=2).evidence(0.5)
-    batches = list(evidence.batches(6))
+    data = leaving_world.draw(20, seed=2).data(0.5)
+    batches = list(data.batches(6))
     assert [batch.users for batch in batches] == [6, 6, 6, 2]
     for name, axis in (
         ("ratio", 0),
@@ -67,13 +67,13 @@ def test_batches_are_the_rows_of_their_users(leaving_world: World) -> None:
         ("keys", 0),
     ):
         joined = np.concatenate([getattr(batch, name) for batch in batches], axis=axis)
-        np.testing.assert_array_equal(joined, getattr(evidence, name))
-    np.testing.assert_array_equal(np.concatenate([batch.lengths for batch in batches]), evidence.lengths)
+        np.testing.assert_array_equal(joined, getattr(data, name))
+    np.testing.assert_array_equal(np.concatenate([batch.lengths for batch in batches]), data.lengths)
     weighed = np.concatenate([batch.weights for batch in batches], axis=1)
-    np.testing.assert_array_equal(weighed, evidence.weights)
-    own = replace(evidence, own_weights=evidence.weights + 1)
+    np.testing.assert_array_equal(weighed, data.weights)
+    own = replace(data, own_weights=data.weights + 1)
     weighed = np.concatenate([batch.weights for batch in own.batches(6)], axis=1)
-    np.testing.assert_array_equal(weighed, evidence.weights + 1)
+    np.testing.assert_array_equal(weighed, data.weights + 1)
 
 
 def test_single_precision_probabilities_are_normalised() -> None:
@@ -107,12 +107,12 @@ def test_mass_on_actions_never_logged() -> None:
 
 
 def test_clipping_is_counted() -> None:
-    evidence = gather(**arrays())
-    limit = float(np.median(evidence.ratio))
-    clipped = evidence.clip(limit)
+    data = gather(**arrays())
+    limit = float(np.median(data.ratio))
+    clipped = data.clip(limit)
     assert float(clipped.clipped[0]) == pytest.approx(0.5)
     assert float(clipped.ratio.max()) == limit
-    assert float(evidence.clipped[0]) == 0
+    assert float(data.clipped[0]) == 0
 
 
 @pytest.mark.parametrize(
@@ -120,18 +120,18 @@ def test_clipping_is_counted() -> None:
     [
         ({"propensity": np.full(6, 33.0)}, "percentages"),
         ({"propensity": np.full(6, 1e6)}, "above 1"),
-        ({"propensity": np.zeros(6)}, "chance above 0"),
-        ({"propensity": np.full(6, np.nan)}, "chance above 0"),
+        ({"propensity": np.zeros(6)}, "probability above 0"),
+        ({"propensity": np.full(6, np.nan)}, "probability above 0"),
         ({"propensity": np.full(5, 0.5)}, "propensity must be"),
         ({"probabilities": np.full((6, 3), 0.5)}, "row 0"),
         ({"probabilities": np.tile([1.5, -0.5, 0.0], (6, 1))}, "negative"),
         ({"probabilities": np.full((6, 3), np.nan)}, "do not sum to 1"),
         ({"probabilities": np.ones(6)}, "probabilities must be"),
-        ({"action": np.full(6, 3)}, "indices below 3"),
+        ({"action": np.full(6, 3)}, "indices from 0 to 2"),
         ({"starts": np.array([0, 2, 2, 6])}, "at least one row"),
         ({"starts": np.array([0, 2, 5])}, "at least one row"),
         ({"keys": np.arange(6)}, "keys must be"),
-        ({"outcomes": np.full((1, 6), np.inf)}, "reward holds"),
+        ({"outcomes": np.full((1, 6), np.inf)}, "reward has"),
         ({"outcomes": np.zeros((2, 6))}, "outcomes must be"),
         ({"outcomes": np.zeros(6)}, "outcomes must be"),
         ({"to_go": np.zeros((2, 6, 3))}, "with 1 outcome"),
@@ -140,7 +140,7 @@ def test_clipping_is_counted() -> None:
         ({"to_go": np.full((1, 6, 3), np.nan)}, "not finite"),
         ({"features": np.zeros((5, 2))}, "features must be"),
         ({"features": np.zeros(6)}, "features must be"),
-        ({"features": np.full((6, 2), np.nan)}, "a feature holds"),
+        ({"features": np.full((6, 2), np.nan)}, "a feature has"),
     ],
 )
 def test_refused_in_words(changes: dict, message: str) -> None:
@@ -149,8 +149,6 @@ def test_refused_in_words(changes: dict, message: str) -> None:
 
 
 def test_wrong_uses(leaving_world: World) -> None:
-    evidence = leaving_world.draw(5, seed=0).evidence(None)
+    data = leaving_world.draw(5, seed=0).data(None)
     with pytest.raises(UsageError, match="limit"):
-        evidence.clip(0)
-    with pytest.raises(UsageError, match="values must be"):
-        evidence.with_baseline(np.zeros(3), np.zeros(3))
+        data.clip(0)

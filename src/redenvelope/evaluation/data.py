@@ -20,7 +20,7 @@ Table = NDArray[np.floating]
 Rows = slice | NDArray[np.int64]
 Cut = slice | NDArray[np.bool_]
 
-# Rows times prices in one batch of an estimator, and the fewest users worth a batch.
+# Rows times prices in one batch of an estimator, and the least number of users in a batch.
 _BATCH_NUMBERS, _LEAST_BATCH = 2**17, 256
 # Twice this many numbers is more than all arrays of a batch together.
 _KEPT_NUMBERS = 4 * _BATCH_NUMBERS
@@ -198,7 +198,7 @@ class OffPolicyData:
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """What a partition cannot know of the whole log."""
+    """What a partition does not show of the complete log."""
 
     steps: int
     """Steps of the longest user."""

@@ -33,7 +33,7 @@ class Weight(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that speaks against an estimate."""
+    """One reason against an estimate."""
 
     rule: str
     weight: Weight
@@ -106,7 +106,7 @@ class Diagnostics:
         )
 
     def reasons(self, price: int = 0) -> tuple[Reason, ...]:
-        """What speaks against estimates by weighting at one of the prices."""
+        """The reasons against weighted estimates at one of the prices."""
         found = [
             self._deterministic(price),
             self._unlogged(price),
@@ -135,7 +135,7 @@ class Diagnostics:
         return Reason(
             "unlogged_action",
             Weight.REFUSAL if share > _UNLOGGED_SHARE else Weight.WARNING,
-            f"the policy gives {share:.2%} of its decisions to actions that the log never holds: what they cost and "
+            f"the policy gives {share:.2%} of its decisions to actions that were never logged: what they cost and "
             "earn is unknown; rule these actions out, or log them first",
         )
 
@@ -165,7 +165,7 @@ class Diagnostics:
         return Reason(
             "weights_off",
             Weight.REFUSAL,
-            f"after step {step + 1} the weights have mean {mean[step]:.3f} in place of 1, which is not chance: the "
+            f"after step {step + 1} the weights have mean {mean[step]:.3f} instead of 1, which is not chance: the "
             "propensities are wrong, or the policy does what the logger never would in such states; check how "
             "propensities were logged, and which actions were eligible",
         )
@@ -187,7 +187,7 @@ class Diagnostics:
         return Reason(
             "clipped",
             Weight.WARNING,
-            f"{share:.2%} of the ratios were clipped: the estimate has a bias that its interval does not know",
+            f"{share:.2%} of the ratios were clipped: the estimate has a bias that its interval does not include",
         )
 
     def _estimated(self) -> Reason | None:
@@ -196,7 +196,7 @@ class Diagnostics:
         return Reason(
             "estimated_propensities",
             Weight.WARNING,
-            "propensities were estimated from the log, not logged: intervals do not know the error of the estimate",
+            "propensities were estimated from the log, not logged: intervals do not include their error",
         )
 
 

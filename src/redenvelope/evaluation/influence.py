@@ -22,7 +22,7 @@ from redenvelope.randomness import fold, fraction
 
 # Numbers in one block of columns: they stay in a second-level cache.
 _BLOCK_NUMBERS = 2**17
-# Up to so many columns, products one by one are faster than a product of matrices.
+# Up to this number of columns, products one by one are faster than a product of matrices.
 _FEW_COLUMNS = 6
 
 

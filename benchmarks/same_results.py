@@ -2,7 +2,7 @@
 
     python benchmarks/same_results.py OLD_CHECKOUT [NEW_CHECKOUT] [--logs NAME ...] [--jobs 1] [--keep FOLDER]
 
-About forty small logs of every kind are made once, apart from the code in question: drawn here, or simulated by the old
+Small logs of every kind are made once, apart from the code in question: drawn here, or simulated by the old
 version. Either version then runs the real commands on them in a process of its own. Certificates, frontiers, weights,
 decisions and everything that `--json` prints are compared number by number; sentences may be worded anew, and are
 counted. With --keep, what a version gave is kept by its commit, and only what changed runs again.
@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -154,6 +155,8 @@ def main() -> None:
         for text, alike in pool.map(line, options.logs):
             print(text, flush=True)
             same += alike
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{spent.ru_utime + spent.ru_stime:,.0f} s of the processor")
     print(f"{same} of {len(options.logs)} logs the same")
     sys.exit(same < len(options.logs))
 

@@ -86,7 +86,6 @@ KINDS: dict[str, Kind] = {
     "envelopes-rules": Kind("", 2_500, "envelopes-rules", again="--budget money=3"),
     "bandit": _shop(fit="--budget 0.8 --method bandit"),
     "one-step": _shop(fit="--budget 0.4", drawn={"steps": 1}, again="--budget 0.3"),
-    "explore-none": _shop(fit="--budget 0.8 --explore 0"),
     "pushes": _shop(
         fit="", again=_MONEY, campaign=SHOP_BUDGETS.format(name="mails", counted='count = ["mail"]', limit=0.8)
     ),
@@ -104,8 +103,7 @@ KINDS: dict[str, Kind] = {
     "habit": _shop(drawn={"steps": 4, "hidden": True}, users=1_800),
     "habit-no-history": _shop(fit="--budget 0.8 --history none", drawn={"steps": 4, "hidden": True}),
     "episodes": _shop(change="waves", reading="--episode wave"),
-    "times": _shop(change="times", reading="--time sent_at"),
-    "dates": _shop(fit="--budget 0.8 --dates relative", change="times", reading="--time sent_at"),
+    "times": _shop(fit="--budget 0.8 --dates relative", change="times", reading="--time sent_at"),
     "number-labels": _shop(drawn={"labels": (0, 5, 10)}),
     "missing-features": _shop(change="gaps"),
     "estimated": _shop(change="unknown", reading="--estimate-propensity"),
@@ -115,7 +113,6 @@ KINDS: dict[str, Kind] = {
     "missing-cost": _shop(change="unpaid", reading="--missing-cost 0"),
     "lake": _shop(form="lake"),
     "leak": _shop(change="leak"),
-    "leak-known": _shop(fit="--budget 0.8 --known-before tier", change="leak"),
     "wrong-propensities": _shop(change="wrong"),
     "broken": _shop(change="broken"),
     "late-costs": _shop(change="late", drawn={"steps": 3}),

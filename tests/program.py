@@ -8,13 +8,26 @@ from collections.abc import Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
-import typer
+import typer.main
 
 from redenvelope.cli import app, guard
 
 PROGRAM = [sys.executable, "-c", "from redenvelope.cli import main; main()"]
+
+
+def _leaves(group: Any, *before: str) -> dict[tuple[str, ...], Any]:
+    found: dict[tuple[str, ...], Any] = {}
+    for name, command in group.commands.items():
+        words = (*before, name)
+        found |= _leaves(command, *words) if hasattr(command, "commands") else {words: command}
+    return found
+
+
+COMMANDS = _leaves(typer.main.get_command(app))
+"""The commands, those in groups too, by all of their words."""
 
 
 def run(

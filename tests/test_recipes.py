@@ -42,7 +42,7 @@ def test_the_scheduler_reads_keys_that_commands_print() -> None:
 
 @pytest.mark.slow
 def test_the_weekly_script_takes_a_plan_that_is_certified_and_keeps_one_if_not(tmp_path: Path) -> None:
-    script = block("weekly.md", "").replace("--budget 4", "--budget ${BUDGET}")
+    script = block("weekly.md", "sh").replace("--budget 4", "--budget ${BUDGET}")
     (tmp_path / "weekly.sh").write_text(script)
     program = tmp_path / "bin" / "redenvelope"
     program.parent.mkdir()

@@ -4,21 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from redenvelope.cli import app
-
-
-def leaves(group: Any, *before: str) -> dict[tuple[str, ...], Any]:
-    """The commands of a group and of the groups in it, by all of their words."""
-    found: dict[tuple[str, ...], Any] = {}
-    for name, command in group.commands.items():
-        words = (*before, name)
-        found |= leaves(command, *words) if hasattr(command, "commands") else {words: command}
-    return found
-
-
-COMMANDS = leaves(typer.main.get_command(app))
+from tests.program import COMMANDS
 
 
 def least(command: Any) -> list[str]:

@@ -182,7 +182,7 @@ def test_any_number_of_parts_gives_the_same_folds_and_states(frame: pl.DataFrame
 def test_parts_hold_every_user_once_and_only_whole_users() -> None:
     schema, partitions = read_partitions(good_log(), parts=4)
     logs = list(partitions)
-    assert len(logs) == len(partitions) == 4
+    assert len(logs) == len(partitions.parts) == 4
     assert sorted(user for log in logs for user in log.users) == list(range(1, 121))
     assert all((log.lengths == 3).all() for log in logs)
     assert sum(len(log) for log in logs) == schema.rows == 360

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from math import ceil, inf
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,7 @@ from redenvelope.audit.statistics import GroupSums, UserMoments
 from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import SHARES, Log, join_logs, split_fold
+from redenvelope.merging import merged
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
@@ -131,8 +131,8 @@ def audit_partitions(
     Parts are logs, or what the engine opens as logs.
     """
     runs = engine or LocalEngine()
-    first = reduce(add, runs.map(first_sums, parts))
-    second = reduce(add, runs.map(partial(second_sums, first=first), parts))
+    first = merged(runs.map(first_sums, parts))
+    second = merged(runs.map(partial(second_sums, first=first), parts))
     fitness = Findings()
     report_gaps(first.gaps, fitness)
     report_few_users(first.fold_users.tolist(), fitness)
@@ -289,8 +289,8 @@ class FirstSums:
         """Number of steps whose overlap is looked at."""
         return min(self.longest, MOST_STEPS)
 
-    def __add__(self, other: FirstSums) -> FirstSums:
-        """The sums of both parts."""
+    def merge(self, other: FirstSums) -> FirstSums:
+        """See Mergeable."""
         return FirstSums(
             self.header,
             self.rows + other.rows,
@@ -301,12 +301,12 @@ class FirstSums:
             self.people + other.people,
             self.fold_users + other.fold_users,
             self.fold_rows + other.fold_rows,
-            self.logged + other.logged,
-            self.calibration + other.calibration,
+            self.logged.merge(other.logged),
+            self.calibration.merge(other.calibration),
             self.action_rows + other.action_rows,
-            self.effects + other.effects,
-            self.carry + other.carry,
-            self.propensities + other.propensities,
+            self.effects.merge(other.effects),
+            self.carry.merge(other.carry),
+            self.propensities.merge(other.propensities),
         )
 
 
@@ -325,8 +325,8 @@ class SecondSums:
     leak_sample: tuple[Log, ...]
     """Users on whom columns are looked at that may not have been known."""
 
-    def __add__(self, other: SecondSums) -> SecondSums:
-        """The sums of both parts."""
+    def merge(self, other: SecondSums) -> SecondSums:
+        """See Mergeable."""
         return SecondSums(
             self.effects + other.effects,
             self.carry + other.carry,

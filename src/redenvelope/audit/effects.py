@@ -160,9 +160,9 @@ class CarrySums:
     """Groups are [previous, present] actions, laid flat."""
     actions: int
 
-    def __add__(self, other: CarrySums) -> CarrySums:
-        """The sums of both sets of rows."""
-        return CarrySums(self.pairs + other.pairs, self.actions)
+    def merge(self, other: CarrySums) -> CarrySums:
+        """See Mergeable."""
+        return CarrySums(self.pairs.merge(other.pairs), self.actions)
 
     @property
     def direct(self) -> GroupSums:

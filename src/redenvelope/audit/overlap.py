@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import floor
-from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.audit.statistics import ROUNDING, UserMoments, user_blocks
 from redenvelope.log.log import Log
+from redenvelope.merging import merged
 
 LEAST_EFFECTIVE_USERS = 50
 """A certificate refuses fewer: an average over them has no error worth quoting."""
@@ -67,7 +66,7 @@ def calibration_sums(log: Log) -> UserMoments:
             starts = log.starts[first : first + users] - rows.start
             counted = np.add.reduceat(log.eligible[rows], starts, axis=0, dtype=np.int64)
         moments.append(UserMoments.of(np.subtract(sums, counted, dtype=np.float64)))
-    return reduce(add, moments)
+    return merged(moments)
 
 
 def calibration(labels: tuple[str, ...], sums: UserMoments, rows: int) -> tuple[Calibration, ...]:
@@ -146,8 +145,8 @@ class QuantileSums:
     high: NDArray[np.float64]
     """The greatest value of each bin, [bins]."""
 
-    def __add__(self, other: QuantileSums) -> QuantileSums:
-        """The bins of both sets of values."""
+    def merge(self, other: QuantileSums) -> QuantileSums:
+        """See Mergeable."""
         bins = np.union1d(self.bins, other.bins)
         counts = np.zeros(len(bins), dtype=np.int64)
         low, high = np.full(len(bins), np.inf), np.full(len(bins), -np.inf)

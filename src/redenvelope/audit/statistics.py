@@ -25,8 +25,8 @@ class GroupSums:
     weighted: NDArray[np.float64]
     """Sums of weighted values, [variables, groups]."""
 
-    def __add__(self, other: GroupSums) -> GroupSums:
-        """The sums of both sets of rows."""
+    def merge(self, other: GroupSums) -> GroupSums:
+        """See Mergeable."""
         return GroupSums(self.totals + other.totals, self.weighted + other.weighted)
 
     @property
@@ -59,8 +59,8 @@ class UserMoments:
         mean = values.mean(axis=0)
         return cls(len(values), mean, ((values - mean) ** 2).sum(axis=0))
 
-    def __add__(self, other: UserMoments) -> UserMoments:
-        """The moments of both sets of users."""
+    def merge(self, other: UserMoments) -> UserMoments:
+        """See Mergeable."""
         users = self.users + other.users
         gap = other.mean - self.mean
         return UserMoments(

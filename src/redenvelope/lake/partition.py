@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from redenvelope import __version__
 from redenvelope.engine.engine import Engine
-from redenvelope.errors import LogError, UsageError
+from redenvelope.errors import UsageError
 from redenvelope.files import locked, replacing, writing
 from redenvelope.lake.inputs import ROWS_AT_ONCE, Input, Read, Reader, Slice, inputs_of, slices_of
 from redenvelope.lake.lake import (
@@ -34,7 +34,7 @@ from redenvelope.lake.lake import (
 )
 from redenvelope.log.cleaning.ids import read_ids
 from redenvelope.log.columns import ColumnMap, taken
-from redenvelope.log.findings import Finding, Findings, Severity, merge
+from redenvelope.log.findings import Finding, Findings, Severity, merge, require_usable
 from redenvelope.log.tables import FILE, joined
 from redenvelope.progress import Stages
 from redenvelope.randomness import fraction, user_keys
@@ -105,7 +105,7 @@ def _made(
     findings = _findings(records)
     if any(finding.severity is Severity.ERROR for finding in findings):
         _forget(work)
-        raise LogError([finding for finding in findings if finding.severity is Severity.ERROR])
+    require_usable(findings)
     files = tuple(slices[number].input.name for number in range(len(slices)))
     header, findings = _header(work, records, files, findings)
     _refuse_guesses(records)
@@ -158,9 +158,7 @@ def _header(
     different: dict[tuple[str, str | None, str | None], Finding] = {}
     for finding in found.sorted():
         different.setdefault((finding.rule, finding.file, finding.column), finding)
-    faults = [finding for finding in different.values() if finding.severity is Severity.ERROR]
-    if faults:
-        raise LogError(faults)
+    require_usable(different.values())
     return table.frame, merge(findings, tuple(different.values()))
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from redenvelope.errors import LogError
 from redenvelope.log.rules import RULES
 
 EXAMPLES = 5
@@ -76,8 +77,8 @@ def readable(text: str, most: int = 300) -> str:
 class Findings:
     """Collects findings while a log is read; reading never stops at the first one."""
 
-    def __init__(self) -> None:
-        self._found: list[Finding] = []
+    def __init__(self, known: Iterable[Finding] = ()) -> None:
+        self._found = list(known)
 
     def add(
         self,
@@ -124,6 +125,13 @@ class Findings:
         return merge(tuple(self._found))
 
 
+def require_usable(findings: Iterable[Finding]) -> None:
+    """Raise a `LogError` with every error among the findings, if there is one."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise LogError(errors)
+
+
 def merge(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Findings of several passes as one list, errors first."""
     order = list(Severity)
@@ -155,25 +163,19 @@ class Places:
     first: tuple[Place, ...]
     """At most `EXAMPLES`, in order."""
 
+    def merge(self, other: Places) -> Places:
+        """See Mergeable; the same whatever the parts were."""
+        return Places(self.count + other.count, tuple(sorted((*self.first, *other.first))[:EXAMPLES]))
+
 
 Found = Mapping[tuple[str, str], Places]
 """(rule, column) -> where it is broken."""
 
 
-def merge_places(parts: Iterable[Places]) -> Places:
-    """The places of several parts of the same rows, the same whatever the parts were."""
-    known = tuple(parts)
-    first = sorted(place for part in known for place in part.first)
-    return Places(sum(part.count for part in known), tuple(first[:EXAMPLES]))
-
-
-def merge_found(parts: Iterable[Found]) -> dict[tuple[str, str], Places]:
-    """What several parts found, rule by rule."""
-    together: dict[tuple[str, str], list[Places]] = {}
-    for part in parts:
-        for key, places in part.items():
-            together.setdefault(key, []).append(places)
-    return {key: merge_places(places) for key, places in together.items()}
+def merge_found(one: Found, other: Found) -> Found:
+    """What two parts found, rule by rule."""
+    shared = {key: places.merge(other[key]) for key, places in one.items() if key in other}
+    return {**one, **other, **shared}
 
 
 def report_places(

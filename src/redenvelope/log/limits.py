@@ -10,6 +10,9 @@ LEAST_PROPENSITY = 1e-9
 """Of a logged action: a row with less would weigh more than a billion others, and products over a few steps leave what
 32-bit numbers can hold."""
 
+TINY_PROPENSITY = 0.001
+"""Rows with a smaller propensity weigh more than a thousand others each: they are reported."""
+
 LARGEST_AMOUNT = 1e15
 """Of a reward or a cost, either way: squares of it, summed over all rows of a log, stay within 32-bit numbers, and
 whole amounts are exact."""

@@ -23,7 +23,8 @@ from redenvelope.log.encoding.row import RowEncoder
 from redenvelope.log.encoding.table import serving_steps, serving_table, write_states
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.log import FeatureTable, Log
-from redenvelope.log.schema.statistics import NumberSums, merge_numbers, number_sums
+from redenvelope.log.schema.statistics import NumberSums, number_sums
+from redenvelope.merging import merged
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Encoder:
     @classmethod
     def from_sums(cls, parts: Iterable[FeatureSums]) -> Encoder:
         """The same from the sums of a log's parts, merged in their order."""
-        sums = merge_features(tuple(parts))
+        sums = merged(parts)
         return cls(
             numbers=tuple(
                 fit_number(name, number, name in sums.static)
@@ -165,6 +166,16 @@ class FeatureSums:
     static: frozenset[str]
     """Names of the features that never change within a user, as the whole log knows them."""
 
+    def merge(self, other: FeatureSums) -> FeatureSums:
+        """See Mergeable."""
+        return replace(
+            self,
+            first_step=min(self.first_step, other.first_step),
+            last_step=max(self.last_step, other.last_step),
+            numbers=tuple(one.merge(two) for one, two in zip(self.numbers, other.numbers, strict=True)),
+            label_users=tuple(one + two for one, two in zip(self.label_users, other.label_users, strict=True)),
+        )
+
 
 def feature_sums(log: Log) -> FeatureSums:
     """The sums of a log of at least one row."""
@@ -193,18 +204,3 @@ def _label_users(codes: NDArray[np.int32], labels: int, person: NDArray[np.int64
     first = np.ones(len(pairs), dtype=bool)
     first[1:] = pairs[1:] != pairs[:-1]  # most labels stay as they are within a user
     return np.bincount(np.unique(pairs[first]) % (labels + 1), minlength=labels + 1)[1:]
-
-
-def merge_features(parts: Sequence[FeatureSums]) -> FeatureSums:
-    """The sums of all parts, added in their order."""
-    first = parts[0]
-    return FeatureSums(
-        first_step=min(part.first_step for part in parts),
-        last_step=max(part.last_step for part in parts),
-        numeric_names=first.numeric_names,
-        numbers=tuple(merge_numbers(column) for column in zip(*(part.numbers for part in parts), strict=True)),
-        category_names=first.category_names,
-        labels=first.labels,
-        label_users=tuple(np.sum(users, axis=0) for users in zip(*(part.label_users for part in parts), strict=True)),
-        static=first.static,
-    )

@@ -23,6 +23,7 @@ from redenvelope.log.columns import taken
 from redenvelope.log.encoding.layout import LARGEST_DEVIATION, StateLayout
 from redenvelope.log.encoding.table import serving_numbers, serving_text
 from redenvelope.log.log import Log
+from redenvelope.merging import merged
 
 
 class HistoryMoves(NamedTuple):
@@ -53,6 +54,16 @@ class HistorySums:
     first_steps: tuple[int, int]
     """Least and greatest step of a user's first row."""
 
+    def merge(self, other: HistorySums) -> HistorySums:
+        """See Mergeable."""
+        (low, high), (other_low, other_high) = self.first_steps, other.first_steps
+        return HistorySums(
+            self.rows + other.rows,
+            tuple(one + two for one, two in zip(self.squares, other.squares, strict=True)),
+            max(self.steps, other.steps),
+            (min(low, other_low), max(high, other_high)),
+        )
+
 
 @dataclass(frozen=True)
 class HistoryEncoding:
@@ -81,18 +92,14 @@ class HistoryEncoding:
     @classmethod
     def from_sums(cls, log: Log, parts: Iterable[HistorySums]) -> HistoryEncoding:
         """The same from the sums of a log's parts, of which `log` is any: it names the actions and the outcomes."""
-        sums = tuple(parts)
-        plain = _unscaled(log)
-        rows = max(sum(part.rows for part in sums), 1)
-        spread = np.sqrt(np.sum([part.squares for part in sums], axis=0) / rows)
-        steps = max(part.steps for part in sums)
+        sums, plain = merged(parts), _unscaled(log)
+        spread = np.sqrt(np.array(sums.squares) / max(sums.rows, 1))
         # Counts of rare actions would be huge in units of their own: all count alike, and none is ever clipped.
         counted = plain.counted
-        spread[counted] = np.maximum(np.sqrt((spread[counted] ** 2).mean()), (steps - 1) / LARGEST_DEVIATION)
+        spread[counted] = np.maximum(np.sqrt((spread[counted] ** 2).mean()), (sums.steps - 1) / LARGEST_DEVIATION)
         spread[: len(plain.labels)] = 1.0
-        firsts = [step for part in sums for step in part.first_steps]
         scales = tuple(float(scale) for scale in np.where(spread > 1e-9, spread, 1.0))
-        return cls(plain.labels, plain.numeric, plain.outcomes, scales, min(firsts) != max(firsts))
+        return cls(plain.labels, plain.numeric, plain.outcomes, scales, sums.first_steps[0] != sums.first_steps[1])
 
     @property
     def width(self) -> int:

@@ -39,15 +39,16 @@ class SourceFile:
     partition: Mapping[str, str | date | None] = field(default_factory=dict)
     """Column -> value, from folders named column=value."""
 
-    @property
-    def is_parquet(self) -> bool:
-        """Whether the name says parquet; all else is taken for text."""
-        return self.path.suffix.lower() in (".parquet", ".pq")
 
-    def with_partition(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The file's rows with the columns of its folders; where the file holds the column itself, it stays."""
-        added = {name: value for name, value in self.partition.items() if name not in frame.columns}
-        return frame.with_columns(pl.lit(value).alias(name) for name, value in added.items())
+def is_named_parquet(path: Path) -> bool:
+    """Whether a file's name ends as that of a parquet file does."""
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+def with_folders(frame: pl.DataFrame, folders: Mapping[str, str | date | None]) -> pl.DataFrame:
+    """A file's rows with the columns of its folders (column -> value), except those that the file has itself."""
+    added = {name: value for name, value in folders.items() if name not in frame.columns}
+    return frame.with_columns(pl.lit(value).alias(name) for name, value in added.items())
 
 
 def files_of(source: str | Path) -> list[SourceFile]:

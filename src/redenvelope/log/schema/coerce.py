@@ -14,12 +14,9 @@ from redenvelope.log.cleaning.ids import read_ids, read_steps
 from redenvelope.log.cleaning.number_formats import LOOKS, PLAIN_INTEGER, days, to_numbers
 from redenvelope.log.columns import column
 from redenvelope.log.findings import EXAMPLES, Found, Places
-from redenvelope.log.limits import LARGEST_AMOUNT, LARGEST_STEP, LEAST_PROPENSITY
+from redenvelope.log.limits import LARGEST_AMOUNT, LARGEST_STEP, LEAST_PROPENSITY, TINY_PROPENSITY
 from redenvelope.log.schema.text import MOST_LABELS, LabelSums, Meanings, TextTally, Words, many_labels, words_of
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
-
-TINY_PROPENSITY = 0.001
-"""Rows with less weigh more than a thousand others each."""
 
 _EXACT_FLOAT = 2.0**53
 

@@ -315,8 +315,7 @@ def _number(name: str, sums: ColumnSums, found: Found, files: tuple[str, ...], f
     constant = numbers.low if numbers.low == numbers.high else None
     if why := _without_values(name, numbers.rows, numbers.missing, constant, findings):
         return _left_out(name, sums, why)
-    if sums.different is not None and len(sums.different) >= _ID_ROWS:
-        rows = len(sums.different)
+    if (rows := sums.distinct) >= _ID_ROWS:
         findings.add("feature_like_id", column=name, count=rows, distinct=rows, total=rows)
         return _left_out(name, sums, "feature_like_id")
     return FeatureColumn(name, sums.kind, "number", None, not numbers.changes, number=numbers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -34,6 +33,16 @@ class KeySums:
     time: str = "step"
     """What the column is called that times, or what may be times, were read from."""
 
+    def merge(self, other: KeySums) -> KeySums:
+        """See Mergeable."""
+        last = [part.numbered for part in (self, other) if part.numbered is not None]
+        return replace(
+            self,
+            rows=self.rows + other.rows,
+            found=merge_found(self.found, other.found),
+            numbered=max(last, default=None),
+        )
+
 
 def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool | None = None) -> tuple[Table, KeySums]:
     """The table with its ids, episodes and steps in their types, and what was found about them and their order.
@@ -59,19 +68,6 @@ def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool 
         note_disorder(typed, found)
     time = columns.time or columns.name_of("step")
     return typed, KeySums(len(table.frame), user_kind, step_kind, whole_ids, found, episodes, numbered, time)
-
-
-def merge_keys(parts: Sequence[KeySums]) -> KeySums:
-    """What the parts of a table, of whole users each, say about its ids and steps; of their order nothing is said."""
-    found = merge_found(part.found for part in parts)
-    found.pop(("rows_unordered", "step"), None)  # parts are in an order of their own
-    numbered = [part.numbered for part in parts if part.numbered is not None]
-    return replace(
-        parts[0],
-        rows=sum(part.rows for part in parts),
-        found=found,
-        numbered=max(numbered) if numbered else None,
-    )
 
 
 def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places]) -> Table:

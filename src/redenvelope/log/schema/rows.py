@@ -14,10 +14,11 @@ from redenvelope.log.cleaning.guess_columns import guessed_episodes
 from redenvelope.log.cleaning.number_formats import to_numbers
 from redenvelope.log.columns import ROLES
 from redenvelope.log.eligibility import LISTED, lists_logged
-from redenvelope.log.findings import EXAMPLES, Found, Place, Places, merge_places
+from redenvelope.log.findings import EXAMPLES, Found, Place, Places
 from redenvelope.log.schema.coerce import FeatureRows, coerce_action, coerce_feature, coerce_outcome
 from redenvelope.log.schema.text import Words, words_of
 from redenvelope.log.tables import EPISODE, FILE, ROW, Table, kind_of
+from redenvelope.merging import merged_known
 
 OUTCOMES = ("propensity", "reward", "cost")
 """The roles that are numbers."""
@@ -187,6 +188,10 @@ class SharedRows:
     later: Places
     """All but the first of each group."""
 
+    def merge(self, other: SharedRows) -> SharedRows:
+        """See Mergeable; of the same differences."""
+        return SharedRows(self.differences, self.every.merge(other.every), self.later.merge(other.later))
+
 
 def shared_rows(
     table: Table,
@@ -234,20 +239,13 @@ def shared_rows(
     return tuple(found)
 
 
-def merge_shared(parts: Iterable[Iterable[SharedRows]]) -> tuple[SharedRows, ...]:
-    """The groups of all parts."""
-    together: dict[frozenset[Difference], list[SharedRows]] = {}
-    for part in parts:
-        for shared in part:
-            together.setdefault(shared.differences, []).append(shared)
-    return tuple(
-        SharedRows(
-            differences,
-            merge_places(shared.every for shared in known),
-            merge_places(shared.later for shared in known),
-        )
-        for differences, known in together.items()
-    )
+def merge_shared(one: Iterable[SharedRows], other: Iterable[SharedRows]) -> tuple[SharedRows, ...]:
+    """The groups of two parts."""
+    together: dict[frozenset[Difference], SharedRows] = {}
+    for shared in (*one, *other):
+        known = together.get(shared.differences)
+        together[shared.differences] = shared if known is None else known.merge(shared)
+    return tuple(together.values())
 
 
 def copies_and_conflicts(
@@ -260,7 +258,7 @@ def copies_and_conflicts(
             conflicts.append(groups.every)
         else:
             copies.append(groups.later)
-    return merge_places(copies) if copies else None, merge_places(conflicts) if conflicts else None
+    return merged_known(*copies), merged_known(*conflicts)
 
 
 def _differ(values: NDArray[np.generic], rows: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:

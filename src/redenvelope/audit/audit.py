@@ -21,7 +21,7 @@ from redenvelope.audit.effects import (
     carry_overs,
     carry_squares,
     carry_sums,
-    counted,
+    counted_reversals,
     effect_squares,
     effect_sums,
     reversals,
@@ -47,6 +47,7 @@ from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import SHARES, Log, join_logs, split_fold
 from redenvelope.merging import merged
+from redenvelope.wording import counted
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
@@ -217,7 +218,7 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
             "overlap_thin",
             column="propensity",
             count=dead.users - dead.matching,
-            steps=result.steps_alive,
+            steps=counted(result.steps_alive, "step"),
             users=dead.users,
             effective=dead.greedy,
             at_step=dead.step,
@@ -442,7 +443,7 @@ def _monotonicity(audit: Audit) -> str:
     return (
         f"Dearer is not always better: {dear.label!r} costs {dear.cost.estimate:.3g} and earns "
         f"{dear.reward.estimate:.3g}, {cheap.label!r} costs {cheap.cost.estimate:.3g} and earns "
-        f"{cheap.reward.estimate:.3g} ({counted(audit.reversals)})."
+        f"{cheap.reward.estimate:.3g} ({counted_reversals(audit.reversals)})."
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.statistics import ROUNDING, GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
+from redenvelope.wording import counted
 
 MOST_REVERSALS = 100
 """Pairs that are kept."""
@@ -91,9 +92,9 @@ def reversals(effects: tuple[ActionEffect, ...]) -> tuple[Reversal, ...]:
     return tuple(Reversal(effects[cheap[pair]], effects[dear[pair]]) for pair in clearest)
 
 
-def counted(pairs: tuple[Reversal, ...]) -> str:
+def counted_reversals(pairs: tuple[Reversal, ...]) -> str:
     """How many such pairs there are, in words."""
-    return f"{len(pairs)} such pair{'s' * (len(pairs) != 1)}" if len(pairs) < MOST_REVERSALS else "many such pairs"
+    return counted(len(pairs), "such pair") if len(pairs) < MOST_REVERSALS else "many such pairs"
 
 
 def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:

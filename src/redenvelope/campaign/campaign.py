@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.campaign.conditions import Condition, holds
+from redenvelope.campaign.conditions import Condition, column_uses, holds
 from redenvelope.campaign.records import Budget, Mistake, Rule, budget_mistakes, refuse, rule_mistakes
 from redenvelope.campaign.rows import STEP, TableRows, places_of
 from redenvelope.errors import UsageError
@@ -208,7 +208,7 @@ def _unknown_actions(labels: tuple[str, ...], entry: str, log: Log) -> Iterator[
 def _odd_columns(condition: Condition | None, entry: str, log: Log) -> Iterator[Mistake]:
     """Columns that a condition looks at and the log lacks, or has in another kind."""
     seen: set[str] = set()
-    for name, kind in () if condition is None else condition.uses():
+    for name, kind in () if condition is None else column_uses(condition):
         is_text = name in log.features.category_names
         is_number = name == STEP or name in log.features.numeric_names
         if not is_text and not is_number:

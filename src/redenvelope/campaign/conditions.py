@@ -68,8 +68,21 @@ def holds(condition: Condition, rows: RowColumns) -> BoolArray:
 
 
 def columns_of(condition: Condition) -> frozenset[str]:
-    """The names of the columns that a condition looks at."""
-    return frozenset(name for name, _ in condition.uses())
+    """The names of the columns that a condition uses."""
+    return frozenset(name for name, _ in column_uses(condition))
+
+
+def column_uses(condition: Condition) -> Iterator[tuple[str, Kind | None]]:
+    """Every use of a column in a condition: its name, and the kind it must be; None is either."""
+    for leaf in leaves(condition):
+        if isinstance(leaf, Compare):
+            yield leaf.left, "text" if isinstance(leaf.right, str) else "number"
+            if isinstance(leaf.right, Column):
+                yield leaf.right.name, "number"
+        elif isinstance(leaf, Among):
+            yield leaf.name, "text" if isinstance(leaf.values[0], str) else "number"
+        else:
+            yield leaf.name, "number" if isinstance(leaf, Column) else None
 
 
 @dataclass(frozen=True)
@@ -83,10 +96,6 @@ class Column:
         values = rows.numbers(self.name)
         known = ~np.isnan(values)
         return Verdict(known & (values != 0), known & (values == 0))
-
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        yield self.name, "number"
 
 
 @dataclass(frozen=True)
@@ -109,12 +118,6 @@ class Compare:
         said = np.asarray(_SIGNS[self.sign](left, right))
         return Verdict(known & said, known & ~said)
 
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        yield self.left, "text" if isinstance(self.right, str) else "number"
-        if isinstance(self.right, Column):
-            yield self.right.name, "number"
-
 
 @dataclass(frozen=True)
 class Among:
@@ -133,10 +136,6 @@ class Among:
         said = np.isin(values, np.array(self.values, dtype=np.float32))
         return Verdict(known & said, known & ~said)
 
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        yield self.name, "text" if isinstance(self.values[0], str) else "number"
-
 
 @dataclass(frozen=True)
 class Missing:
@@ -149,20 +148,12 @@ class Missing:
         missing = rows.missing(self.name)
         return Verdict(missing, ~missing)
 
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        yield self.name, None
-
 
 @dataclass(frozen=True)
 class Negation:
     """Not."""
 
     inner: Condition
-
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        return self.inner.uses()
 
 
 @dataclass(frozen=True)
@@ -171,20 +162,12 @@ class Every:
 
     parts: tuple[Condition, ...]
 
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        return _uses(self.parts)
-
 
 @dataclass(frozen=True)
 class Either:
     """Or."""
 
     parts: tuple[Condition, ...]
-
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        return _uses(self.parts)
 
 
 Leaf = Column | Compare | Among | Missing
@@ -216,11 +199,6 @@ def judged(condition: Condition, answer: Callable[[Leaf], Verdict]) -> Verdict:
         said = [judged(part, answer) for part in condition.parts]
         return Verdict(_any([part.true for part in said]), _all([part.false for part in said]))
     return answer(condition)
-
-
-def _uses(parts: tuple[Condition, ...]) -> Iterator[tuple[str, Kind | None]]:
-    for part in parts:
-        yield from part.uses()
 
 
 def _all(masks: list[BoolArray]) -> BoolArray:

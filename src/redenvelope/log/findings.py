@@ -9,6 +9,7 @@ from typing import Any
 
 from redenvelope.errors import LogError
 from redenvelope.log.rules import RULES
+from redenvelope.wording import Count
 
 EXAMPLES = 5
 """How many examples a finding shows."""
@@ -105,8 +106,8 @@ class Findings:
             Finding(
                 rule=rule,
                 severity=Severity(known.severity),
-                message=known.message.format(count=count, **said),
-                remedy=known.remedy.format(count=count, **said),
+                message=known.message.format(count=Count(count), **said),
+                remedy=known.remedy.format(count=Count(count), **said),
                 file=file,
                 column=column,
                 count=count,

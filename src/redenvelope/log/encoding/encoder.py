@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,8 +23,7 @@ from redenvelope.log.encoding.row import RowEncoder
 from redenvelope.log.encoding.table import serving_steps, serving_table, write_states
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.log import FeatureTable, Log
-from redenvelope.log.schema.statistics import NumberSums, number_sums
-from redenvelope.merging import merged
+from redenvelope.log.schema.statistics import number_sums
 
 
 @dataclass(frozen=True)
@@ -41,23 +40,23 @@ class Encoder:
     @classmethod
     def fit(cls, log: Log) -> Encoder:
         """Learn means, scales and labels from the (training) users of a log."""
-        return cls.from_sums([feature_sums(log)])
-
-    @classmethod
-    def from_sums(cls, parts: Iterable[FeatureSums]) -> Encoder:
-        """The same from the sums of a log's parts, merged in their order."""
-        sums = merged(parts)
+        features = log.features
+        within = np.ones(len(log), dtype=bool)
+        within[log.starts[:-1]] = False
+        person: NDArray[np.int64] = np.repeat(np.cumsum(log.begins, dtype=np.int64), log.lengths)
         return cls(
             numbers=tuple(
-                fit_number(name, number, name in sums.static)
-                for name, number in zip(sums.numeric_names, sums.numbers, strict=True)
+                fit_number(name, number_sums(features.numeric[:, place], within), name in features.static)
+                for place, name in enumerate(features.numeric_names)
             ),
             categories=tuple(
-                fit_category(name, labels, users, name in sums.static)
-                for name, labels, users in zip(sums.category_names, sums.labels, sums.label_users, strict=True)
+                fit_category(
+                    name, labels, _label_users(features.codes[:, place], len(labels), person), name in features.static
+                )
+                for place, (name, labels) in enumerate(zip(features.category_names, features.labels, strict=True))
             ),
-            first_step=sums.first_step,
-            campaign_steps=sums.last_step - sums.first_step + 1,
+            first_step=log.first_step,
+            campaign_steps=log.campaign_steps,
         )
 
     def with_history(self, log: Log) -> Encoder:
@@ -144,58 +143,6 @@ class Encoder:
     def _row_encoder(self) -> RowEncoder:
         last = self.first_step + self.campaign_steps - 1
         return RowEncoder(self.numbers, self.categories, self.layout, self.first_step, last)
-
-
-# What a log's features add up to: enough to fit an encoder, whatever the parts the log came in.
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureSums:
-    """Sums of some users' features; sums of parts that were read against the same schema merge."""
-
-    first_step: int
-    last_step: int
-    numeric_names: tuple[str, ...]
-    numbers: tuple[NumberSums, ...]
-    """[numeric features]"""
-    category_names: tuple[str, ...]
-    labels: tuple[tuple[str, ...], ...]
-    """The labels of each category, sorted."""
-    label_users: tuple[NDArray[np.int64], ...]
-    """How many users ever had each label, [labels] for each category."""
-    static: frozenset[str]
-    """Names of the features that never change within a user, as the whole log knows them."""
-
-    def merge(self, other: FeatureSums) -> FeatureSums:
-        """See Mergeable."""
-        return replace(
-            self,
-            first_step=min(self.first_step, other.first_step),
-            last_step=max(self.last_step, other.last_step),
-            numbers=tuple(one.merge(two) for one, two in zip(self.numbers, other.numbers, strict=True)),
-            label_users=tuple(one + two for one, two in zip(self.label_users, other.label_users, strict=True)),
-        )
-
-
-def feature_sums(log: Log) -> FeatureSums:
-    """The sums of a log of at least one row."""
-    features = log.features
-    within = np.ones(len(log), dtype=bool)
-    within[log.starts[:-1]] = False
-    person: NDArray[np.int64] = np.repeat(np.cumsum(log.begins, dtype=np.int64), log.lengths)
-    return FeatureSums(
-        first_step=log.first_step,
-        last_step=log.first_step + log.campaign_steps - 1,
-        numeric_names=features.numeric_names,
-        numbers=tuple(number_sums(features.numeric[:, column], within) for column in range(features.numeric.shape[1])),
-        category_names=features.category_names,
-        labels=features.labels,
-        label_users=tuple(
-            _label_users(features.codes[:, column], len(labels), person)
-            for column, labels in enumerate(features.labels)
-        ),
-        static=features.static,
-    )
 
 
 def _label_users(codes: NDArray[np.int32], labels: int, person: NDArray[np.int64]) -> NDArray[np.int64]:

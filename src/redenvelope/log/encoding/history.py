@@ -7,7 +7,7 @@ At a user's first step nothing has happened: all columns are zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -23,7 +23,6 @@ from redenvelope.log.columns import taken
 from redenvelope.log.encoding.layout import LARGEST_DEVIATION, StateLayout
 from redenvelope.log.encoding.table import serving_numbers, serving_text
 from redenvelope.log.log import Log
-from redenvelope.merging import merged
 
 
 class HistoryMoves(NamedTuple):
@@ -39,30 +38,6 @@ class HistoryMoves(NamedTuple):
     def after(self, history: FloatArray, action: NDArray[np.int32], outcomes: FloatArray) -> FloatArray:
         """The columns one step on: [n, columns], [n], [outcomes, n] -> [n, columns]."""
         return self.keep[action] * history + self.jump[action] + outcomes.T @ self.gain
-
-
-@dataclass(frozen=True)
-class HistorySums:
-    """Sums over some users' rows; those of disjoint sets of users merge."""
-
-    rows: int
-    """Rows that have a past."""
-    squares: tuple[float, ...]
-    """Of the columns, unscaled, [columns]."""
-    steps: int
-    """Most steps of a user."""
-    first_steps: tuple[int, int]
-    """Least and greatest step of a user's first row."""
-
-    def merge(self, other: HistorySums) -> HistorySums:
-        """See Mergeable."""
-        (low, high), (other_low, other_high) = self.first_steps, other.first_steps
-        return HistorySums(
-            self.rows + other.rows,
-            tuple(one + two for one, two in zip(self.squares, other.squares, strict=True)),
-            max(self.steps, other.steps),
-            (min(low, other_low), max(high, other_high)),
-        )
 
 
 @dataclass(frozen=True)
@@ -87,19 +62,17 @@ class HistoryEncoding:
     @classmethod
     def fit(cls, log: Log) -> HistoryEncoding:
         """Learn the scales from the (training) users of a log."""
-        return cls.from_sums(log, [history_sums(log)])
-
-    @classmethod
-    def from_sums(cls, log: Log, parts: Iterable[HistorySums]) -> HistoryEncoding:
-        """The same from the sums of a log's parts, of which `log` is any: it names the actions and the outcomes."""
-        sums, plain = merged(parts), _unscaled(log)
-        spread = np.sqrt(np.array(sums.squares) / max(sums.rows, 1))
-        # Counts of rare actions would be huge in units of their own: all count alike, and none is ever clipped.
-        counted = plain.counted
-        spread[counted] = np.maximum(np.sqrt((spread[counted] ** 2).mean()), (sums.steps - 1) / LARGEST_DEVIATION)
+        plain = _unscaled(log)
+        history = walk(plain.moves, log.starts, log.action, log.measured)[0]
+        rows_with_past = max(len(log) - len(log.users), 1)
+        spread = np.sqrt((history.astype(np.float64) ** 2).sum(axis=0) / rows_with_past)
+        # Counts of rare actions would be huge in units of their own: all share a scale, and none is ever clipped.
+        counted, longest = plain.counted, int(log.lengths.max())
+        spread[counted] = np.maximum(np.sqrt((spread[counted] ** 2).mean()), (longest - 1) / LARGEST_DEVIATION)
         spread[: len(plain.labels)] = 1.0
         scales = tuple(float(scale) for scale in np.where(spread > 1e-9, spread, 1.0))
-        return cls(plain.labels, plain.numeric, plain.outcomes, scales, sums.first_steps[0] != sums.first_steps[1])
+        first = log.step[log.starts[:-1]]
+        return cls(plain.labels, plain.numeric, plain.outcomes, scales, bool(first.min() != first.max()))
 
     @property
     def width(self) -> int:
@@ -134,15 +107,6 @@ class HistoryEncoding:
     def clipped(self, history: NDArray[np.floating]) -> NDArray[np.float32]:
         """Columns as states hold them: an outlier counts as a large number, no more."""
         return np.asarray(np.clip(history, -LARGEST_DEVIATION, LARGEST_DEVIATION), dtype=np.float32)
-
-
-def history_sums(log: Log) -> HistorySums:
-    """The sums of a log of whole users."""
-    history = walk(_unscaled(log).moves, log.starts, log.action, log.measured)[0]
-    first = log.step[log.starts[:-1]]
-    low, high = int(first.min()), int(first.max())
-    squares = tuple(float(total) for total in (history.astype(np.float64) ** 2).sum(axis=0))
-    return HistorySums(len(log) - len(log.users), squares, int(log.lengths.max()), (low, high))
 
 
 def walk(

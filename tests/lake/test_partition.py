@@ -150,7 +150,7 @@ def test_a_lake_is_not_guessed_at(frame: pl.DataFrame, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     dressed = frame.with_columns(spent=pl.format("{},50 €", pl.col("user") % 90))
     dressed.write_parquet(tmp_path / "log" / "a.parquet")
-    with pytest.raises(UsageError, match=r"column 'spent' holds dressed numbers.*--ignore spent"):
+    with pytest.raises(UsageError, match=r"column 'spent' holds formatted numbers.*--ignore spent"):
         opened(tmp_path / "log", tmp_path / "work")
     assert whole(opened(tmp_path / "log", tmp_path / "other", columns=ColumnMap(ignored=frozenset({"spent"}))))
 

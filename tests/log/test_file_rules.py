@@ -230,7 +230,7 @@ CASES = [
         lambda log: {"log.csv": csv(log.rename({"user": "kunde"}))},
         column="user",
         remedy="check its spelling and capitals: --columns user=kunde",
-        says="no column 'Kunde', which was named for 'user' (who: one id a person, text or integer); the columns are k",
+        says="no column 'Kunde', which was named for 'user' (who: one id per user, text or integer); the columns are k",
         columns=ColumnMap({"user": "Kunde"}),
     ),
     Case(

@@ -194,7 +194,7 @@ def test_places_are_named_as_people_count_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["nowhere.csv", "*.csv", "empty"])
 def test_a_source_without_files_is_a_mistake_of_use(source: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"no such file|no file matches|no table in this folder"):
+    with pytest.raises(UsageError, match=r"no such file|no file matches|no tables in this folder"):
         read_log(tmp_path / source)
 
 

@@ -105,7 +105,7 @@ def test_costs_that_are_missing_or_negative_are_refused(table: pl.DataFrame) -> 
     odd = table.with_columns(shipping=pl.when(pl.col("user") == 5).then(None).otherwise(pl.col("shipping") - 0.5))
     with pytest.raises(UsageError) as refused:
         charged_log(log_from_frame(odd, ColumnMap(costs=("shipping",))), BUDGETS)
-    assert "is missing, or no number, in 3 of 900 rows" in str(refused.value)
+    assert "is missing or not a number in 3 of 900 rows" in str(refused.value)
     assert "is below 0 in" in str(refused.value)
 
 

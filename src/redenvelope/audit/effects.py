@@ -1,4 +1,4 @@
-"""What each action costs and earns, and whether dearer is better, with inverse-propensity weights."""
+"""Effects of actions on reward and cost, with inverse-propensity weights, at their own step and at the next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redenvelope.log.log import Log
 from redenvelope.wording import counted
 
 MOST_REVERSALS = 100
-"""Pairs that are kept."""
+"""Most pairs that are reported."""
 
 _TWO_SIDED_95 = 1.959963984540054
 
@@ -36,7 +36,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class ActionEffect:
-    """One action as the log shows it, as if it had been given to everybody at random."""
+    """Mean outcomes of an action, as if it had been assigned at random."""
 
     label: str
     rows: int
@@ -107,7 +107,7 @@ def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:
     return np.asarray(difference > 3 * np.hypot(error[None, :], error[:, None]) + rounding)
 
 
-# Is it sequential at all? What an action does to the outcomes of the next step.
+# Carry-over: the effect of an action on the outcomes of the next step.
 
 
 _SURE = 1e-3
@@ -151,7 +151,7 @@ class CarryOver:
 
 @dataclass(frozen=True, eq=False)
 class CarrySums:
-    """Outcomes by the previous and the present action; sums of parts add up.
+    """Outcomes by the previous and the present action.
 
     Both actions are weighted by their propensities, so that neither who got the previous action nor what
     was sent after it can pose as carry-over.

@@ -1,4 +1,4 @@
-"""Can another policy be weighed against this log? Propensities, their calibration, and weights by step."""
+"""Overlap: propensities, their calibration, and effective sample sizes by step."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from redenvelope.log.log import Log
 from redenvelope.merging import merged
 
 LEAST_EFFECTIVE_USERS = 50
-"""A certificate refuses fewer: an average over them has no error worth quoting."""
+"""A certificate refuses fewer: the standard error of their mean would be unreliable."""
 
 MOST_STEPS = 20
-"""Overlap is looked at for no more steps than these."""
+"""Most steps for which overlap is computed."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class StepOverlap:
-    """How many users are left to speak for a policy after so many steps."""
+    """Effective sample size for a policy after a number of steps."""
 
     step: int
     """Number of steps weighed, from 1."""
@@ -121,12 +121,12 @@ def _effective_size(total: float, squares: float) -> float:
 
 
 def steps_alive(overlaps: tuple[StepOverlap, ...], check_share: float) -> int:
-    """For how many steps a fixed action still has enough effective users among those who check."""
+    """Number of steps for which a fixed action has enough effective users in the check fold."""
     needed = LEAST_EFFECTIVE_USERS / check_share
     return next((place for place, overlap in enumerate(overlaps) if overlap.greedy < needed), len(overlaps))
 
 
-# Quantiles of propensities from counts that add up: exact where values repeat, else to a 4,000th of a value.
+# Quantiles of propensities from mergeable counts: exact where values repeat, else within 1/4,000 of a value.
 
 
 _DROPPED_BITS = 40  # of a float64: twelve binary digits of its value are left
@@ -134,7 +134,7 @@ _DROPPED_BITS = 40  # of a float64: twelve binary digits of its value are left
 
 @dataclass(frozen=True, eq=False)
 class QuantileSums:
-    """Positive values in narrow bins, whose edges are the same for all data; sums of parts add up."""
+    """Positive values in narrow bins, whose edges are the same for all data."""
 
     bins: NDArray[np.int64]
     """Which bins have values, rising, [bins]."""

@@ -1,4 +1,4 @@
-"""Means by group with weights, and their errors by user: two rounds of sums, because errors need the means."""
+"""Weighted means by group with standard errors clustered by user, and columns in cells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CELLS = 1 << 20  # users times groups that are worked on at once
 
 @dataclass(frozen=True, eq=False)
 class GroupSums:
-    """Weights and weighted values of some rows, by group; sums of parts add up."""
+    """Weights and weighted values of some rows, by group."""
 
     totals: NDArray[np.float64]
     """Sum of weights, [groups]."""
@@ -45,7 +45,7 @@ class GroupSums:
 
 @dataclass(frozen=True, eq=False)
 class UserMoments:
-    """Means over users of some sums over their rows; moments of parts add up."""
+    """Means over users of sums over their rows."""
 
     users: int
     mean: NDArray[np.float64]
@@ -125,7 +125,7 @@ def user_blocks(log: Log, groups: NDArray[np.int32], count: int) -> Iterator[tup
         yield rows, (log.user_of_row[rows] - first) * count + groups[rows], users
 
 
-# A column in a few cells: its values or labels where they are few, else quantiles; missing is a cell of its own.
+# A column in cells: its values or labels where they are few, else quantiles; missing is a cell of its own.
 
 
 _EXACT = 64  # so many different values are kept apart: a code in numbers need not be in any order

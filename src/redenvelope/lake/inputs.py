@@ -1,4 +1,4 @@
-"""What a lake is made of: files or addresses, and slices of them that fit into memory."""
+"""Inputs of a lake: files or object-store addresses, read in slices that fit into memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from redenvelope.serialization import to_plain
 
 ROWS_AT_ONCE = 1_000_000
 """Of a table that is read in slices."""
-_BYTES_A_ROW = 40  # of packed tables, about: what an address does not say of its size
+_ROW_BYTES = 40  # of compressed tables, about: an address does not tell its size
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ def _address(address: str) -> Input:
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         reason = (str(error).splitlines() or ["no answer"])[0]
         raise UsageError(
-            f"{address}: cannot be read as parquet ({reason[:300]}); check the address, and that what it needs to be "
-            "let in stands where the store's own tools look for it"
+            f"{address}: cannot be read as parquet ({reason[:300]}); check the address, and that the "
+            "credentials are where the store's own tools expect them"
         ) from None
-    return Input(address, address, rows * _BYTES_A_ROW, 0, rows)
+    return Input(address, address, rows * _ROW_BYTES, 0, rows)
 
 
-# Slices into frames: `user` under its own name, every row with its place of origin.
+# Readers of slices: `user` under its own name, every row with its file and its number.
 
 
 _LOOKED_AT = 10_000  # rows of a slice, to see whether a column would have to be guessed at
@@ -189,7 +189,9 @@ class LogReader:
             return ()
         values = column(frame, name).drop_nulls().unique().cast(pl.String).sort()
         if len(values) > _MOST_EPISODES:
-            raise UsageError(f"column {name!r} has more than {_MOST_EPISODES:,} values: it tells no waves apart")
+            raise UsageError(
+                f"column {name!r} has more than {_MOST_EPISODES:,} values, too many for waves of a campaign"
+            )
         return tuple(values)
 
 

@@ -1,5 +1,5 @@
-"""How large a log, a table and their values may be, and why. What is beyond is refused in words, before memory or time
-is spent on it.
+"""Limits on the size of a log, a table and their values, and why. What exceeds one is refused before memory or time is
+spent on it.
 """
 
 from __future__ import annotations

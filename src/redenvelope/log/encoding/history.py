@@ -1,7 +1,7 @@
-"""What happened to a user before, as columns of the state: last action and outcomes, counts, sums, steps without.
+"""A user's history as columns of the state: last action and outcomes, counts, sums, steps since the last incentive.
 
-The columns of a row are a linear rule away from those of the row before it, given what was done and what came of it.
-The same rule makes them from a log, from a table of past steps, and inside of trees, where a branch *is* the action.
+The columns of a row are a linear function of those of the row before, given its action and outcomes. The same function
+computes them from a log, from a table of past steps, and inside trees, where a branch *is* the action.
 At a user's first step nothing has happened: all columns are zero.
 """
 
@@ -23,6 +23,7 @@ from redenvelope.log.columns import taken
 from redenvelope.log.encoding.layout import LARGEST_DEVIATION, StateLayout
 from redenvelope.log.encoding.table import serving_numbers, serving_text
 from redenvelope.log.log import Log
+from redenvelope.wording import counted
 
 
 class HistoryMoves(NamedTuple):
@@ -135,10 +136,10 @@ def _unscaled(log: Log) -> HistoryEncoding:
     return HistoryEncoding(log.catalogue.labels, log.catalogue.numeric, log.measured_names, (1.0,) * width, False)
 
 
-# What happened to users before the step that is decided now: a table of past steps, or plain rows of one user.
+# The history of users to decide for: a table of past steps, or plain rows of one user.
 
 
-_REMEDY = "give their earlier steps as the history: user, step, action, reward and cost of each"
+_REMEDY = "pass their earlier steps as the history: user, step, action, reward and cost of each"
 
 
 class PastKind(Protocol):
@@ -236,8 +237,8 @@ def past_of_frame(
         return Past(np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int32), none)
     if past is None or "user" not in users.columns:
         raise ModelError(
-            f"{int(later.sum())} user(s) are past the campaign's first step, and this plan decides by what happened to "
-            f"them before; {_REMEDY}"
+            f"{counted(int(later.sum()), 'user')} past the campaign's first step: this plan's decisions depend on "
+            f"their history; {_REMEDY}"
         )
     for name in ("user", "step", "action", *encoding.outcomes):
         if name not in past.columns:
@@ -263,7 +264,7 @@ def _joined(asked: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
         kept, asked = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (kept, asked))
     step = read_steps(kept["step"]).cast(pl.Float64)
     if step.null_count():
-        raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is no whole number")
+        raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is not a whole number")
     return asked.join(kept.with_columns(step.alias("step")), on="user").filter(pl.col("step") < pl.col("now"))
 
 
@@ -279,23 +280,23 @@ def _require_whole(joined: pl.DataFrame, asked: pl.DataFrame, wanted: _Asked) ->
     twice = joined.select(pl.struct("row", "step").is_duplicated()).to_series()
     if twice.any():
         raise ModelError(
-            f"history, row {int(joined.filter(twice)['past_row'].min())}: {int(twice.sum())} row(s) share a user and "  # type: ignore[arg-type]
-            "step with another row; keep one row for each"
+            f"history, row {int(joined.filter(twice)['past_row'].min())}: {counted(int(twice.sum()), 'row')} with the "  # type: ignore[arg-type]
+            "user and step of another row; keep one row for each"
         )
     seen = joined.group_by("row").agg(pl.len().alias("steps"), pl.col("step").min().alias("first"))
     rows = asked.join(seen, on="row", how="left").filter(pl.col("now") > wanted.first_step)
     without = rows.filter(pl.col("steps").is_null())
     if len(without):
         raise ModelError(
-            f"{len(without)} user(s) past the campaign's first step have no row in the history (the first: "
+            f"{counted(len(without), 'user')} past the campaign's first step without a row in the history (the first: "
             f"{without['user'][0]!r}, step {without['now'][0]}); {_REMEDY}"
         )
     begins = pl.col("first") if wanted.encoding.joins_late else pl.lit(float(wanted.first_step))
     holes = rows.filter(pl.col("steps") < pl.col("now") - begins)
     if len(holes):
         raise ModelError(
-            f"the history of {len(holes)} user(s) lacks steps (the first: {holes['user'][0]!r} has {holes['steps'][0]} "
-            f"of the steps before {holes['now'][0]}); bring every earlier step"
+            f"the history of {counted(len(holes), 'user')} lacks steps (the first: {holes['user'][0]!r} has "
+            f"{holes['steps'][0]} of the steps before {holes['now'][0]}); include every earlier step"
         )
 
 
@@ -304,8 +305,8 @@ def _numbers(rows: pl.DataFrame, name: str) -> NDArray[np.float64]:
     lost = ~values.is_finite().fill_null(False)
     if lost.any():
         raise ModelError(
-            f"history, row {int(rows.filter(lost)['past_row'].min())}: the {name} is no number, in {int(lost.sum())} "  # type: ignore[arg-type]
-            "row(s); a step counts only with all that came of it"
+            f"history, row {int(rows.filter(lost)['past_row'].min())}: the {name} is not a number, in "  # type: ignore[arg-type]
+            f"{counted(int(lost.sum()), 'row')}; every past step needs all of its outcomes"
         )
     return values.to_numpy()
 
@@ -317,8 +318,8 @@ def _actions(values: pl.Series, encoding: PastKind) -> NDArray[np.int32]:
     if found.null_count():
         odd = values.filter(found.is_null())
         raise ModelError(
-            f"the history holds the action {odd[0]!r} in {len(odd)} row(s), which the plan does not know; it knows "
-            f"{', '.join(encoding.labels)}"
+            f"the history holds the action {odd[0]!r} in {counted(len(odd), 'row')}, which the plan does not know; it "
+            f"knows {', '.join(encoding.labels)}"
         )
     return found.to_numpy()
 
@@ -347,13 +348,15 @@ def past_of_row(
     earlier = [one for one in past or () if one.get("step") is not None and float(one["step"]) < step]
     if not earlier:
         raise ModelError(
-            f"step {step} is past the campaign's first, and this plan decides by what happened before; {_REMEDY}"
+            f"step {step} is past the campaign's first: this plan's decisions depend on the user's history; {_REMEDY}"
         )
     ordered = sorted(earlier, key=lambda one: float(one["step"]))
     begins = float(ordered[0]["step"]) if encoding.joins_late else first_step
     if [float(one["step"]) for one in ordered] != [begins + place for place in range(round(step - begins))]:
         steps = ", ".join(str(one["step"]) for one in ordered)
-        raise ModelError(f"the history of a user at step {step} holds the steps {steps}; bring every earlier step once")
+        raise ModelError(
+            f"the history of a user at step {step} holds the steps {steps}; include every earlier step once"
+        )
     return ordered
 
 
@@ -363,5 +366,7 @@ def _number(row: Mapping[str, Any], name: str) -> float:
     except (KeyError, TypeError, ValueError):
         value = float("nan")
     if not np.isfinite(value):
-        raise ModelError(f"history, step {row['step']}: the {name} is no number; a step needs all that came of it")
+        raise ModelError(
+            f"history, step {row['step']}: the {name} is not a number; every past step needs all of its outcomes"
+        )
     return value

@@ -122,7 +122,7 @@ def test_all_mistakes_are_said_at_once_with_their_places(tmp_path: Path) -> None
     assert head == f"{tmp_path / 'campaign.toml'}: {len(lines)} mistakes"
     for place in (
         "ignore must be a list",
-        "[[budget]] 1, name: must be a text",
+        "[[budget]] 1, name: must be a non-empty text",
         "[[budget]] 1, total: per_user and total",
         "[[budget]] 2, count: names an action twice",
         "[[budget]] 2, count: a budget sums a column or counts",

@@ -28,7 +28,7 @@ _ONE_THREAD = {
     "POLARS_MAX_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
-"""A worker is a core: threads that fight over busy cores cost far more than they bring."""
+"""One thread per worker: threads that compete for busy cores cost far more than they gain."""
 _ALONE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's own switch for machines on which clusters are not supported: all of its servers then listen on loopback.

@@ -1,4 +1,4 @@
-"""What reading a log found: every violation, with its place and its remedy."""
+"""Findings: every violation of a rule, with its place and its remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = 5
 _LONGEST_LINE = 2_000  # of a line to paste, which is of no use if it is cut
 
 IN_MEMORY = "table"
-"""What a table is called that never was a file."""
+"""What findings call a table in memory."""
 
 
 class Severity(StrEnum):
@@ -141,7 +141,7 @@ def merge(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
     )
 
 
-# Where a rule is broken: how often, and the first few places with what stands there. Places of parts add up.
+# Where a rule is violated: how often, and the first few places with their values.
 
 
 @dataclass(frozen=True, order=True)

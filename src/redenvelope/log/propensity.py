@@ -1,4 +1,4 @@
-"""How the logger chose: a multinomial logistic model of the action, always applied to users it did not see."""
+"""Estimating propensities: a multinomial logistic model of the behaviour policy, cross-fitted by user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redenvelope.log.log import Log, join_logs
 from redenvelope.randomness import fold, fraction
 
 FOLDS = 5
-"""Users are estimated from the other folds' alone."""
+"""Of cross-fitting: a user's propensities are estimated from the other folds."""
 
 _FIT_ROWS = 125_000  # about: a linear model of a few hundred weights learns little more from further rows
 _BLOCK = 1 << 14  # rows

@@ -1,4 +1,4 @@
-"""Which column is probably which: a line to paste when roles are missing, guessed from names and contents."""
+"""Guessing which column has which role, from names and contents: options to paste when roles are missing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Numbers in the dress of a spreadsheet: `1.142,40 €`, `1,200.50`, `25 %`, read one way whatever the file.
+"""Number formats of spreadsheets (`1.142,40 €`, `1,200.50`, `25 %`), and text that means a number or a missing one.
 
-Whether a comma stands before decimals or before thousands is told by the column's own values, one of which suffices:
-`12,5` cannot be thousands. Where no value of a column tells (`1,200`), the other columns of the table may; where
-those do not either, nobody knows, and the values are left as they are, to be asked about.
+Whether a comma marks decimals or thousands is decided by the column's own values, one of which suffices: `12,5` cannot
+be thousands. Where no value of a column decides (`1,200`), the other columns of the table may; otherwise the values are
+left as they are, and reported.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _plain(decimal: Decimal | None) -> pl.Expr:
     return pl.concat_str(pl.when(pl.col("minus")).then(pl.lit("-")).otherwise(pl.lit("")), number)
 
 
-# Text that means a number: what counts as one, and what counts as missing.
+# Text as numbers, missing values, and dates as days.
 
 
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"

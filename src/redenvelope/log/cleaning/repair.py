@@ -1,6 +1,6 @@
-"""A whole table, mended before any column means something: dressed numbers, words for yes and no, costs left empty.
+"""Repairs of a table before its columns are typed: formatted numbers, dates as text, yes and no, missing costs.
 
-All that is decided here looks at all rows, so it is done once, on the joined table, and the same for every format.
+Each depends on all rows, so repairs are made once, on the joined table, and in the same way for every format.
 """
 
 from __future__ import annotations

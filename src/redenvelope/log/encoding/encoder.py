@@ -1,4 +1,4 @@
-"""Features into states: fitted on training users only, saved as data, defined for what it never saw."""
+"""Encoding features and steps as states: fitted on training users only, and defined for unseen values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Encoder:
     first_step: int
     campaign_steps: int
     history: HistoryEncoding | None = None
-    """How what happened to a user before is told; None where states do not tell it."""
+    """The encoding of a user's history; None where states do not contain it."""
 
     @classmethod
     def fit(cls, log: Log) -> Encoder:
@@ -60,7 +60,7 @@ class Encoder:
         )
 
     def with_history(self, log: Log) -> Encoder:
-        """The same encoder whose states tell what happened before as well, in scales of a log's (training) users."""
+        """The same encoder with the history in its states, scaled by a log's (training) users."""
         return replace(self, history=HistoryEncoding.fit(log))
 
     @cached_property

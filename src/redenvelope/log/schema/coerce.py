@@ -1,4 +1,4 @@
-"""Columns of the roles into the types they mean: ids, steps, actions, outcomes; what cannot be is noted by its row."""
+"""Coercing columns to their types: ids, steps, actions, outcomes, features; values that cannot be are noted by row."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def number_labels(numbers: pl.Series) -> pl.Series:
     )
 
 
-# Every other column as far as its own rows tell: a number, or text that may mean a number or a label.
+# Features, as far as their own rows determine them: a number, or text that may mean a number or a label.
 
 
 @dataclass(frozen=True, eq=False)

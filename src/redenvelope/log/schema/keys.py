@@ -1,4 +1,4 @@
-"""Who and when: ids and steps in their types. They are settled before anything else, because parts are made by them."""
+"""Keys of a log: user ids, steps and episodes in their types. They come first, because parts are made by user."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places
 
 
 def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> None:
-    """Report what is wrong with ids and steps; their order is reported with the copies, see `finish.py`."""
+    """Report what is wrong with ids and steps; their order is reported with the copies, see `infer.py`."""
     broken = ("user_null", "user_not_finite", "user_not_integer", "user_too_large")
     for rule in broken:
         report_places(findings, files, rule, "user", keys.found.get((rule, "user")))
@@ -107,7 +107,7 @@ def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> No
         findings.add("step_float", column="step", count=keys.rows)
 
 
-# Episodes and times: several waves of the same users, each a sequence of its own, and steps numbered by time.
+# Episodes (waves of the same users, each a sequence of its own) and steps numbered by time.
 
 
 _TIME = "\0time"

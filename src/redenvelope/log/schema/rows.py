@@ -1,4 +1,4 @@
-"""The rows of whole users: sorted, without copies, each column in the types its own rows tell."""
+"""The rows of complete users: sorted, without copies, each column in the types that its own rows determine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Rows:
     found: Found
     """Rows that break a rule, or may."""
     eligible: Words | None = None
-    """What each row's user might have got; see `eligible.py`."""
+    """What each row's user might have got; see `eligibility.py`."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -167,9 +167,8 @@ def _with_gaps(found: Found, gaps: Places) -> Found:
 
 # Rows that share a user and step: copies of one another, or a conflict.
 #
-# Which it is depends on what they differ in, and a column that is left out of the log cannot make them differ.
-# Whether it is left out is known only when all rows have been seen; until then rows are counted by what they differ
-# in.
+# Differences in a column that is left out of the log do not count. Which columns are left out is known only when all
+# rows have been seen; until then such rows are counted by the columns they differ in.
 
 
 Difference = tuple[str, str]
@@ -270,7 +269,7 @@ def _differ(values: NDArray[np.generic], rows: NDArray[np.int64], others: NDArra
     return np.asarray(different)
 
 
-# The order of a log: by user, then step. Which rows stand out of it, and where each row stands in it.
+# The order of a log, by user and step, and the rows that are out of order.
 
 
 @dataclass(frozen=True, eq=False)

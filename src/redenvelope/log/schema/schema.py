@@ -1,7 +1,7 @@
-"""What a log is made of: its columns and their meaning, its actions, its size, and what is wrong with it.
+"""The schema of a log (columns and their meaning, actions, size, findings), and the sums it is inferred from.
 
-`schema_sums` counts a part of the log's users, `merge_schemas` adds parts up, and `finish` (in `finish.py`) says what
-the sums mean. Nothing that depends on the whole is decided on a part, so that any number of parts gives the same.
+`schema_sums` counts one part of the log's users; sums of parts merge; `finish` (in `infer.py`) infers the schema from
+them. Nothing that depends on all rows is decided on a part, so any number of parts gives the same schema.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ColumnSums:
 
 @dataclass(frozen=True, eq=False)
 class SchemaSums:
-    """What some of a log's users add up to."""
+    """Sums over some of a log's users."""
 
     users: int
     rows: int
@@ -213,7 +213,7 @@ def _column_sums(
     return ColumnSums(feature.kind, len(within), feature.tally, numbers, labels, different)
 
 
-# How often each action was logged and what it cost, by its label as written.
+# Rows and costs of each action, by its label as written.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sums over the rows of a number: how many, where they lie, how far they spread, and what they move with."""
+"""Mergeable statistics of numbers: moments, ranges, counts, and exact sums."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def changes_within(values: NDArray[np.float32] | NDArray[np.int32], within: NDAr
     return False
 
 
-# Sums without rounding: the same whatever the order and the parts, so that what is sorted by them stays in place.
+# Exact sums: independent of the order of rows and of parts, so that sorting by them is stable.
 
 
 _DIGITS = 53  # of a float64
@@ -167,9 +167,6 @@ def _block_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: i
         )
         for slot in filled
     ]
-
-
-# What the rows of an outcome or a propensity add up to.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Columns of text: their different values, which of them are numbers, and how often each label stands there."""
+"""Columns of text: their distinct values, which of them are numbers, and how often each label occurs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redenvelope.log.cleaning.number_formats import is_number, looks_dressed, to
 from redenvelope.log.schema.statistics import changes_within
 
 MOST_LABELS = 10_000
-"""More different labels than these are no category."""
+"""Most labels of a category."""
 
 _BLOCK = 1 << 16
 

@@ -34,7 +34,7 @@ def rules_page() -> str:
     meanings = {
         "error": "the log is refused",
         "warning": "the log is used, and the finding reported",
-        "repaired": "the log was mended, and the repairs counted",
+        "repaired": "the log was repaired, and the repairs counted",
     }
     for severity, meaning in meanings.items():
         lines += [f"## {severity.capitalize()}: {meaning}", "", "| rule | what it says | what to do |", "|---|---|---|"]

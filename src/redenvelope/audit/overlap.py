@@ -41,7 +41,7 @@ class StepOverlap:
     step: int
     """Number of steps weighed, from 1."""
     users: int
-    """Users with at least so many steps."""
+    """Users with at least this many steps."""
     uniform: float
     """Effective number of users for the uniform policy."""
     greedy: float

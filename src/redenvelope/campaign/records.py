@@ -78,9 +78,9 @@ class Rule:
     at_most: int | None = None
     """How often a user may get any of the actions."""
     within: int | None = None
-    """At most so often in any so many steps on end; None is the whole campaign."""
+    """The number of consecutive steps that `at_most` applies to; None is the complete campaign."""
     cooldown: int | None = None
-    """After one of the actions, none of them for so many steps."""
+    """After one of the actions, the number of steps without any of them."""
 
     def __post_init__(self) -> None:
         refuse(rule_mistakes({field.name: getattr(self, field.name) for field in fields(self)}))

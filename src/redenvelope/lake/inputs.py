@@ -12,7 +12,7 @@ import polars as pl
 
 from redenvelope.errors import UsageError
 from redenvelope.log.cleaning.dates import with_relative_dates
-from redenvelope.log.cleaning.repair import mended, with_costs
+from redenvelope.log.cleaning.repair import repaired, with_costs
 from redenvelope.log.columns import ColumnMap, column, is_unnamed, put_back, taken_lazily, without
 from redenvelope.log.eligibility import ELIGIBLE, as_text, is_listed
 from redenvelope.log.findings import Findings, require_usable
@@ -177,7 +177,7 @@ class LogReader:
     def _guessed(self, frame: pl.DataFrame) -> tuple[str, ...]:
         """Columns of text that reading a whole table would take for something else, by their first rows."""
         first = frame.head(_LOOKED_AT)
-        looked = mended(Table(first.with_columns(pl.lit(0).alias(FILE)), ("",)), ColumnMap(), Findings()).frame
+        looked = repaired(Table(first.with_columns(pl.lit(0).alias(FILE)), ("",)), ColumnMap(), Findings()).frame
         # What was named is looked at by its own rules.
         said = {self.columns.time, self.columns.episode, *self.columns.costs}
         text = [name for name, dtype in first.schema.items() if dtype == pl.String and name not in said]

@@ -94,7 +94,7 @@ class SliceRecord:
     filled: int
     """Costs that were filled in."""
     guessed: tuple[str, ...]
-    """Columns of text that hold dressed numbers, dates, or words for yes and no."""
+    """Columns of text that hold formatted numbers, dates, or words for yes and no."""
     present: tuple[str, ...]
     """Columns that hold anything."""
     episodes: tuple[str, ...]
@@ -111,7 +111,7 @@ class PartRecord:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record | None:
-    """The record in a file; None where there is none, or none that is whole: then what it is about is done again."""
+    """The record in a file; None where it is missing or damaged, so that its work is done again."""
     try:
         return from_plain(kind, _read_json(path), str(path))
     except (OSError, PlanError):
@@ -141,12 +141,12 @@ def _seal(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def agrees(path: Path, asked: Mapping[str, Any], what: str) -> bool:
-    """Whether a folder was begun with what is asked now; not yet begun, it is begun here.
+def agrees(path: Path, settings: Mapping[str, Any], what: str) -> bool:
+    """Whether a folder was begun with these settings; a new folder is begun with them.
 
-    A folder that was begun with something else is refused: `what` it holds would be mixed up.
+    A folder that was begun with other settings is refused: `what` it holds would be mixed up.
     """
-    plain = json.loads(json.dumps(asked))
+    plain = json.loads(json.dumps(settings))
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, plain)

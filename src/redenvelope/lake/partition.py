@@ -69,7 +69,7 @@ def partition(
     parts = parts or _power(sum(each.size for each in inputs), _PART_BYTES, 1, buckets)
     if parts < 1 or parts & (parts - 1) or parts > buckets:
         raise UsageError(f"--parts must be a power of two from 1 to {buckets:,}, such as 64, not {parts}")
-    asked = {
+    settings = {
         "format": _FORMAT,
         "version": __version__,
         "inputs": [each.record for each in inputs],
@@ -80,7 +80,7 @@ def partition(
     }
     _refuse_inside(work, inputs)
     with alone(work):
-        agrees(work / "asked.json", asked, "the parts of a lake")
+        agrees(work / "asked.json", settings, "the parts of a lake")
         known = read_record(work / "manifest.json", Notes)
         if known is not None and _whole(work, known.parts):
             return Lake(work, known, _named(work, known.parts))
@@ -164,7 +164,7 @@ def _header(
 
 
 def _refuse_guesses(records: Sequence[SliceRecord]) -> None:
-    """A column that is dressed wherever it has values would be undressed in memory, where all rows are looked at."""
+    """Refuse columns that reading in memory would convert, because it sees all rows."""
     for name in sorted({name for record in records for name in record.guessed}):
         if all(name in record.guessed for record in records if name in record.present):
             raise UsageError(

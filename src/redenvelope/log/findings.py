@@ -28,7 +28,7 @@ class Severity(StrEnum):
     WARNING = "warning"
     """The log is used, and the finding reported."""
     REPAIRED = "repaired"
-    """The log was mended, and the repairs counted."""
+    """The log was repaired, and the repairs counted."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import polars as pl
 
-from redenvelope.log.cleaning.repair import mended
+from redenvelope.log.cleaning.repair import repaired
 from redenvelope.log.columns import ROLES, ColumnMap, is_unnamed, without
 from redenvelope.log.findings import IN_MEMORY, Finding, Findings, require_usable
 from redenvelope.log.formats.csv import read_delimited
@@ -177,7 +177,7 @@ def table_of(
 ) -> Table | None:
     """The rows of a source under the names of their roles; None when there are none. All that is wrong is reported.
 
-    Propensities that are to be estimated are neither asked for nor looked at. `required` are the roles that must be
+    Propensities that are to be estimated are not read. `required` are the roles that must be
     there.
     """
     frames = (
@@ -191,7 +191,7 @@ def table_of(
     frames.clear()  # the files' own frames are not needed twice
     folders = () if isinstance(source, pl.DataFrame) else _folders(source, table.frame)
     frame = without(table.frame, {"propensity"} if estimate_propensity else ())
-    return mended(Table(frame, table.files, folders), columns, findings)
+    return repaired(Table(frame, table.files, folders), columns, findings)
 
 
 def required_roles(columns: ColumnMap, estimate_propensity: bool) -> frozenset[str]:

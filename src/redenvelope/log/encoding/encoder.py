@@ -135,7 +135,7 @@ class Encoder:
 
     @cached_property
     def of_dates(self) -> tuple[str, ...]:
-        """Features that may be made of dates, where whoever is to be decided for comes with those."""
+        """Features that can be derived from dates, where users to decide for have those."""
         names = [*(number.name for number in self.numbers), *(category.name for category in self.categories)]
         return tuple(name for name in names if dates_of(name))
 

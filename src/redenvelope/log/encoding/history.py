@@ -102,7 +102,7 @@ class HistoryEncoding:
         return HistoryMoves(keep, jump / scales, gain / scales)
 
     def columns(self, log: Log) -> NDArray[np.float32]:
-        """The columns of every row of a log of whole users, [rows, columns]."""
+        """The columns of every row of a log of complete users, [rows, columns]."""
         return self.clipped(walk(self.moves, log.starts, log.action, log.measured)[0])
 
     def clipped(self, history: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -157,7 +157,7 @@ class PastKind(Protocol):
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """Names of what came of each step, as far as it is asked for."""
+        """Names of the outcomes that are needed of each step."""
         ...
 
     @property
@@ -188,13 +188,6 @@ def action_index(kind: PastKind, action: Any) -> int:
 
 def _known(kind: PastKind) -> dict[Any, int]:
     return {float(label) if kind.numeric else label: place for place, label in enumerate(kind.labels)}
-
-
-class _Asked(NamedTuple):
-    """What is asked for, and how a past is read."""
-
-    encoding: PastKind
-    first_step: int
 
 
 class Past(NamedTuple):
@@ -245,9 +238,9 @@ def past_of_frame(
             needed = ", ".join(("user", "step", "action", *encoding.outcomes))
             raise ModelError(f"the history has no column {name!r}; it needs {needed}")
     now = pl.Series("now", steps)
-    asked = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": serving_ids(users["user"]), "now": now})
-    joined = _joined(asked, taken(past, ("user", "step", "action", *encoding.outcomes)))
-    _require_whole(joined, asked, _Asked(encoding, first_step))
+    rows = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": serving_ids(users["user"]), "now": now})
+    joined = _joined(rows, taken(past, ("user", "step", "action", *encoding.outcomes)))
+    _require_complete(joined, rows, encoding, first_step)
     ordered = joined.sort("row", "step")
     lengths = np.bincount(ordered["row"].to_numpy(), minlength=len(users))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -257,15 +250,15 @@ def past_of_frame(
     return Past(starts, _actions(ordered["action"], encoding), outcomes)
 
 
-def _joined(asked: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
-    """The past rows of each row asked for, before its own step."""
-    kept = past.with_row_index("past_row", 1).with_columns(_past_ids(past["user"]))
-    if kept["user"].dtype != asked["user"].dtype:
-        kept, asked = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (kept, asked))
-    step = read_steps(kept["step"]).cast(pl.Float64)
+def _joined(rows: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
+    """The earlier steps of each row to decide for."""
+    earlier = past.with_row_index("past_row", 1).with_columns(_past_ids(past["user"]))
+    if earlier["user"].dtype != rows["user"].dtype:
+        earlier, rows = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (earlier, rows))
+    step = read_steps(earlier["step"]).cast(pl.Float64)
     if step.null_count():
         raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is not a whole number")
-    return asked.join(kept.with_columns(step.alias("step")), on="user").filter(pl.col("step") < pl.col("now"))
+    return rows.join(earlier.with_columns(step.alias("step")), on="user").filter(pl.col("step") < pl.col("now"))
 
 
 def _past_ids(users: pl.Series) -> pl.Series:
@@ -275,8 +268,8 @@ def _past_ids(users: pl.Series) -> pl.Series:
         raise ModelError(f"history: {error}") from None
 
 
-def _require_whole(joined: pl.DataFrame, asked: pl.DataFrame, wanted: _Asked) -> None:
-    """Every row asked for has all of its steps before, once each."""
+def _require_complete(joined: pl.DataFrame, rows: pl.DataFrame, encoding: PastKind, first_step: int) -> None:
+    """Every row to decide for has all of its earlier steps, once each."""
     twice = joined.select(pl.struct("row", "step").is_duplicated()).to_series()
     if twice.any():
         raise ModelError(
@@ -284,14 +277,14 @@ def _require_whole(joined: pl.DataFrame, asked: pl.DataFrame, wanted: _Asked) ->
             "user and step of another row; keep one row for each"
         )
     seen = joined.group_by("row").agg(pl.len().alias("steps"), pl.col("step").min().alias("first"))
-    rows = asked.join(seen, on="row", how="left").filter(pl.col("now") > wanted.first_step)
+    rows = rows.join(seen, on="row", how="left").filter(pl.col("now") > first_step)
     without = rows.filter(pl.col("steps").is_null())
     if len(without):
         raise ModelError(
             f"{counted(len(without), 'user')} past the campaign's first step without a row in the history (the first: "
             f"{without['user'][0]!r}, step {without['now'][0]}); {_REMEDY}"
         )
-    begins = pl.col("first") if wanted.encoding.joins_late else pl.lit(float(wanted.first_step))
+    begins = pl.col("first") if encoding.joins_late else pl.lit(float(first_step))
     holes = rows.filter(pl.col("steps") < pl.col("now") - begins)
     if len(holes):
         raise ModelError(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
 from redenvelope.log.cleaning.ids import read_steps
-from redenvelope.log.cleaning.number_formats import days, is_number, outside_calendar, to_numbers, undress_alone
+from redenvelope.log.cleaning.number_formats import days, is_number, outside_calendar, to_numbers, to_plain_numbers
 from redenvelope.log.columns import column
 from redenvelope.log.encoding.layout import (
     LARGEST_DEVIATION,
@@ -194,7 +194,7 @@ def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
     if outside is not None:
         return days(values), outside
     if values.dtype == pl.String:
-        values = undress_alone(values)
+        values = to_plain_numbers(values)
     return to_numbers(values), ~is_number(values)
 
 

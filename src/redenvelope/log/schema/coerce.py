@@ -235,7 +235,7 @@ def _text_rows(table: Table, name: str, text: pl.Series) -> FeatureRows:
     _, infinite = _narrow(meanings.numbers)
     found = {}
     for rule, meant in (
-        ("feature_number_as_text", meanings.dressed),
+        ("feature_number_as_text", meanings.formatted),
         ("feature_mixed", meanings.wordy),
         ("feature_infinite", None if infinite is None else infinite.to_numpy()),
     ):
@@ -251,7 +251,7 @@ def _many_rows(table: Table, name: str, text: pl.Series, distinct: pl.Series) ->
     meanings = Meanings.of(counted["value"])
     tally = meanings.tally(counted["count"].cast(pl.Int64).to_numpy())
     many = many_labels(text.null_count(), distinct)
-    meant = {"feature_number_as_text": meanings.dressed, "feature_mixed": meanings.wordy}
+    meant = {"feature_number_as_text": meanings.formatted, "feature_mixed": meanings.wordy}
     broken = {
         rule: text.is_in(counted["value"].filter(pl.Series(values)).implode()).fill_null(False)
         for rule, values in meant.items()

@@ -294,7 +294,7 @@ def report_rare(features: Sequence[FeatureColumn], rows: int, findings: Findings
 
 def _means_number(name: str, tally: TextTally, found: Found, files: tuple[str, ...], findings: Findings) -> bool:
     """Whether a column of text is a column of numbers; a few words among numbers are reported as a mistake."""
-    if tally.dressed > _MIXED_SHARE * tally.filled:
+    if tally.formatted > _MIXED_SHARE * tally.filled:
         report_places(findings, files, "feature_number_as_text", name, found.get(("feature_number_as_text", name)))
         return False
     if not tally.numbers or tally.zero_codes:

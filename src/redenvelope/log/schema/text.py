@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.log.cleaning.number_formats import is_number, looks_dressed, to_numbers
+from redenvelope.log.cleaning.number_formats import is_number, looks_formatted, to_numbers
 from redenvelope.log.schema.statistics import changes_within
 
 MOST_LABELS = 10_000
@@ -58,8 +58,8 @@ class TextTally:
     numbers: int
     words: int
     """Neither numbers nor words for missing."""
-    dressed: int
-    """Numbers in the dress of a spreadsheet."""
+    formatted: int
+    """Numbers in a spreadsheet's format."""
     zero_codes: bool
     """Whether any begins with a zero before another digit: codes such as 00123 are labels."""
 
@@ -69,7 +69,7 @@ class TextTally:
             self.filled + other.filled,
             self.numbers + other.numbers,
             self.words + other.words,
-            self.dressed + other.dressed,
+            self.formatted + other.formatted,
             self.zero_codes or other.zero_codes,
         )
 
@@ -82,8 +82,8 @@ class Meanings:
     """Float64, null where a text is no number, [values]."""
     wordy: NDArray[np.bool_]
     """Neither a number nor a word for missing, [values]."""
-    dressed: NDArray[np.bool_]
-    """A number in the dress of a spreadsheet, [values]."""
+    formatted: NDArray[np.bool_]
+    """A number in a spreadsheet's format, [values]."""
     zero_codes: bool
     """Whether any begins with a zero before another digit."""
 
@@ -91,10 +91,10 @@ class Meanings:
     def of(cls, values: pl.Series) -> Meanings:
         """Of values that are all different."""
         if not values.str.contains(r"\d").any():
-            dressed, zero_codes = np.zeros(len(values), dtype=bool), False
+            formatted, zero_codes = np.zeros(len(values), dtype=bool), False
         else:
-            dressed, zero_codes = looks_dressed(values).to_numpy(), bool(values.str.contains(r"^0\d").any())
-        return cls(to_numbers(values), ~is_number(values).to_numpy(), dressed, zero_codes)
+            formatted, zero_codes = looks_formatted(values).to_numpy(), bool(values.str.contains(r"^0\d").any())
+        return cls(to_numbers(values), ~is_number(values).to_numpy(), formatted, zero_codes)
 
     def tally(self, counts: NDArray[np.int64]) -> TextTally:
         """How many rows hold what, when each value stands in so many, [values]."""
@@ -102,7 +102,7 @@ class Meanings:
             filled=int(counts.sum()),
             numbers=int(counts[self.numbers.is_not_null().to_numpy()].sum()),
             words=int(counts[self.wordy].sum()),
-            dressed=int(counts[self.dressed].sum()),
+            formatted=int(counts[self.formatted].sum()),
             zero_codes=self.zero_codes,
         )
 

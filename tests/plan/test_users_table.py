@@ -90,8 +90,8 @@ def test_ids_beyond_64_bits_are_exact(plan: Plan, dtype: pl.DataType, name: str,
 
 
 BROKEN = {
-    "nan": (pl.Series([1.0, float("nan")]), "row 2: nan is no user"),
-    "infinite": (pl.Series([float("inf"), 1.0]), "row 1: inf is no user"),
+    "nan": (pl.Series([1.0, float("nan")]), "row 2: nan is not a user id"),
+    "infinite": (pl.Series([float("inf"), 1.0]), "row 1: inf is not a user id"),
     "fraction": (pl.Series([1.0, 1.5]), "row 2: the user 1.5 is a number with a fraction"),
     "fraction of a decimal": (pl.Series([Decimal("1.0"), Decimal("1.5")]), "row 2: the user 1.5 .* fraction"),
     "rounded": (pl.Series([1.0, 2.0**53]), "row 2: .* so large that it was rounded"),
@@ -101,11 +101,11 @@ BROKEN = {
     "binary": (pl.Series([b"1", b"2"]), "neither text nor integers"),
     "truth": (pl.Series([True, False]), "neither text nor integers"),
     "date": (pl.Series([0, 1]).cast(pl.Date), "neither text nor integers"),
-    "nothing": (pl.Series([None, None]), "row 1: no user"),
-    "a hole": (pl.Series([1, None]), "row 2: no user"),
-    "empty text": (pl.Series(["a", ""]), "row 2: no user"),
-    "nan as text": (pl.Series(["1", "NaN"]), "row 2: NaN is no user"),
-    "missing as text": (pl.Series(["1", "NULL"]), "row 2: no user"),
+    "nothing": (pl.Series([None, None]), "row 1: the user is missing"),
+    "a hole": (pl.Series([1, None]), "row 2: the user is missing"),
+    "empty text": (pl.Series(["a", ""]), "row 2: the user is missing"),
+    "nan as text": (pl.Series(["1", "NaN"]), "row 2: NaN is not a user id"),
+    "missing as text": (pl.Series(["1", "NULL"]), "row 2: the user is missing"),
     "rounded as text": (pl.Series(["1", "1.23457e+18"]), "row 2: .* so large that it was rounded"),
 }
 

@@ -32,7 +32,7 @@ def test_mistakes_of_the_file_are_said_together(log: Path) -> None:
         "mistaken.toml: 3 mistakes",
         "[[budget]] 1, per_user: must be a number of at least 0",
         "[[rule]] 1, only_where: cannot be read: character 15",
-        "[explore], share: is a share from 0 to 1",
+        "[explore], share: must be a share from 0 to 1",
     )
 
 
@@ -42,7 +42,7 @@ def test_mistakes_that_the_log_shows_are_said_together(log: Path) -> None:
         '[[budget]]\nname = "a"\nper_user = 4\n[[rule]]\nactions = [8]\nonly_where = "tenure_dais >= 30"\n'
         "[[rule]]\nactions = [9]\nat_most = 1\n",
         "2 mistakes",
-        "[[rule]] 1, only_where: the log has no column 'tenure_dais'; is 'tenure_days' meant?",
+        "[[rule]] 1, only_where: the log has no column 'tenure_dais'; did you mean 'tenure_days'?",
         "[[rule]] 2, actions: the log has no action '9'",
     )
 

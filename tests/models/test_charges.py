@@ -95,7 +95,7 @@ def test_costs_are_those_that_polars_finds(table: pl.DataFrame, log: Log) -> Non
 
 def test_a_column_that_tells_too_much_is_no_leak_where_a_budget_sums_it(table: pl.DataFrame) -> None:
     copied = table.with_columns(shipping=pl.col("cost") * 2)
-    with pytest.raises(Exception, match="known only afterwards"):
+    with pytest.raises(Exception, match="so it was only known afterwards"):
         log_from_frame(copied)
     read = log_from_frame(copied, ColumnMap(costs=("shipping",)))
     assert charged_log(read, BUDGETS).measured_names == ("reward", "cost", "shipping")

@@ -141,7 +141,7 @@ def test_places_in_later_parts_are_rows_of_the_file(
     (finding,) = allocate_file(plan, tmp_path / "users.parquet", tmp_path / "out.parquet", seed=0).findings
     assert finding.rows == (31,)
     holes = table(pl.Series(range(USERS)).set(pl.Series(range(USERS)) == 30, None))
-    with pytest.raises(ModelError, match="row 31: no user"):
+    with pytest.raises(ModelError, match="row 31: the user is missing"):
         decided(plan, holes, tmp_path)
     late = table().with_columns(step=pl.when(pl.col("user") == 30).then(9).otherwise(0))
     with pytest.raises(ModelError, match="row 31: step 9 is not"):
@@ -171,7 +171,7 @@ def test_files_of_another_kind_are_called_what_they_are(plan: Plan, tmp_path: Pa
     table().write_csv(tmp_path / "users.parquet")
     table().write_parquet(tmp_path / "users.csv")
     (tmp_path / "wide.csv").write_text(",".join(f"c{place}" for place in range(20_000)) + "\n")
-    for name, said in (("users.parquet", "holds text"), ("users.csv", "holds parquet"), ("wide.csv", "20,000 columns")):
+    for name, said in (("users.parquet", "is text, not parquet"), ("users.csv", "is parquet, not text"), ("wide.csv", "20,000 columns")):
         with pytest.raises(UsageError, match=said):
             allocate_file(plan, tmp_path / name, tmp_path / "out.csv", seed=0)
 

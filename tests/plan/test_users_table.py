@@ -171,7 +171,8 @@ def test_files_of_another_kind_are_called_what_they_are(plan: Plan, tmp_path: Pa
     table().write_csv(tmp_path / "users.parquet")
     table().write_parquet(tmp_path / "users.csv")
     (tmp_path / "wide.csv").write_text(",".join(f"c{place}" for place in range(20_000)) + "\n")
-    for name, said in (("users.parquet", "is text, not parquet"), ("users.csv", "is parquet, not text"), ("wide.csv", "20,000 columns")):
+    kinds = {"users.parquet": "is text, not parquet", "users.csv": "is parquet, not text", "wide.csv": "20,000 columns"}
+    for name, said in kinds.items():
         with pytest.raises(UsageError, match=said):
             allocate_file(plan, tmp_path / name, tmp_path / "out.csv", seed=0)
 

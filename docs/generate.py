@@ -34,13 +34,14 @@ def rules_page() -> str:
     meanings = {
         "error": "the log is refused",
         "warning": "the log is used, and the finding reported",
-        "repaired": "the log was mended, and the repairs counted",
+        "repaired": "the log was repaired, and the repairs counted",
     }
     for severity, meaning in meanings.items():
         lines += [f"## {severity.capitalize()}: {meaning}", "", "| rule | what it says | what to do |", "|---|---|---|"]
         for name, rule in RULES.items():
             if rule.severity == severity:
-                lines.append(f"| `{name}` | {_cell(rule.message)} | {_cell(rule.remedy)} |")
+                message = re.sub(r"{count:(\w+)}", r"{count} \1s", rule.message)
+                lines.append(f"| `{name}` | {_cell(message)} | {_cell(rule.remedy)} |")
         lines.append("")
     lines += ["## Limits", "", "What is beyond is refused in words, before memory or time is spent on it.", ""]
     lines += ["| limit | value | why |", "|---|---|---|"]

@@ -1,4 +1,4 @@
-"""Files of the user: only regular ones are read, and one is replaced whole or not at all."""
+"""Reading regular files only, replacing files atomically, and locking folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import IO
 from redenvelope.errors import UsageError
 
 CACHE_VARIABLE = "REDENVELOPE_CACHE"
-"""Names the folder of what is kept between runs; `off` for none."""
+"""Environment variable with the cache folder; `off` for none."""
 
 _UNFINISHED = ".unfinished"
 """How the names of files end that a killed process may leave behind; the next that writes there removes them."""

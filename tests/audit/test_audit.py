@@ -24,7 +24,7 @@ def test_the_audit_of_a_random_logger_in_sentences() -> None:
     result = audit_log(log_of(campaign(FALLING, COSTS, follow=0.8), users=3_000))
     text = " ".join(verdicts(result))
     assert "Assignment looks random" in text
-    assert "Dearer is not always better: 'a2'" in text
+    assert "A higher cost does not always earn more: 'a2'" in text
     assert "Carry-over between steps is strong" in text
     assert {finding.rule for finding in result.findings} == {"reward_not_monotone", "overlap_thin"}
 
@@ -33,8 +33,8 @@ def test_the_audit_of_a_random_logger_in_sentences() -> None:
     ("users", "sentences"),
     [
         # One of three actions: a third of the users at each step alone, a 27th of them after all three.
-        (350, ["die after 0 steps", "and needs 50: a log of about ", " users would do."]),
-        (1_000, ["die after 1 step:", "% who check, and needs 50: plans near the logged behaviour"]),
+        (350, ["Too few effective users after 0 steps: ", "and needs 50: a log of about ", " users would be enough."]),
+        (1_000, ["Too few effective users after 1 step: ", "%), and needs 50: plans near the logged behaviour"]),
         (12_000, ["Overlap is good: one fixed action keeps ", " effective users of 12,000 by the last step, about "]),
     ],
 )
@@ -45,15 +45,15 @@ def test_overlap_is_judged_on_those_who_check(users: int, sentences: list[str]) 
         assert sentence in verdict
     if users == 350:
         # 50 effective ones among 40 % of a third are 375 users.
-        (needed,) = re.findall(r"about ([\d,]+) users would do", verdict)
+        (needed,) = re.findall(r"about ([\d,]+) users would be enough", verdict)
         assert int(needed.replace(",", "")) == pytest.approx(375, rel=0.2)
 
 
 def test_the_audit_of_a_choosy_logger_in_sentences() -> None:
     text = " ".join(verdicts(audit_log(log_of(campaign(RISING, COSTS, SKEWED_3), users=3_000))))
     assert "Assignment depends on the features" in text
-    assert "Dearer is better as far as the log can tell" in text
-    assert "none is visible beyond chance" in text
+    assert "Higher cost earns more, as far as the log shows" in text
+    assert "Carry-over between steps is not significant" in text
 
 
 def test_budgets_are_judged_against_fixed_actions() -> None:

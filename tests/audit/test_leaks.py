@@ -113,7 +113,9 @@ def test_figures_say_how_much_is_told_now_and_how_much_before(
     leak = named(control.with_columns(leaks["redeemed, yes or no"]))["leak"]
     assert (leak.kind, leak.outcome) == ("same row", "cost")
     assert leak.now > 0.5 > 0.2 > leak.before
-    assert f"{leak.now:.0%} of what action and step leave of the cost" in leak.evidence
+    assert (
+        f"predicts the cost in the same row (held-out R² {leak.now:.0%} of what action and step leave" in leak.evidence
+    )
     assert leak.z > 10  # nobody redeems what was not sent: it goes with the action, too
     ahead = named(control.with_columns(leaks["the next step's reward"]))["leak"]
     assert (ahead.kind, ahead.outcome) == ("next row", "reward")
@@ -191,7 +193,7 @@ def test_what_is_said_to_have_been_known_is_reported_and_asked_no_more(
     assert rules["leak",] == {"feature_said_known"}
     assert any("'leak'" in sentence for sentence in audit_log(log).as_dict()["verdicts"])
     assert not any("'leak'" in word for word in audit_log(log, known_before=["leak"]).as_dict()["verdicts"])
-    with pytest.raises(UsageError, match="'laek' is no feature of this log; did you mean 'leak'"):
+    with pytest.raises(UsageError, match="'laek' is not a feature of this log; did you mean 'leak'"):
         audit_log(log, known_before=["laek"])
 
 

@@ -80,7 +80,7 @@ def test_quantiles_of_parts_are_those_of_the_whole(values: list[float], cut: int
     levels = (0.0, 0.01, 0.1, 0.5, 0.9, 1.0)
     numbers = np.array(values)
     parts = [part for part in (numbers[:cut], numbers[cut:]) if len(part)]
-    sums = quantile_sums(parts[0]) if len(parts) == 1 else quantile_sums(parts[0]) + quantile_sums(parts[1])
+    sums = quantile_sums(parts[0]) if len(parts) == 1 else quantile_sums(parts[0]).merge(quantile_sums(parts[1]))
     assert quantiles(sums, levels) == quantiles(quantile_sums(numbers), levels)
     # A bin is as wide as a 4,096th of the values in it.
     np.testing.assert_allclose(quantiles(sums, levels), np.quantile(numbers, levels), rtol=2.5e-4)

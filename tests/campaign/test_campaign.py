@@ -122,29 +122,29 @@ def test_all_mistakes_are_said_at_once_with_their_places(tmp_path: Path) -> None
     assert head == f"{tmp_path / 'campaign.toml'}: {len(lines)} mistakes"
     for place in (
         "ignore must be a list",
-        "[[budget]] 1, name: must be a text",
+        "[[budget]] 1, name: must be a non-empty text",
         "[[budget]] 1, total: per_user and total",
         "[[budget]] 2, count: names an action twice",
         "[[budget]] 2, count: a budget sums a column or counts",
         "[[budget]] 2: the budget has no amount",
-        "[[budget]] 3, nmae: there is no such entry",
+        "[[budget]] 3, nmae: is not an entry",
         "[[budget]] 3, per_user: must be a number of at least 0",
         "[[budget]] 3, audience: an audience belongs to a total",
         "[[budget]] 3, steps: must be a list",
-        "[[budget]] 3, where: cannot be read: letter 4",
+        "[[budget]] 3, where: cannot be read: character 4",
         "[[budget]] 3, name: a budget needs a name",
-        "[[budget]] 2, name: 'c' is the name of",
+        "[[budget]] 2, name: 'c' is also the name of",
         "[[rule]] 1, actions: a rule needs the actions",
         "[[rule]] 1, at_most: must be a whole number",
-        "[[rule]] 2, only_where: cannot be read: letter 11",
-        "[[rule]] 2, cooldown: the rule has only_where already",
+        "[[rule]] 2, only_where: cannot be read: character 11",
+        "[[rule]] 2, cooldown: the rule already has only_where",
         "[[rule]] 2, cooldown: must be a whole number of at least 1",
         "[[rule]] 3, actions: must be a list of action labels",
         "[[rule]] 3, within: must be a whole number of at least 2",
         "[[rule]] 3, within: within belongs to at_most",
-        "[[rule]] 4: the rule says nothing",
-        "[explore], share: is a share from 0 to 1",
-        "audience: is a whole number of users",
+        "[[rule]] 4: the rule has no restriction",
+        "[explore], share: must be a share from 0 to 1",
+        "audience: must be a whole number of users",
     ):
         assert any(place in line for line in lines), place
 
@@ -153,12 +153,15 @@ def test_all_mistakes_are_said_at_once_with_their_places(tmp_path: Path) -> None
     ("content", "complaint"),
     [
         ("budgets = 3", "'budgets' is not an entry"),
-        ("budget = 3", r"budget: must be tables; write \[\[budget\]\]"),
-        ("rule = [3]", r"rule: must be tables"),
+        ("budget = 3", r"budget: must be a list of tables; write \[\[budget\]\]"),
+        ("rule = [3]", r"rule: must be a list of tables"),
         ("explore = 0.05", r"\[explore\]: has one entry, share"),
-        ("[explore]\nshare = true", "is a share from 0 to 1"),
-        ('[[budget]]\nname = "a"\ntotal = 10', r"\[\[budget\]\] 1, total: a total needs the number of users"),
-        ("\n".join(f'[[budget]]\nname = "{n}"\ncount = ["{n}"]\nper_user = 1' for n in range(9)), "9 budgets are more"),
+        ("[explore]\nshare = true", "must be a share from 0 to 1"),
+        ('[[budget]]\nname = "a"\ntotal = 10', r"\[\[budget\]\] 1, total: a total also needs the number of users"),
+        (
+            "\n".join(f'[[budget]]\nname = "{n}"\ncount = ["{n}"]\nper_user = 1' for n in range(9)),
+            "9 budgets; at most 8 are allowed",
+        ),
         ('[[budget]]\nname = "a"\nper_user = 1\n[[budget]]\nname = "b"\nper_user = 2', "limits the same cost as"),
     ],
 )
@@ -204,10 +207,10 @@ def test_a_campaign_is_held_against_its_log() -> None:
     with pytest.raises(UsageError) as said:
         campaign.check(log)
     for place in (
-        "[[budget]] 1, count: the log has no action 'psuh'; is 'push' meant?",
+        "[[budget]] 1, count: the log has no action 'psuh'; did you mean 'push'?",
         "[[budget]] 2, column: the log has no column 'money'",
-        "[[budget]] 3, steps: the campaign has no step 7; its steps go from 0 to 2",
-        "[[budget]] 3, where: the log has no column 'segmnt'; is 'segment' meant?",
+        "[[budget]] 3, steps: the campaign has no step 7; its steps run from 0 to 2",
+        "[[budget]] 3, where: the log has no column 'segmnt'; did you mean 'segment'?",
         "[[rule]] 1, actions: the log has no action 'gift'",
         "[[rule]] 1, only_where: 'segment' holds texts",
         "[[rule]] 2, only_where: 'tenure_days' holds numbers",
@@ -220,9 +223,9 @@ def test_a_campaign_is_held_against_its_log() -> None:
 @pytest.mark.parametrize(
     ("rules", "complaint"),
     [
-        ((Rule(("none", "push", "coupon"), only_where="tenure_days >= 30"),), "leave nothing to give in"),
-        ((Rule(("none", "push", "coupon"), at_most=2),), "every action is under a rule that counts"),
-        ((Rule(("none",), only_where="step == 0"), Rule(("push", "coupon"), cooldown=1)), "under a rule that counts"),
+        ((Rule(("none", "push", "coupon"), only_where="tenure_days >= 30"),), "leave no eligible action in"),
+        ((Rule(("none", "push", "coupon"), at_most=2),), "every action is capped"),
+        ((Rule(("none",), only_where="step == 0"), Rule(("push", "coupon"), cooldown=1)), "every action is capped"),
     ],
 )
 def test_rules_that_leave_a_user_with_nothing_are_refused(rules: tuple[Rule, ...], complaint: str) -> None:

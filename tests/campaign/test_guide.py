@@ -25,7 +25,7 @@ def test_the_guide_says_the_same_twice(tmp_path: Path) -> None:
     assert [rule.sentence() for rule in written.rules][1:] == [
         "5 % off, 10 € coupon: at most twice in the campaign",
         "push: at most twice in any 3 steps",
-        "10 € coupon: after one of them, none for 1 step(s)",
+        "10 € coupon: after one of them, none for 1 step",
     ]
 
 

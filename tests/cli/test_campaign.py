@@ -31,8 +31,8 @@ def test_mistakes_of_the_file_are_said_together(log: Path) -> None:
         "[explore]\nshare = 3\n",
         "mistaken.toml: 3 mistakes",
         "[[budget]] 1, per_user: must be a number of at least 0",
-        "[[rule]] 1, only_where: cannot be read: letter 15",
-        "[explore], share: is a share from 0 to 1",
+        "[[rule]] 1, only_where: cannot be read: character 15",
+        "[explore], share: must be a share from 0 to 1",
     )
 
 
@@ -42,7 +42,7 @@ def test_mistakes_that_the_log_shows_are_said_together(log: Path) -> None:
         '[[budget]]\nname = "a"\nper_user = 4\n[[rule]]\nactions = [8]\nonly_where = "tenure_dais >= 30"\n'
         "[[rule]]\nactions = [9]\nat_most = 1\n",
         "2 mistakes",
-        "[[rule]] 1, only_where: the log has no column 'tenure_dais'; is 'tenure_days' meant?",
+        "[[rule]] 1, only_where: the log has no column 'tenure_dais'; did you mean 'tenure_days'?",
         "[[rule]] 2, actions: the log has no action '9'",
     )
 
@@ -51,6 +51,6 @@ def test_rules_that_leave_nothing_are_refused(log: Path) -> None:
     refused(
         log,
         '[[budget]]\nname = "a"\nper_user = 4\n[[rule]]\nactions = [0, 1, 2, 3, 5, 8]\nonly_where = "subscriber"\n',
-        "the rules leave nothing to give in",
-        "leave one action, such as sending nothing, without only_where",
+        "the rules leave no eligible action in",
+        "keep one action, such as sending nothing, free of only_where",
     )

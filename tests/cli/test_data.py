@@ -20,8 +20,15 @@ def test_the_version_is_that_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("propensity", "25%", ["look like percentages, among others that do not", "25% is 0.25"]),
-        ("cost", "1.200,50", ["separators that other values contradict", "1,200.50 and 1 200,50 are 1200.50"]),
+        ("propensity", "25%", ["written as a percentage, among others that are not", "25% is 0.25"]),
+        (
+            "cost",
+            "1.200,50",
+            [
+                "that could mark thousands or decimals",
+                "1,200.50 and 1 200,50 are 1200.50",
+            ],
+        ),
     ],
 )
 def test_numbers_as_spreadsheets_dress_them_are_named_with_their_line(

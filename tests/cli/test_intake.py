@@ -82,7 +82,7 @@ def test_waves_in_one_file_are_asked_about_and_named(tmp_path: Path) -> None:
     refused = audited(tmp_path / "log.csv")
     assert refused["code"] == 2
     remedy = rules(refused)["rows_conflict"]["remedy"]
-    assert remedy.startswith("a second wave of the same users?")
+    assert remedy.startswith("if these are several waves of the same users")
     assert "--episode campaign" in remedy
     content = audited(tmp_path / "log.csv", "--episode", "campaign")
     assert (content["code"], content["users"], content["rows"]) == (0, 960, 5760)

@@ -67,4 +67,4 @@ def test_no_plan_is_certified_until_the_column_is_left_out_or_said_to_be_known(
 
 def test_a_slip_in_a_name_is_asked_back(tiers: Path) -> None:
     result = CliRunner().invoke(app, ["audit", str(tiers), "--known-before", "teir"])
-    assert "'teir' is no feature of this log; did you mean 'tier'" in str(result.exception)
+    assert "'teir' is not a feature of this log; did you mean 'tier'" in str(result.exception)

@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_listed_is_refused(
         raise OSError(22, "Invalid argument", "/proc/1/task")
 
     monkeypatch.setattr(Path, "rglob", broken)
-    assert "cannot be read whole" in refused(monkeypatch, capsys, "audit", str(place))
+    assert "cannot be read completely" in refused(monkeypatch, capsys, "audit", str(place))
 
 
 def test_a_demo_that_was_stopped_can_be_started_again_and_a_log_of_others_stays(

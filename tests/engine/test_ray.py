@@ -78,7 +78,7 @@ def test_engines_by_name() -> None:
     assert engine_named("ray://head:10001") == RayEngine("ray://head:10001")
     assert engine_named("ray:head:6379") == RayEngine("head:6379")
     for wrong in ("spark", "ray://", "ray:", ""):
-        with pytest.raises(UsageError, match="there is no engine"):
+        with pytest.raises(UsageError, match="unknown engine"):
             engine_named(wrong)
     with pytest.raises(UsageError, match="at least one worker"):
         RayEngine(workers=0)

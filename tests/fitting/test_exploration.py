@@ -6,7 +6,7 @@ import pytest
 from redenvelope.fitting.holdout import DecidedRows
 from redenvelope.fitting.price_grid import _effective
 from redenvelope.fitting.settings import EXPLORE, FitSettings, usual_share
-from redenvelope.log.schema.coerce import TINY_PROPENSITY
+from redenvelope.log.limits import TINY_PROPENSITY
 from tests.plan.rule_world import plan_with, rows_at, small_log
 from tests.quick_programs import quick_programs
 

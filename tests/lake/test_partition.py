@@ -117,7 +117,7 @@ def test_times_episodes_and_costs_that_were_left_empty(frame: pl.DataFrame, tmp_
     ).drop("step")
     (tmp_path / "log").mkdir()
     rows.write_parquet(tmp_path / "log" / "a.parquet")
-    with pytest.raises(UsageError, match="the column that --time names"):
+    with pytest.raises(UsageError, match="the time of each decision; name it with --time"):
         opened(tmp_path / "log", tmp_path / "work", columns=ColumnMap().reading(dates="relative"))
     columns = ColumnMap().reading("sent", "wave", 0.0, "relative")
     lake = opened(tmp_path / "log", tmp_path / "work", columns=columns)
@@ -150,7 +150,7 @@ def test_a_lake_is_not_guessed_at(frame: pl.DataFrame, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     dressed = frame.with_columns(spent=pl.format("{},50 €", pl.col("user") % 90))
     dressed.write_parquet(tmp_path / "log" / "a.parquet")
-    with pytest.raises(UsageError, match=r"column 'spent' holds dressed numbers.*--ignore spent"):
+    with pytest.raises(UsageError, match=r"column 'spent' holds formatted numbers.*--ignore spent"):
         opened(tmp_path / "log", tmp_path / "work")
     assert whole(opened(tmp_path / "log", tmp_path / "other", columns=ColumnMap(ignored=frozenset({"spent"}))))
 
@@ -195,7 +195,7 @@ def test_a_record_that_was_changed_is_not_believed(folder: Path, tmp_path: Path,
             assert partition(folder, reader, work, ONE, parts=8, rows_at_once=300).notes == straight.notes
             assert json.loads(record.read_text()) == content
     (work / "asked.json").write_text('{"inputs": 3}')
-    with pytest.raises(UsageError, match="its seal is not that of its content"):
+    with pytest.raises(UsageError, match="its checksum does not match its content"):
         partition(folder, reader, work, ONE, parts=8, rows_at_once=300)
 
 
@@ -203,10 +203,10 @@ def test_other_inputs_need_another_folder(folder: Path, tmp_path: Path) -> None:
     source = tmp_path / "log"
     shutil.copytree(folder, source)
     opened(source, tmp_path / "work", 2)
-    with pytest.raises(UsageError, match="with other parts; choose another folder"):
+    with pytest.raises(UsageError, match="with different parts; choose another folder"):
         opened(source, tmp_path / "work", 4)
     pl.read_parquet(source / "1.parquet").head(1).with_columns(reward=0.0).write_parquet(source / "1.parquet")
-    with pytest.raises(UsageError, match=r"other inputs \(.*1\.parquet has changed since\)"):
+    with pytest.raises(UsageError, match=r"different inputs \(.*1\.parquet has changed since\)"):
         opened(source, tmp_path / "work", 2)
     with pytest.raises(UsageError, match="choose another work folder"):
         opened(source, source, 2)

@@ -46,8 +46,8 @@ def test_an_ignored_role_is_missing_whatever_the_format(ending: str, tmp_path: P
         ("user=", None, "cannot read"),
         ("=name", None, "cannot read"),
         ("user=a,user=b", None, "mapped twice"),
-        ("user=step", None, "'step' stands for two roles"),
-        ("user=a,step=a", None, "'a' stands for two roles"),
+        ("user=step", None, "'step' is mapped to two roles"),
+        ("user=a,step=a", None, "'a' is mapped to two roles"),
         ("user=a", "a", "both mapped to a role and ignored"),
     ],
 )
@@ -67,8 +67,8 @@ def test_a_campaign_file_says_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"[columns", "not a readable TOML file"),
-        (b"\xff\xfe", "not a readable TOML file"),
+        (b"[columns", "not a valid TOML file"),
+        (b"\xff\xfe", "not a valid TOML file"),
         (b"budgets = 3", "'budgets' is not an entry"),
         (b"columns = 3", r"\[columns\] must map"),
         (b"[columns]\nuser = 3", r"\[columns\] must map"),
@@ -86,5 +86,5 @@ def test_campaign_files_without_sense_are_refused(content: bytes, complaint: str
 def test_a_campaign_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such campaign file"):
         ColumnMap.from_toml(tmp_path / "campaign.toml")
-    with pytest.raises(UsageError, match="not a readable"):
+    with pytest.raises(UsageError, match="not a valid"):
         ColumnMap.from_toml(tmp_path)

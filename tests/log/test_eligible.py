@@ -112,9 +112,9 @@ def test_users_to_decide_for_list_what_they_may_get() -> None:
     assert listed_actions(lists, catalogue).tolist() == expected
     texts = pl.Series(["none", "push|unknown", None, "|"])
     assert listed_actions(texts, catalogue).tolist() == expected
-    with pytest.raises(ModelError, match="lists 'yes', and none of what it lists is an action"):
+    with pytest.raises(ModelError, match="lists 'yes', and none of its labels is an action"):
         listed_actions(pl.Series(["yes", "no"]), catalogue)
-    with pytest.raises(ModelError, match="must list the labels"):
+    with pytest.raises(ModelError, match="must hold lists of the labels"):
         listed_actions(pl.Series([True]), catalogue)
 
 

@@ -62,14 +62,14 @@ CASES = [
             (pl.Duration("ms"), 2**62),
         )
     ),
-    Case("file_kind", "error", lambda log: {"log.csv": parquet(log)}, remedy="name it so", says="holds parquet"),
+    Case("file_kind", "error", lambda log: {"log.csv": parquet(log)}, remedy="name it accordingly", says="is parquet"),
     Case(
         "columns_too_many",
         "error",
         lambda log: {"log.csv": ",".join(f"c{place}" for place in range(20_000)).encode() + b"\n1\n"},
         count=20_000,
         remedy="that a decision could depend on",
-        says="20,000 columns, where 1,000 are the most",
+        says="20,000 columns; at most 1,000 are allowed",
     ),
     Case(
         "text_too_long",
@@ -180,7 +180,7 @@ CASES = [
         lambda log: {"log.csv": lines(log, lambda text: [*text[:3], text[3] + ",1", text[4], "7,7", *text[6:]])},
         rows=(3, 5),
         count=2,
-        remedy="quote the values that hold the delimiter",
+        remedy="quote the values that contain the delimiter",
         says="9 fields",
     ),
     Case(
@@ -230,7 +230,7 @@ CASES = [
         lambda log: {"log.csv": csv(log.rename({"user": "kunde"}))},
         column="user",
         remedy="check its spelling and capitals: --columns user=kunde",
-        says="no column 'Kunde', which was named for 'user' (who: one id a person, text or integer); the columns are k",
+        says="no column 'Kunde', which was named for 'user' (who: one id per user, text or integer); the columns are k",
         columns=ColumnMap({"user": "Kunde"}),
     ),
     Case(
@@ -309,7 +309,7 @@ CASES = [
         lambda log: {"log.parquet": log.with_columns(action=pl.concat_list("action", "action"))},
         file="log.parquet",
         column="action",
-        remedy="one row for each decision",
+        remedy="one row per decision",
         says="List(Int64)",
     ),
     Case(
@@ -409,7 +409,7 @@ CASES = [
         file=None,
         column="cost",
         count=2,
-        says="taken as 0",
+        says="set to 0",
     ),
     Case(
         "integer_widths",

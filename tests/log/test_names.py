@@ -121,7 +121,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.
             with pytest.raises(UsageError, match="a pipe, a socket or a device"):
                 read_log(path)
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(UsageError, match="no table in this folder"):
+    with pytest.raises(UsageError, match="no tables in this folder"):
         read_log(tmp_path / "folder.csv")
     (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
     for odd in (tmp_path / "loop.csv", tmp_path / ("x" * 300 + ".csv"), "a\0b.csv", "", tmp_path / "gone" / "log.csv"):

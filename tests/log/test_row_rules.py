@@ -173,7 +173,7 @@ CASES = [
         column="wave",
         rows=(5,),
         examples=("missing",),
-        remedy="fill the column in",
+        remedy="fill in the column",
         besides=("episodes", "step_gap", "rows_unordered"),
     ),
     Case(
@@ -264,7 +264,7 @@ CASES = [
         rows=(4, 361, 5, 362),
         count=4,
         examples=("0", "0", "1", "1"),
-        remedy="keep one row for each user and step",
+        remedy="keep one row per user and step",
         besides=("rows_unordered",),
     ),
     Case(
@@ -314,7 +314,7 @@ CASES = [
         file=None,
         column="user",
         count=99,
-        remedy="bring a longer log",
+        remedy="use a longer log",
     ),
 ]
 

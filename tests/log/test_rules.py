@@ -142,7 +142,7 @@ def test_a_finding_reads_as_a_sentence_and_as_data() -> None:
     findings.add("cost_negative", file="log.csv", column="cost", count=2, rows=[3, 4], examples=[-1.0, -2.5])
     (finding,) = findings.sorted()
     assert str(finding) == (
-        "error: cost_negative [log.csv, column cost, lines 4, 5]: 2 costs are negative (e.g. -1.0, -2.5) "
+        "error: cost_negative [log.csv, column cost, lines 4, 5]: 2 rows with a negative cost (e.g. -1.0, -2.5) "
         "→ log refunds as reward, or as a cost of 0"
     )
     assert Finding(**finding.as_dict()) == finding
@@ -194,7 +194,7 @@ def test_places_are_named_as_people_count_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["nowhere.csv", "*.csv", "empty"])
 def test_a_source_without_files_is_a_mistake_of_use(source: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"no such file|no file matches|no table in this folder"):
+    with pytest.raises(UsageError, match=r"no such file|no file matches|no tables in this folder"):
         read_log(tmp_path / source)
 
 

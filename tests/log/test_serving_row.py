@@ -106,7 +106,7 @@ def test_what_no_table_can_hold_is_missing(encoder: Encoder) -> None:
 
 
 def test_a_row_without_a_step_is_refused(encoder: Encoder) -> None:
-    with pytest.raises(ModelError, match="the row has no 'step'; add the number of the decision"):
+    with pytest.raises(ModelError, match="the row has no 'step'; pass the index of the decision"):
         encoder.encode_row({"age": 30})
 
 

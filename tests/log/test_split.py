@@ -89,5 +89,5 @@ def test_parts_that_are_no_shares_are_refused(parts: tuple[float, ...]) -> None:
 def test_a_fold_without_users_is_refused() -> None:
     log = log_from_frame(good_log())
     one = log.select(np.arange(len(log.users)) == 0)
-    with pytest.raises(UsageError, match="none of the 1 users; bring more"):
+    with pytest.raises(UsageError, match="none of the 1 users; use a log with more"):
         split(one)

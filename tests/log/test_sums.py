@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from redenvelope.log.schema.statistics import changes_within, exact_mean, exact_sums, merge_numbers, number_sums
-from redenvelope.log.schema.text import MOST_LABELS, label_sums, merge_labels, words_of
+from redenvelope.log.schema.statistics import changes_within, exact_mean, exact_sums, number_sums
+from redenvelope.log.schema.text import MOST_LABELS, label_sums, words_of
+from redenvelope.merging import merged
 
 SETTINGS = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 
@@ -52,7 +53,7 @@ def test_moments_of_parts_are_those_of_the_whole(values: np.ndarray, cut: int) -
     beside = np.random.default_rng(len(values)).normal(size=(2, len(values)))
     within = np.arange(len(values)) % 3 > 0
     slices = [part for part in (slice(None, cut), slice(cut, None)) if len(values[part])]
-    sums = merge_numbers(number_sums(values[part], within[part], beside[:, part]) for part in slices)
+    sums = merged(number_sums(values[part], within[part], beside[:, part]) for part in slices)
     present = ~np.isnan(values)
     assert (sums.rows, sums.missing) == (len(values), int((~present).sum()))
     assert sums.moments.count == present.sum()
@@ -111,7 +112,7 @@ def test_more_labels_than_a_category_has_are_only_counted() -> None:
         return label_sums(words, user, np.zeros(len(user), bool))
 
     # The two halves share a hundred labels, and neither is too many by itself.
-    merged = merge_labels([sums(slice(0, MOST_LABELS)), sums(slice(MOST_LABELS - 100, rows))])
-    assert merged.distinct == rows
-    assert merged.labels == ()
-    assert merge_labels([merged, sums(slice(0, 50))]).distinct == rows
+    both = sums(slice(0, MOST_LABELS)).merge(sums(slice(MOST_LABELS - 100, rows)))
+    assert both.distinct == rows
+    assert both.labels == ()
+    assert both.merge(sums(slice(0, 50))).distinct == rows

@@ -12,7 +12,7 @@ from redenvelope.log.read import inspect_log
 
 from .files import ROWS, Case, check, csv, good_log, put
 
-FILL = "fill the values in"
+FILL = "fill in the values"
 NAN, INFINITE = float("nan"), float("inf")
 
 
@@ -71,7 +71,7 @@ ACTIONS = [
         column="action",
         count=1,
         examples=("'9' (49)",),
-        remedy="merge each with a neighbour",
+        remedy="merge each with a similar one",
         says="1 of 4 actions have fewer than 50 rows",
     ),
     Case(

@@ -65,7 +65,7 @@ def test_what_cannot_be_decided_is_refused(plan: Plan, users: pl.DataFrame) -> N
         plan.allocate(users.drop("state"))
     with pytest.raises(ModelError, match="row 3: 2 row"):
         plan.allocate(pl.concat([users[:4], users[2:3]]))
-    with pytest.raises(ModelError, match="row 1: no user"):
+    with pytest.raises(ModelError, match="row 1: the user is missing"):
         plan.allocate(users.with_columns(user=pl.lit(None, dtype=pl.Int64)))
 
 

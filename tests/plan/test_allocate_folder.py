@@ -113,7 +113,7 @@ def test_other_questions_need_another_folder(plan: Plan, folder: Path, tmp_path:
     out, changing = tmp_path / "out", tmp_path / "users"
     shutil.copytree(folder, changing)
     allocate_folder(plan, changing, out, 3, parts=2, engine=ONE)
-    with pytest.raises(UsageError, match="with other seed; choose another folder"):
+    with pytest.raises(UsageError, match="with different seed; choose another folder"):
         allocate_folder(plan, changing, out, 4, parts=2, engine=ONE)
     pl.read_parquet(changing / "b.parquet")[:7].write_parquet(changing / "b.parquet")
     with pytest.raises(UsageError, match=r"other inputs \(.*b\.parquet has changed since\)"):

@@ -135,7 +135,7 @@ def test_other_labels_under_the_same_certificate_are_refused(plan: Plan, folder:
         ({"actions": ["0"], "only_where": "secret > 1"}, "asks for 'secret'"),
         ({"actions": ["0"], "only_where": "state > 1"}, "asks for 'state'"),
         ({"actions": ["0"], "only_where": "__import__('os')"}, "cannot be read"),
-        ({"actions": ["0"], "only_where": "(" * 900 + "step" + ")" * 900}, "levels inside"),
+        ({"actions": ["0"], "only_where": "(" * 900 + "step" + ")" * 900}, "nested levels"),
         ({"actions": ["0"], "at_most": -1}, "whole number"),
         ({"actions": ["0"], "cooldown": 10**9}, "whole number"),
         ({"actions": [], "at_most": 1}, "list of action labels"),

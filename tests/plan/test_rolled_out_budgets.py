@@ -106,4 +106,4 @@ def test_what_a_table_does_not_tell_is_said_and_left_open(several: Plan) -> None
     assert any("'new' is not compared: the table has no column 'segment'" in said for said in content["findings"])
     assert set(content["difference"]["costs"]) == {"money", "first week"}
     odd = read(table("a", 1).with_columns(points=pl.lit("many")))
-    assert odd.unknown == {"new": "the column 'points' is empty or no number in 4,000 rows"}
+    assert odd.unknown == {"new": "the column 'points' is not a number in 4,000 rows"}

@@ -93,9 +93,9 @@ def test_what_was_eligible_is_written_with_the_decisions() -> None:
 def test_caps_need_the_past() -> None:
     plan = plan_with((Rule(("push",), at_most=1),))
     assert plan.needs_history
-    with pytest.raises(ModelError, match="give their earlier steps as the history"):
+    with pytest.raises(ModelError, match="pass their earlier steps as the history"):
         plan.allocate(rows_at(1, 5, 0))
-    with pytest.raises(ModelError, match="give their earlier steps as the history"):
+    with pytest.raises(ModelError, match="pass their earlier steps as the history"):
         Decider(plan).decide({"user": 1, "step": 2})
 
 

@@ -90,8 +90,8 @@ def test_ids_beyond_64_bits_are_exact(plan: Plan, dtype: pl.DataType, name: str,
 
 
 BROKEN = {
-    "nan": (pl.Series([1.0, float("nan")]), "row 2: nan is no user"),
-    "infinite": (pl.Series([float("inf"), 1.0]), "row 1: inf is no user"),
+    "nan": (pl.Series([1.0, float("nan")]), "row 2: nan is not a user id"),
+    "infinite": (pl.Series([float("inf"), 1.0]), "row 1: inf is not a user id"),
     "fraction": (pl.Series([1.0, 1.5]), "row 2: the user 1.5 is a number with a fraction"),
     "fraction of a decimal": (pl.Series([Decimal("1.0"), Decimal("1.5")]), "row 2: the user 1.5 .* fraction"),
     "rounded": (pl.Series([1.0, 2.0**53]), "row 2: .* so large that it was rounded"),
@@ -101,11 +101,11 @@ BROKEN = {
     "binary": (pl.Series([b"1", b"2"]), "neither text nor integers"),
     "truth": (pl.Series([True, False]), "neither text nor integers"),
     "date": (pl.Series([0, 1]).cast(pl.Date), "neither text nor integers"),
-    "nothing": (pl.Series([None, None]), "row 1: no user"),
-    "a hole": (pl.Series([1, None]), "row 2: no user"),
-    "empty text": (pl.Series(["a", ""]), "row 2: no user"),
-    "nan as text": (pl.Series(["1", "NaN"]), "row 2: NaN is no user"),
-    "missing as text": (pl.Series(["1", "NULL"]), "row 2: no user"),
+    "nothing": (pl.Series([None, None]), "row 1: the user is missing"),
+    "a hole": (pl.Series([1, None]), "row 2: the user is missing"),
+    "empty text": (pl.Series(["a", ""]), "row 2: the user is missing"),
+    "nan as text": (pl.Series(["1", "NaN"]), "row 2: NaN is not a user id"),
+    "missing as text": (pl.Series(["1", "NULL"]), "row 2: the user is missing"),
     "rounded as text": (pl.Series(["1", "1.23457e+18"]), "row 2: .* so large that it was rounded"),
 }
 
@@ -141,7 +141,7 @@ def test_places_in_later_parts_are_rows_of_the_file(
     (finding,) = allocate_file(plan, tmp_path / "users.parquet", tmp_path / "out.parquet", seed=0).findings
     assert finding.rows == (31,)
     holes = table(pl.Series(range(USERS)).set(pl.Series(range(USERS)) == 30, None))
-    with pytest.raises(ModelError, match="row 31: no user"):
+    with pytest.raises(ModelError, match="row 31: the user is missing"):
         decided(plan, holes, tmp_path)
     late = table().with_columns(step=pl.when(pl.col("user") == 30).then(9).otherwise(0))
     with pytest.raises(ModelError, match="row 31: step 9 is not"):
@@ -171,7 +171,8 @@ def test_files_of_another_kind_are_called_what_they_are(plan: Plan, tmp_path: Pa
     table().write_csv(tmp_path / "users.parquet")
     table().write_parquet(tmp_path / "users.csv")
     (tmp_path / "wide.csv").write_text(",".join(f"c{place}" for place in range(20_000)) + "\n")
-    for name, said in (("users.parquet", "holds text"), ("users.csv", "holds parquet"), ("wide.csv", "20,000 columns")):
+    kinds = {"users.parquet": "is text, not parquet", "users.csv": "is parquet, not text", "wide.csv": "20,000 columns"}
+    for name, said in kinds.items():
         with pytest.raises(UsageError, match=said):
             allocate_file(plan, tmp_path / name, tmp_path / "out.csv", seed=0)
 

@@ -1,12 +1,11 @@
-"""Everything a log says about itself before anything is learned from it."""
+"""The audit of a log before anything is learned from it: effects, overlap, carry-over, leaks and verdicts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from math import ceil, inf
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from redenvelope.audit.effects import (
     carry_overs,
     carry_squares,
     carry_sums,
-    counted,
+    counted_reversals,
     effect_squares,
     effect_sums,
     reversals,
@@ -47,6 +46,8 @@ from redenvelope.audit.statistics import GroupSums, UserMoments
 from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import SHARES, Log, join_logs, split_fold
+from redenvelope.merging import merged
+from redenvelope.wording import counted
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
@@ -64,7 +65,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Audit:
-    """What decides whether planning on a log is worth it."""
+    """The figures that decide whether a log supports planning."""
 
     users: int
     rows: int
@@ -84,7 +85,7 @@ class Audit:
     steps_alive: int
     carry_over: tuple[CarryOver, ...]
     cheapest_cost: float
-    """Mean cost a user of giving everybody the cheapest action at every step."""
+    """Mean cost per user of always giving the cheapest action."""
     dearest_cost: float
     folds: tuple[Fold, ...]
     findings: tuple[Finding, ...]
@@ -93,7 +94,7 @@ class Audit:
 
     @property
     def check_share(self) -> float:
-        """Share of the users who check a plan: overlap is judged on them, because a certificate is."""
+        """Share of users in the check fold, on which overlap is judged, because a certificate is."""
         return _check_share(self.folds)
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,9 +113,9 @@ class Audit:
 
 
 def audit_log(log: Log, budget: float | None = None, *, known_before: Collection[str] = ()) -> Audit:
-    """Look at a log; with a budget, also whether the budget makes sense for it.
+    """Audit a log; with a budget, also whether the budget suits the log.
 
-    `known_before` are features of which you say that they were known when the action was chosen, whatever they tell.
+    `known_before` are features that you confirm were known when the action was chosen.
     """
     return audit_partitions([log], budget, known_before=known_before)
 
@@ -126,13 +127,13 @@ def audit_partitions(
     *,
     known_before: Collection[str] = (),
 ) -> Audit:
-    """The same for a log in parts of whole users, which are gone through twice; any parts give the same figures.
+    """The same for a log in parts of complete users, in two passes; any parts give the same figures.
 
     Parts are logs, or what the engine opens as logs.
     """
     runs = engine or LocalEngine()
-    first = reduce(add, runs.map(first_sums, parts))
-    second = reduce(add, runs.map(partial(second_sums, first=first), parts))
+    first = merged(runs.map(first_sums, parts))
+    second = merged(runs.map(partial(second_sums, first=first), parts))
     fitness = Findings()
     report_gaps(first.gaps, fitness)
     report_few_users(first.fold_users.tolist(), fitness)
@@ -187,7 +188,7 @@ def _check_share(folds: tuple[Fold, ...]) -> float:
 
 
 def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | None) -> Audit:
-    """The audit with what it found, after what reading found."""
+    """The audit with its findings, after those of reading."""
     findings = Findings()
     report_leaks(result.leaks, findings)
     for entry in result.calibration:
@@ -217,7 +218,7 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
             "overlap_thin",
             column="propensity",
             count=dead.users - dead.matching,
-            steps=result.steps_alive,
+            steps=counted(result.steps_alive, "step"),
             users=dead.users,
             effective=dead.greedy,
             at_step=dead.step,
@@ -232,7 +233,7 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
     return replace(result, findings=merge(known, findings.sorted()))
 
 
-# The two rounds of an audit over the parts of a log: sums of each part, which add up to those of the whole.
+# The two passes of an audit over the parts of a log: statistics of each part, which merge into those of the whole.
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,7 @@ class Header:
 
 @dataclass(frozen=True, eq=False)
 class FirstSums:
-    """What needs no other figure. Sums of parts add up."""
+    """Statistics of the first pass."""
 
     header: Header
     rows: int
@@ -289,8 +290,8 @@ class FirstSums:
         """Number of steps whose overlap is looked at."""
         return min(self.longest, MOST_STEPS)
 
-    def __add__(self, other: FirstSums) -> FirstSums:
-        """The sums of both parts."""
+    def merge(self, other: FirstSums) -> FirstSums:
+        """See Mergeable."""
         return FirstSums(
             self.header,
             self.rows + other.rows,
@@ -301,18 +302,18 @@ class FirstSums:
             self.people + other.people,
             self.fold_users + other.fold_users,
             self.fold_rows + other.fold_rows,
-            self.logged + other.logged,
-            self.calibration + other.calibration,
+            self.logged.merge(other.logged),
+            self.calibration.merge(other.calibration),
             self.action_rows + other.action_rows,
-            self.effects + other.effects,
-            self.carry + other.carry,
-            self.propensities + other.propensities,
+            self.effects.merge(other.effects),
+            self.carry.merge(other.carry),
+            self.propensities.merge(other.propensities),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class SecondSums:
-    """What needs the figures of the first round. Sums of parts add up."""
+    """Statistics of the second pass, which need those of the first."""
 
     effects: NDArray[np.float64]
     """Squares of which errors are made, [outcomes, actions]."""
@@ -321,12 +322,12 @@ class SecondSums:
     overlap: NDArray[np.float64]
     """[steps, 8]"""
     sample: tuple[Log, ...]
-    """Users on whom the assignment is looked at."""
+    """Users on whom the assignment is tested."""
     leak_sample: tuple[Log, ...]
-    """Users on whom columns are looked at that may not have been known."""
+    """Users on whom columns are tested for leakage."""
 
-    def __add__(self, other: SecondSums) -> SecondSums:
-        """The sums of both parts."""
+    def merge(self, other: SecondSums) -> SecondSums:
+        """See Mergeable."""
         return SecondSums(
             self.effects + other.effects,
             self.carry + other.carry,
@@ -337,7 +338,7 @@ class SecondSums:
 
 
 def first_sums(log: Log) -> FirstSums:
-    """The first round over a part of at least one user."""
+    """The first pass over a part of at least one user."""
     fold, folds = split_fold(log.keys), len(SHARES)
     return FirstSums(
         header=Header(
@@ -365,7 +366,7 @@ def first_sums(log: Log) -> FirstSums:
 
 
 def second_sums(log: Log, first: FirstSums) -> SecondSums:
-    """The second round over a part, given the first round's sums of all parts."""
+    """The second pass over a part, given the first pass over all parts."""
     sample, leaks = evidence_sample(log, first.users), leak_sample(log, first.rows)
     return SecondSums(
         effects=effect_squares(log, np.nan_to_num(first.effects.means)),
@@ -376,21 +377,21 @@ def second_sums(log: Log, first: FirstSums) -> SecondSums:
     )
 
 
-# Why no plan can be made from a log that can be read: said by the audit, and in the same words by a fit.
+# Reasons why no plan can be fitted on a log that can be read: reported by the audit, and in the same words by a fit.
 
 
 LEAST_USERS = 50
-"""Of the folds that tune and check: a certificate refuses fewer effective ones."""
+"""Fewest users of the tune and check folds: a certificate refuses fewer effective ones."""
 
 
 def report_gaps(rows: int, findings: Findings) -> None:
-    """Report so many rows that skip a step of their user, if any."""
+    """Report the number of rows that skip a step of their user, if any."""
     if rows:
         findings.add("fit_step_gap", column="step", count=rows)
 
 
 def report_few_users(folds: Sequence[int], findings: Findings) -> None:
-    """Report folds (train, tune, check) of so few users that none could be spared to choose or to check a plan."""
+    """Report folds (train, tune, check) with too few users to choose or to check a plan."""
     users, fewest = sum(folds), min(folds[1:])
     if fewest < LEAST_USERS:
         # A share that chance made small would be about as small again: a fifth more, and rounded up.
@@ -400,11 +401,11 @@ def report_few_users(folds: Sequence[int], findings: Findings) -> None:
         )
 
 
-# An audit in sentences: what a person should know before planning.
+# The audit in sentences.
 
 
 def verdicts(audit: Audit) -> Iterator[str]:
-    """The sentences, in the order a person would ask."""
+    """The conclusions, one sentence each."""
     yield _assignment(audit)
     yield from _columns(audit)
     yield _monotonicity(audit)
@@ -416,38 +417,38 @@ def verdicts(audit: Audit) -> Iterator[str]:
 def _assignment(audit: Audit) -> str:
     evidence = audit.assignment
     if audit.propensity_source == "estimated":
-        return "Propensities are estimated, not logged: what drove the assignment unseen can bias every figure here."
+        return "Propensities are estimated, not logged: an unobserved cause of assignment can bias every figure."
     if evidence.looks_random:
-        return "Assignment looks random: on users held out, the features do not predict which action was logged."
+        return "Assignment looks random: on held-out users, the features do not predict which action was logged."
     return (
-        f"Assignment depends on the features ({evidence.gain:.3f} nats a row over plain frequencies): "
+        f"Assignment depends on the features ({evidence.gain:.3f} nats per row over plain frequencies): "
         "raw averages mislead, and the figures here are weighted by 1/propensity."
     )
 
 
 def _columns(audit: Audit) -> Iterator[str]:
-    asked = [repr(leak.column) for leak in audit.leaks if not leak.known]
-    if asked:
+    suspected = [repr(leak.column) for leak in audit.leaks if not leak.known]
+    if suspected:
         yield (
-            f"Perhaps not known when the action was chosen: {', '.join(asked)}. Such a column makes plans look better "
-            "than they are, so none is certified until it is left out, or said to have been known."
+            f"Perhaps not known when the action was chosen: {', '.join(suspected)}. Such a column makes plans look "
+            "better than they are, so none is certified until it is left out or confirmed with --known-before."
         )
 
 
 def _monotonicity(audit: Audit) -> str:
     if not audit.reversals:
-        return "Dearer is better as far as the log can tell: no dearer action earns clearly less than a cheaper one."
+        return "Higher cost earns more, as far as the log shows: no action earns clearly less than a cheaper one."
     worst = audit.reversals[0]
     dear, cheap = worst.dear, worst.cheap
     return (
-        f"Dearer is not always better: {dear.label!r} costs {dear.cost.estimate:.3g} and earns "
+        f"A higher cost does not always earn more: {dear.label!r} costs {dear.cost.estimate:.3g} and earns "
         f"{dear.reward.estimate:.3g}, {cheap.label!r} costs {cheap.cost.estimate:.3g} and earns "
-        f"{cheap.reward.estimate:.3g} ({counted(audit.reversals)})."
+        f"{cheap.reward.estimate:.3g} ({counted_reversals(audit.reversals)})."
     )
 
 
 _CARRY_OVER = {
-    "none": "Carry-over between steps is weak at most, none is visible beyond chance",
+    "none": "Carry-over between steps is not significant",
     "weak": "Carry-over between steps is weak",
     "moderate": "Carry-over between steps is moderate",
     "strong": "Carry-over between steps is strong",
@@ -456,14 +457,14 @@ _CARRY_OVER = {
 
 def _carry_over(audit: Audit) -> str:
     if not audit.carry_over and audit.steps > 1:
-        return "There are too few users to see whether anything carries over from one step to the next."
+        return "There are too few users to tell whether effects carry over from one step to the next."
     if not audit.carry_over:
-        return "Nobody has two steps: there is no sequence to plan, a one-step allocation will do."
+        return "No user has two steps: there is no sequence to plan, and a one-step allocation suffices."
     shares = ", ".join(f"{effect.outcome} {_share(effect)}" for effect in audit.carry_over)
     strongest = max((effect.strength for effect in audit.carry_over), key=list(_CARRY_OVER).index)
     gain = "little" if strongest in ("none", "weak") else "something"
     return (
-        f"{_CARRY_OVER[strongest]} (the previous action's effect beside the present one's: {shares}): "
+        f"{_CARRY_OVER[strongest]} (the previous action's effect relative to the current one's: {shares}): "
         f"planning ahead has {gain} to gain."
     )
 
@@ -474,26 +475,26 @@ def _share(effect: CarryOver) -> str:
 
 
 def _overlap(audit: Audit) -> str:
-    """Judged on the users who check: whole histories for a fixed action are the worst case, single steps the best."""
+    """Judged on the check fold: complete histories of a fixed action are the worst case, single steps the best."""
     alive, last, share = audit.steps_alive, audit.overlap[-1], audit.check_share
     left = f"one fixed action keeps {last.greedy:,.0f} effective users of {last.users:,} by the last step"
     if alive == len(audit.overlap):
         return (
-            f"Overlap is good: {left}, about {share * last.greedy:,.0f} of them among the {share:.0%} who check, "
-            f"where a certificate needs {LEAST_EFFECTIVE_USERS}."
+            f"Overlap is good: {left}, about {share * last.greedy:,.0f} of them in the check fold ({share:.0%}), "
+            f"and a certificate needs {LEAST_EFFECTIVE_USERS}."
         )
     narrowest = min(audit.overlap, key=lambda overlap: overlap.alone)
     at_most = share * narrowest.alone
-    dies = f"Trajectory weights die after {alive} step{'s' if alive != 1 else ''}: {left}."
+    thin = f"Too few effective users after {counted(alive, 'step')}: {left}."
     certificate = (
-        f"A certificate weighs step by step, which leaves at most about {at_most:,.0f} effective users among the "
-        f"{share:.0%} who check, and needs {LEAST_EFFECTIVE_USERS}"
+        f"A certificate weights step by step, which leaves at most about {at_most:,.0f} effective users in the check "
+        f"fold ({share:.0%}), and needs {LEAST_EFFECTIVE_USERS}"
     )
     if at_most >= LEAST_EFFECTIVE_USERS:
-        return f"{dies} {certificate}: plans near the logged behaviour can be checked, long ones far from it cannot."
+        return f"{thin} {certificate}: plans near the logged behaviour can be checked, long ones far from it cannot."
     needed = audit.users * LEAST_EFFECTIVE_USERS / at_most if at_most else inf
     enough = f"a log of about {_rounded(needed)} users" if needed < inf else "a log with that action at every step"
-    return f"{dies} {certificate}: {enough} would do."
+    return f"{thin} {certificate}: {enough} would be enough."
 
 
 def _rounded(users: float) -> str:
@@ -503,7 +504,7 @@ def _rounded(users: float) -> str:
 
 def _budget(audit: Audit) -> str:
     return (
-        f"Users cost {audit.logged_cost.estimate:.4g} and earned {audit.logged_reward.estimate:.4g} each as logged; "
-        f"one fixed action for everybody would cost from {audit.cheapest_cost:.4g} to {audit.dearest_cost:.4g}: "
-        "budgets in between make sense."
+        f"As logged, users cost {audit.logged_cost.estimate:.4g} and earned {audit.logged_reward.estimate:.4g} each; "
+        f"one fixed action for all users would cost from {audit.cheapest_cost:.4g} to {audit.dearest_cost:.4g}: "
+        "sensible budgets lie in between."
     )

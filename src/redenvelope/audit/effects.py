@@ -1,4 +1,4 @@
-"""What each action costs and earns, and whether dearer is better, with inverse-propensity weights."""
+"""Effects of actions on reward and cost, with inverse-propensity weights, at their own step and at the next."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.statistics import ROUNDING, GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
+from redenvelope.wording import counted
 
 MOST_REVERSALS = 100
-"""Pairs that are kept."""
+"""Most pairs that are reported."""
 
 _TWO_SIDED_95 = 1.959963984540054
 
@@ -35,7 +36,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class ActionEffect:
-    """One action as the log shows it, as if it had been given to everybody at random."""
+    """Mean outcomes of an action, as if it had been assigned at random."""
 
     label: str
     rows: int
@@ -91,9 +92,9 @@ def reversals(effects: tuple[ActionEffect, ...]) -> tuple[Reversal, ...]:
     return tuple(Reversal(effects[cheap[pair]], effects[dear[pair]]) for pair in clearest)
 
 
-def counted(pairs: tuple[Reversal, ...]) -> str:
+def counted_reversals(pairs: tuple[Reversal, ...]) -> str:
     """How many such pairs there are, in words."""
-    return f"{len(pairs)} such pair{'s' * (len(pairs) != 1)}" if len(pairs) < MOST_REVERSALS else "many such pairs"
+    return counted(len(pairs), "such pair") if len(pairs) < MOST_REVERSALS else "many such pairs"
 
 
 def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:
@@ -106,7 +107,7 @@ def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:
     return np.asarray(difference > 3 * np.hypot(error[None, :], error[:, None]) + rounding)
 
 
-# Is it sequential at all? What an action does to the outcomes of the next step.
+# Carry-over: the effect of an action on the outcomes of the next step.
 
 
 _SURE = 1e-3
@@ -150,7 +151,7 @@ class CarryOver:
 
 @dataclass(frozen=True, eq=False)
 class CarrySums:
-    """Outcomes by the previous and the present action; sums of parts add up.
+    """Outcomes by the previous and the present action.
 
     Both actions are weighted by their propensities, so that neither who got the previous action nor what
     was sent after it can pose as carry-over.
@@ -160,9 +161,9 @@ class CarrySums:
     """Groups are [previous, present] actions, laid flat."""
     actions: int
 
-    def __add__(self, other: CarrySums) -> CarrySums:
-        """The sums of both sets of rows."""
-        return CarrySums(self.pairs + other.pairs, self.actions)
+    def merge(self, other: CarrySums) -> CarrySums:
+        """See Mergeable."""
+        return CarrySums(self.pairs.merge(other.pairs), self.actions)
 
     @property
     def direct(self) -> GroupSums:

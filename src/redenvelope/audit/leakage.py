@@ -1,4 +1,4 @@
-"""Columns that were hardly known when the action was chosen: they tell what came of it, or which action it was."""
+"""Leakage: columns that predict the outcome or the action too well to have been known when it was chosen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from redenvelope.randomness import fold, fraction
 LeakKind = Literal["same row", "next row", "only row", "total", "one step", "effect", "action"]
 
 SUSPECT = 0.5
-"""A column that tells so much of what action, step and the row before leave of an outcome is asked about."""
+"""Held-out R² (of what action, step and the previous row leave of an outcome) from which a column is suspected."""
 
 _CANCEL = 0.5  # squares of users' sums beside sums of squares: given a trait, steps are independent and do not cancel
 _SURE = 5.0  # standard errors: hundreds of columns are looked at, in several ways
@@ -43,39 +43,40 @@ class Leak:
     column: str
     kind: LeakKind
     outcome: str
-    """The outcome that it tells; "action" where it tells the action alone."""
+    """The outcome that it predicts; "action" where it predicts the action alone."""
     now: float
-    """Share of the outcome that it tells, of the action's effect that is in it, or by which odds of actions differ."""
+    """Held-out R² of the outcome, share of the action's effect in it, or relative difference of the action's odds."""
     before: float
-    """What was known before tells of the same, as far as that can be said."""
+    """The same for what was known before, as far as it can be estimated."""
     z: float
     """Of the column moving with the action against the logged probabilities; 0 where that was not seen."""
     step: int | None = None
-    """The step whose outcome it tells, if it is one."""
+    """The step whose outcome it predicts, if it is one."""
     known: bool = False
-    """Whether the user has said that it was known."""
+    """Whether it was confirmed as known (--known-before)."""
 
     @property
     def evidence(self) -> str:
-        """What was seen, in a sentence without its subject."""
+        """The evidence, as a sentence without its subject."""
         now, before = f"{min(self.now, 1.0):.0%}", f"{max(self.before, 0.0):.0%}"
-        left = f"of what action and step leave of the {self.outcome}"
+        predicts = f"predicts the {self.outcome}"
+        fit = f"held-out R² {now} of what action and step leave"
         return {
-            "same row": f"tells {now} {left} in the same row, where the user's row before tells {before}",
-            "next row": f"tells {now} {left} in the NEXT row, where that row's own value tells {before}",
-            "only row": f"tells {now} {left} in the same row",
-            "total": f"tells {now} {left} over a user's whole campaign, where a trait could tell about {before}: "
-            "within its values, the steps of a user make up for one another",
-            "one step": f"tells {now} {left} at step {self.step}, and {before} at the others",
-            "effect": f"moves with the action as the {self.outcome} does: {now} of the action's effect is in it "
-            f"already (z = {self.z:.0f}), where the logged probabilities let nothing known before go with the action",
-            "action": f"tells which action was sent: given it, the odds of actions are {now} off the logged "
-            f"probabilities (z = {self.z:.0f}), which say that nothing known before tells more than they do",
+            "same row": f"{predicts} in the same row ({fit}; the user's previous row: {before})",
+            "next row": f"{predicts} in the NEXT row ({fit}; that row's own value: {before})",
+            "only row": f"{predicts} in the same row ({fit})",
+            "total": f"{predicts} over a user's complete campaign ({fit}; a trait would explain about {before}): "
+            "given its value, the steps of a user offset one another",
+            "one step": f"{predicts} at step {self.step} ({fit}; at other steps: {before})",
+            "effect": f"moves with the action as the {self.outcome} does: it contains {now} of the action's effect "
+            f"(z = {self.z:.0f}), although nothing known before can depend on the action given its propensity",
+            "action": f"predicts which action was sent: given its value, the odds of actions differ by {now} from the "
+            f"logged propensities (z = {self.z:.0f}), which should contain all that was known before",
         }[self.kind]
 
 
 def suspected_leaks(sample: Sequence[Log], known_before: Collection[str] = ()) -> tuple[Leak, ...]:
-    """The columns to be asked about, in their order; the sample is a log in parts, or the users who stand for it."""
+    """The suspected columns, in their order; the sample is a log in parts, or a sample of its users."""
     _require_features(sample, known_before)
     if sum(len(part.users) for part in sample) < FEWEST_USERS:
         return ()
@@ -85,7 +86,7 @@ def suspected_leaks(sample: Sequence[Log], known_before: Collection[str] = ()) -
 
 
 def report_leaks(leaks: Iterable[Leak], findings: Findings) -> None:
-    """Report each as what it is."""
+    """Report each under the rule of its kind."""
     for leak in leaks:
         contradicts = leak.kind in ("effect", "action")
         rule = "feature_tells_action" if contradicts else "feature_suspected_leak"
@@ -93,13 +94,13 @@ def report_leaks(leaks: Iterable[Leak], findings: Findings) -> None:
 
 
 def _require_features(sample: Sequence[Log], names: Collection[str]) -> None:
-    """A slip in a name would leave the column that was meant in doubt."""
+    """A misspelt name would leave the intended column under suspicion."""
     features = sample[0].features.names if sample else ()
     unknown = sorted(set(names) - set(features))
     if unknown and sample:
         nearest = nearest_name(unknown[0], features)
         meant = f"; did you mean {nearest!r}?" if nearest else f"; the features are {', '.join(features[:30])}"
-        raise UsageError(f"known before: {unknown[0]!r} is no feature of this log{meant}")
+        raise UsageError(f"--known-before: {unknown[0]!r} is not a feature of this log{meant}")
 
 
 def _judged(evidence: Evidence, column: Column) -> Leak | None:
@@ -249,11 +250,11 @@ def _departs(evidence: Evidence, column: Column) -> Leak | None:
     return None
 
 
-# What columns are held against: outcomes less what action, step and the row before tell, and the draws of actions.
+# What columns are tested on: residuals of outcomes given action, step and the previous row, and the draws of actions.
 
 
 FEWEST_USERS = 200
-"""Of fewer nothing is said: a share that is told on users apart means nothing with so few."""
+"""Fewest users: with fewer, a held-out R² means nothing."""
 
 _ROWS = 100_000  # about: a leak is plain in far fewer, and the audit of a million rows stays a matter of seconds
 _FOLDS = 5
@@ -275,20 +276,20 @@ class Column:
 
 
 def leak_sample(log: Log, rows: int) -> Log | None:
-    """The users of a part who stand for a log of so many rows, chosen by their ids; None where there is none."""
+    """A part's share of the sample of a log with this many rows, chosen by user id; None if empty."""
     chosen = fraction(log.keys, "leaks", 0) < _ROWS / rows
     return log if chosen.all() else log.select(chosen) if chosen.any() else None
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A log, or the users who stand for it."""
+    """A log, or a sample of its users."""
 
     log: Log
 
     @cached_property
     def fold(self) -> IntArray:
-        """By user: what is told is measured on users of other folds than those it is learned from, [rows]."""
+        """Cross-fitting fold by user, [rows]: R² is measured on other users than those it is fitted on."""
         return np.repeat(fold(self.log.keys, _FOLDS, "leak folds", seed=0), self.log.lengths)
 
     @property
@@ -399,7 +400,7 @@ def _change(values: NDArray[np.float32], here: IntArray) -> NDArray[np.float32]:
     return change
 
 
-# How much of an outcome a column tells on users apart, beyond what action and step tell.
+# How much of an outcome a column explains on held-out users, beyond action and step.
 
 
 _PRIOR = 2.0  # rows of mean zero that every cell starts with: what a handful of rows says is hardly believed
@@ -420,7 +421,7 @@ def residuals(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: 
 
 
 def share_told(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> float:
-    """The share of the squares of values [rows], of mean zero, that the cells tell on users apart; may be negative."""
+    """Held-out R² of values [rows], of mean zero, given the cells; may be negative."""
     total = float((values**2).sum())
     if not total > 0:
         return 0.0
@@ -430,7 +431,7 @@ def share_told(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds:
 
 
 def beyond(now: float, before: float) -> float:
-    """The share that is told now of what was not told before."""
+    """The share explained now of what was unexplained before."""
     return 1 - (1 - now) / (1 - max(before, 0.0)) if before < 1 else 0.0
 
 

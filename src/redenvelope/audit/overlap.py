@@ -1,24 +1,23 @@
-"""Can another policy be weighed against this log? Propensities, their calibration, and weights by step."""
+"""Overlap: propensities, their calibration, and effective sample sizes by step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import floor
-from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.audit.statistics import ROUNDING, UserMoments, user_blocks
 from redenvelope.log.log import Log
+from redenvelope.merging import merged
 
 LEAST_EFFECTIVE_USERS = 50
-"""A certificate refuses fewer: an average over them has no error worth quoting."""
+"""A certificate refuses fewer: the standard error of their mean would be unreliable."""
 
 MOST_STEPS = 20
-"""Overlap is looked at for no more steps than these."""
+"""Most steps for which overlap is computed."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,12 @@ class Calibration:
 
 @dataclass(frozen=True)
 class StepOverlap:
-    """How many users are left to speak for a policy after so many steps."""
+    """Effective sample size for a policy after a number of steps."""
 
     step: int
     """Number of steps weighed, from 1."""
     users: int
-    """Users with at least so many steps."""
+    """Users with at least this many steps."""
     uniform: float
     """Effective number of users for the uniform policy."""
     greedy: float
@@ -67,7 +66,7 @@ def calibration_sums(log: Log) -> UserMoments:
             starts = log.starts[first : first + users] - rows.start
             counted = np.add.reduceat(log.eligible[rows], starts, axis=0, dtype=np.int64)
         moments.append(UserMoments.of(np.subtract(sums, counted, dtype=np.float64)))
-    return reduce(add, moments)
+    return merged(moments)
 
 
 def calibration(labels: tuple[str, ...], sums: UserMoments, rows: int) -> tuple[Calibration, ...]:
@@ -122,12 +121,12 @@ def _effective_size(total: float, squares: float) -> float:
 
 
 def steps_alive(overlaps: tuple[StepOverlap, ...], check_share: float) -> int:
-    """For how many steps a fixed action still has enough effective users among those who check."""
+    """Number of steps for which a fixed action has enough effective users in the check fold."""
     needed = LEAST_EFFECTIVE_USERS / check_share
     return next((place for place, overlap in enumerate(overlaps) if overlap.greedy < needed), len(overlaps))
 
 
-# Quantiles of propensities from counts that add up: exact where values repeat, else to a 4,000th of a value.
+# Quantiles of propensities from mergeable counts: exact where values repeat, else within 1/4,000 of a value.
 
 
 _DROPPED_BITS = 40  # of a float64: twelve binary digits of its value are left
@@ -135,7 +134,7 @@ _DROPPED_BITS = 40  # of a float64: twelve binary digits of its value are left
 
 @dataclass(frozen=True, eq=False)
 class QuantileSums:
-    """Positive values in narrow bins, whose edges are the same for all data; sums of parts add up."""
+    """Positive values in narrow bins, whose edges are the same for all data."""
 
     bins: NDArray[np.int64]
     """Which bins have values, rising, [bins]."""
@@ -146,8 +145,8 @@ class QuantileSums:
     high: NDArray[np.float64]
     """The greatest value of each bin, [bins]."""
 
-    def __add__(self, other: QuantileSums) -> QuantileSums:
-        """The bins of both sets of values."""
+    def merge(self, other: QuantileSums) -> QuantileSums:
+        """See Mergeable."""
         bins = np.union1d(self.bins, other.bins)
         counts = np.zeros(len(bins), dtype=np.int64)
         low, high = np.full(len(bins), np.inf), np.full(len(bins), -np.inf)

@@ -1,8 +1,8 @@
-"""Actions were drawn by lot: nothing that was known before a draw goes with it beyond its probabilities.
+"""Tests of randomisation: given the propensities, nothing known before a draw can depend on the drawn action.
 
 Given all that was known, 1/propensity of an action is 1 on average over all rows in which it was eligible (0 where
 another was drawn). So the sum over such rows of (1/propensity − 1) times anything known before has mean zero, and the
-rows of a user add no covariance: each draw is new. A column that goes with the action all the same was recorded after
+rows of a user add no covariance: each draw is new. A column that depends on the action all the same was recorded after
 the draw, or the probabilities are not those that were used.
 """
 
@@ -178,7 +178,7 @@ def _adding_up(
     return np.asarray(weights / ratio.ravel()[place])
 
 
-# Did the logger look at the user? Whether features predict the action on users the model did not see.
+# Does the assignment depend on the features? Whether they predict the action on held-out users.
 
 
 _USERS = 10_000  # enough to see a gain of a thousandth of a nat
@@ -186,21 +186,21 @@ _USERS = 10_000  # enough to see a gain of a thousandth of a nat
 
 @dataclass(frozen=True)
 class AssignmentEvidence:
-    """What the features tell about the action, beyond how often it is given at that step."""
+    """How well features predict the action, beyond its frequency at the step."""
 
     gain: float
-    """Mean log-likelihood gained, in nats a row."""
+    """Mean gain in log-likelihood, in nats per row."""
     standard_error: float
     """By user."""
 
     @property
     def looks_random(self) -> bool:
-        """No gain beyond chance, or none worth the name."""
+        """No gain beyond chance, or a negligible one."""
         return self.gain < 2 * self.standard_error or self.gain < 1e-3
 
 
 def evidence_sample(log: Log, users: int) -> Log | None:
-    """The users of a part who stand for the whole log of so many, chosen by their ids; None where there is none."""
+    """A part's share of the sample of a log with this many users, chosen by user id; None if empty."""
     chosen = fraction(log.keys, "assignment evidence", 0) < _USERS / users
     return log if chosen.all() else log.select(chosen) if chosen.any() else None
 

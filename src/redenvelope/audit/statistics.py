@@ -1,4 +1,4 @@
-"""Means by group with weights, and their errors by user: two rounds of sums, because errors need the means."""
+"""Weighted means by group with standard errors clustered by user, and columns in cells."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _CELLS = 1 << 20  # users times groups that are worked on at once
 
 @dataclass(frozen=True, eq=False)
 class GroupSums:
-    """Weights and weighted values of some rows, by group; sums of parts add up."""
+    """Weights and weighted values of some rows, by group."""
 
     totals: NDArray[np.float64]
     """Sum of weights, [groups]."""
     weighted: NDArray[np.float64]
     """Sums of weighted values, [variables, groups]."""
 
-    def __add__(self, other: GroupSums) -> GroupSums:
-        """The sums of both sets of rows."""
+    def merge(self, other: GroupSums) -> GroupSums:
+        """See Mergeable."""
         return GroupSums(self.totals + other.totals, self.weighted + other.weighted)
 
     @property
@@ -45,7 +45,7 @@ class GroupSums:
 
 @dataclass(frozen=True, eq=False)
 class UserMoments:
-    """Means over users of some sums over their rows; moments of parts add up."""
+    """Means over users of sums over their rows."""
 
     users: int
     mean: NDArray[np.float64]
@@ -59,8 +59,8 @@ class UserMoments:
         mean = values.mean(axis=0)
         return cls(len(values), mean, ((values - mean) ** 2).sum(axis=0))
 
-    def __add__(self, other: UserMoments) -> UserMoments:
-        """The moments of both sets of users."""
+    def merge(self, other: UserMoments) -> UserMoments:
+        """See Mergeable."""
         users = self.users + other.users
         gap = other.mean - self.mean
         return UserMoments(
@@ -125,7 +125,7 @@ def user_blocks(log: Log, groups: NDArray[np.int32], count: int) -> Iterator[tup
         yield rows, (log.user_of_row[rows] - first) * count + groups[rows], users
 
 
-# A column in a few cells: its values or labels where they are few, else quantiles; missing is a cell of its own.
+# A column in cells: its values or labels where they are few, else quantiles; missing is a cell of its own.
 
 
 _EXACT = 64  # so many different values are kept apart: a code in numbers need not be in any order

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.campaign.conditions import Condition, holds
+from redenvelope.campaign.conditions import Condition, column_uses, holds
 from redenvelope.campaign.records import Budget, Mistake, Rule, budget_mistakes, refuse, rule_mistakes
 from redenvelope.campaign.rows import STEP, TableRows, places_of
 from redenvelope.errors import UsageError
@@ -30,7 +30,7 @@ Record = TypeVar("Record", Budget, Rule)
 
 @dataclass(frozen=True)
 class Campaign:
-    """All that is said of a campaign beside its log.
+    """What a campaign specifies besides its log.
 
     For example:
 
@@ -48,21 +48,21 @@ class Campaign:
     budgets: tuple[Budget, ...] = ()
     rules: tuple[Rule, ...] = ()
     explore: float | None = None
-    """Share of decisions that are drawn evenly among what is eligible; None is the usual one."""
+    """Share of decisions drawn uniformly among the eligible actions; None is the default."""
     audience: int | None = None
-    """Users that the campaign is for; totals are divided by it."""
+    """Number of users of the campaign; totals are divided by it."""
 
     def __post_init__(self) -> None:
         refuse([*_explore_mistakes(self.explore), *_audience_mistakes(self.audience), *self._contradictions()])
 
     @property
     def limits(self) -> tuple[float, ...]:
-        """The mean a user that each budget allows, [budgets]."""
+        """The mean cost per user that each budget allows, [budgets]."""
         return tuple(budget.limit(self.audience) for budget in self.budgets)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Campaign:
-        """Read a campaign file; all of its mistakes are said at once."""
+        """Read a campaign file; all of its mistakes are reported at once."""
         content = campaign_content(path)
         mistakes: list[Mistake] = []
         columns = ColumnMap()
@@ -83,30 +83,32 @@ class Campaign:
             raise UsageError(f"{path}: {error}") from None
 
     def check(self, log: Log) -> None:
-        """Hold the campaign against a log; all mistakes are said at once."""
+        """Check the campaign against a log; all mistakes are reported at once."""
 
         refuse(mistakes_in(self, log))
 
     def _contradictions(self) -> list[Mistake]:
         found = _twice(self.budgets)
         if len(self.budgets) > MOST_BUDGETS:
-            message = f"{len(self.budgets)} budgets are more than {MOST_BUDGETS}; join some of them"
+            message = f"{len(self.budgets)} budgets; at most {MOST_BUDGETS} are allowed, merge some of them"
             found.append(Mistake(f"[[budget]] {MOST_BUDGETS + 1}", message))
         if len(self.rules) > MOST_RULES:
-            message = f"{len(self.rules)} rules are more than {MOST_RULES}; join some of them"
+            message = f"{len(self.rules)} rules; at most {MOST_RULES} are allowed, merge some of them"
             found.append(Mistake(f"[[rule]] {MOST_RULES + 1}", message))
         if steps_back(self.rules) > MOST_STEPS_BACK:
-            message = f"the rules look back {steps_back(self.rules)} steps in all, at most {MOST_STEPS_BACK} can be"
-            found.append(Mistake("[[rule]]", f"{message}; shorten within and cooldown"))
+            message = (
+                f"the rules look back {steps_back(self.rules)} steps in all; at most {MOST_STEPS_BACK} are allowed"
+            )
+            found.append(Mistake("[[rule]]", f"{message}, shorten within and cooldown"))
         for number, budget in enumerate(self.budgets, start=1):
             if budget.total is not None and (budget.audience or self.audience) is None:
-                message = "a total needs the number of users it is for; add audience = 50000, or give per_user"
+                message = "a total also needs the number of users; add audience = 50000, or use per_user"
                 found.append(Mistake(f"[[budget]] {number}, total", message))
         return found
 
 
 def steps_back(rules: tuple[Rule, ...]) -> int:
-    """How many steps rules look back, all together."""
+    """How many steps all rules together look back."""
     return sum(rule.window - 1 for rule in rules if rule.window is not None)
 
 
@@ -116,13 +118,13 @@ def _twice(budgets: tuple[Budget, ...]) -> list[Mistake]:
     for number, budget in enumerate(budgets, start=1):
         first = names.setdefault(budget.name, number)
         if first != number:
-            message = f"{budget.name!r} is the name of [[budget]] {first} as well; every budget needs its own"
+            message = f"{budget.name!r} is also the name of [[budget]] {first}; every budget needs its own name"
             found.append(Mistake(f"[[budget]] {number}, name", message))
         counted = None if budget.count is None else frozenset(budget.count)
         when = None if budget.steps is None else frozenset(budget.steps)
         first = costs.setdefault((budget.summed, counted, when, budget.where), number)
         if first != number:
-            message = f"limits the same cost as [[budget]] {first}: the smaller one alone would count; keep that one"
+            message = f"limits the same cost as [[budget]] {first}; keep the smaller one, which alone would bind"
             found.append(Mistake(f"[[budget]] {number}", message))
     return found
 
@@ -137,7 +139,7 @@ def _tables(
     """The records of `[[name]]`, those that make sense."""
     tables = content.get(name, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        mistakes.append(Mistake(name, f"must be tables; write [[{name}]] above the entries of each"))
+        mistakes.append(Mistake(name, f"must be a list of tables; write [[{name}]] above the entries of each"))
         return ()
     records = []
     for number, table in enumerate(tables, start=1):
@@ -162,16 +164,16 @@ def _explore(table: Any, mistakes: list[Mistake]) -> float | None:
 def _explore_mistakes(share: Any) -> list[Mistake]:
     if share is None or (isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1):
         return []
-    return [Mistake("share", f"is a share from 0 to 1, such as 0.02, not {share!r}")]
+    return [Mistake("share", f"must be a share from 0 to 1, such as 0.02, not {share!r}")]
 
 
 def _audience_mistakes(audience: Any) -> list[Mistake]:
     if audience is None or (isinstance(audience, int) and not isinstance(audience, bool) and audience >= 1):
         return []
-    return [Mistake("audience", f"is a whole number of users, at least 1, not {audience!r}")]
+    return [Mistake("audience", f"must be a whole number of users, at least 1, not {audience!r}")]
 
 
-# A campaign held against a log: every name it uses, and whether its rules leave every user something.
+# Checking a campaign against a log: every name it uses, and whether its rules leave every user an eligible action.
 
 
 def mistakes_in(campaign: Campaign, log: Log) -> list[Mistake]:
@@ -185,7 +187,7 @@ def mistakes_in(campaign: Campaign, log: Log) -> list[Mistake]:
         first, last = log.first_step, log.first_step + log.campaign_steps - 1
         odd = [step for step in budget.steps or () if not first <= step <= last]
         if odd:
-            message = f"the campaign has no step {odd[0]}; its steps go from {first} to {last}"
+            message = f"the campaign has no step {odd[0]}; its steps run from {first} to {last}"
             found.append(Mistake(f"{place}, steps", message))
         found += [mistake.inside(place) for mistake in _odd_columns(budget.condition, "where", log)]
     for number, rule in enumerate(campaign.rules, start=1):
@@ -201,14 +203,14 @@ def _unknown_actions(labels: tuple[str, ...], entry: str, log: Log) -> Iterator[
         if place is None:
             near = nearest_name(label, known)
             shown = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
-            meant = f"; is {near!r} meant?" if near else ""
-            yield Mistake(entry, f"the log has no action {label!r}{meant} It has {shown}")
+            meant = f"; did you mean {near!r}?" if near else "."
+            yield Mistake(entry, f"the log has no action {label!r}{meant} The actions are {shown}")
 
 
 def _odd_columns(condition: Condition | None, entry: str, log: Log) -> Iterator[Mistake]:
     """Columns that a condition looks at and the log lacks, or has in another kind."""
     seen: set[str] = set()
-    for name, kind in () if condition is None else condition.uses():
+    for name, kind in () if condition is None else column_uses(condition):
         is_text = name in log.features.category_names
         is_number = name == STEP or name in log.features.numeric_names
         if not is_text and not is_number:
@@ -226,12 +228,12 @@ def _odd_columns(condition: Condition | None, entry: str, log: Log) -> Iterator[
 def _no_column(name: str, log: Log) -> str:
     for finding in log.findings:
         if finding.column == name and finding.rule.startswith("feature_"):
-            return f"the column {name!r} was left out of the features ({finding.rule}), so that no rule can ask for it"
+            return f"the column {name!r} was left out of the features ({finding.rule}), so no rule can use it"
     near = nearest_name(name, log.features.names)
     meant = (
-        f"is {near!r} meant?"
+        f"did you mean {near!r}?"
         if near
-        else "rules ask for features of the log, which are " + (", ".join(log.features.names[:20]) or "none")
+        else "conditions use features of the log, which are " + (", ".join(log.features.names[:20]) or "none")
     )
     return f"the log has no column {name!r}; {meant}"
 
@@ -248,8 +250,8 @@ def _nothing_left(rules: tuple[Rule, ...], log: Log) -> Iterator[Mistake]:
         user, step = log.users[int(log.user_of_row[nothing[0]])], log.step[nothing[0]]
         yield Mistake(
             "[[rule]]",
-            f"the rules leave nothing to give in {len(nothing):,} of {len(log):,} logged rows (the first: user "
-            f"{user!r}, step {step}); leave one action, such as sending nothing, without only_where",
+            f"the rules leave no eligible action in {len(nothing):,} of {len(log):,} logged rows (the first: user "
+            f"{user!r}, step {step}); keep one action, such as sending nothing, free of only_where",
         )
         return
     caps = [rule for rule in rules if rule.most is not None and _may_bind(rule, log.campaign_steps)]
@@ -258,9 +260,8 @@ def _nothing_left(rules: tuple[Rule, ...], log: Log) -> Iterator[Mistake]:
     if exposed and _runs_out(caps, log):
         yield Mistake(
             "[[rule]]",
-            f"in {exposed:,} of {len(log):,} logged rows every action is under a rule that counts, so that a user "
-            "who used them up is left with nothing; leave one action, such as sending nothing, without at_most and "
-            "cooldown",
+            f"in {exposed:,} of {len(log):,} logged rows every action is capped, so that a user who has used up the "
+            "caps has no eligible action; keep one action, such as sending nothing, free of at_most and cooldown",
         )
 
 

@@ -1,6 +1,7 @@
-"""What a condition says of rows: true, false, or unknown where a value is missing.
+"""Conditions on the columns of a row: their language, its parser, and three-valued evaluation.
 
-Unknown is carried through `and`, `or` and `not` as in SQL and polars. A condition holds where it is true.
+A condition is true, false, or unknown where a value is missing; unknown propagates through `and`, `or` and `not` as in
+SQL and polars. A condition holds where it is true.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class RowColumns(Protocol):
 
 
 class Verdict(NamedTuple):
-    """What is known of some rows; where neither holds, nothing is."""
+    """Where a condition is true and where it is false; elsewhere it is unknown."""
 
     true: BoolArray
     """[rows]"""
@@ -68,8 +69,21 @@ def holds(condition: Condition, rows: RowColumns) -> BoolArray:
 
 
 def columns_of(condition: Condition) -> frozenset[str]:
-    """The names of the columns that a condition looks at."""
-    return frozenset(name for name, _ in condition.uses())
+    """The names of the columns that a condition uses."""
+    return frozenset(name for name, _ in column_uses(condition))
+
+
+def column_uses(condition: Condition) -> Iterator[tuple[str, Kind | None]]:
+    """Every use of a column in a condition: its name, and the kind it must be; None is either."""
+    for leaf in leaves(condition):
+        if isinstance(leaf, Compare):
+            yield leaf.left, "text" if isinstance(leaf.right, str) else "number"
+            if isinstance(leaf.right, Column):
+                yield leaf.right.name, "number"
+        elif isinstance(leaf, Among):
+            yield leaf.name, "text" if isinstance(leaf.values[0], str) else "number"
+        else:
+            yield leaf.name, "number" if isinstance(leaf, Column) else None
 
 
 @dataclass(frozen=True)
@@ -79,14 +93,10 @@ class Column:
     name: str
 
     def verdict(self, rows: RowColumns) -> Verdict:
-        """What it says of some rows."""
+        """Where it is true and where it is false."""
         values = rows.numbers(self.name)
         known = ~np.isnan(values)
         return Verdict(known & (values != 0), known & (values == 0))
-
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        yield self.name, "number"
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,7 @@ class Compare:
     right: float | str | Column
 
     def verdict(self, rows: RowColumns) -> Verdict:
-        """What it says of some rows."""
+        """Where it is true and where it is false."""
         if isinstance(self.right, str):
             found = _is_text(rows.texts(self.left), (self.right,))
             return found if self.sign == "==" else Verdict(found.false, found.true)
@@ -109,12 +119,6 @@ class Compare:
         said = np.asarray(_SIGNS[self.sign](left, right))
         return Verdict(known & said, known & ~said)
 
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        yield self.left, "text" if isinstance(self.right, str) else "number"
-        if isinstance(self.right, Column):
-            yield self.right.name, "number"
-
 
 @dataclass(frozen=True)
 class Among:
@@ -124,7 +128,7 @@ class Among:
     values: tuple[float, ...] | tuple[str, ...]
 
     def verdict(self, rows: RowColumns) -> Verdict:
-        """What it says of some rows."""
+        """Where it is true and where it is false."""
         texts = tuple(value for value in self.values if isinstance(value, str))
         if texts:
             return _is_text(rows.texts(self.name), texts)
@@ -132,10 +136,6 @@ class Among:
         known = ~np.isnan(values)
         said = np.isin(values, np.array(self.values, dtype=np.float32))
         return Verdict(known & said, known & ~said)
-
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        yield self.name, "text" if isinstance(self.values[0], str) else "number"
 
 
 @dataclass(frozen=True)
@@ -145,13 +145,9 @@ class Missing:
     name: str
 
     def verdict(self, rows: RowColumns) -> Verdict:
-        """What it says of some rows."""
+        """Where it is true and where it is false."""
         missing = rows.missing(self.name)
         return Verdict(missing, ~missing)
-
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        yield self.name, None
 
 
 @dataclass(frozen=True)
@@ -160,20 +156,12 @@ class Negation:
 
     inner: Condition
 
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        return self.inner.uses()
-
 
 @dataclass(frozen=True)
 class Every:
     """And."""
 
     parts: tuple[Condition, ...]
-
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        return _uses(self.parts)
 
 
 @dataclass(frozen=True)
@@ -182,19 +170,15 @@ class Either:
 
     parts: tuple[Condition, ...]
 
-    def uses(self) -> Iterator[tuple[str, Kind | None]]:
-        """The columns it looks at, and what kind each must be; None is either."""
-        return _uses(self.parts)
-
 
 Leaf = Column | Compare | Among | Missing
-"""A question about a column."""
+"""A test of one column."""
 Condition = Leaf | Negation | Every | Either
-"""A question about single rows."""
+"""A test of single rows."""
 
 
 def leaves(condition: Condition) -> Iterator[Leaf]:
-    """The questions about columns that a condition is made of."""
+    """The tests of columns that a condition is made of."""
     if isinstance(condition, Negation):
         yield from leaves(condition.inner)
     elif isinstance(condition, Every | Either):
@@ -205,7 +189,7 @@ def leaves(condition: Condition) -> Iterator[Leaf]:
 
 
 def judged(condition: Condition, answer: Callable[[Leaf], Verdict]) -> Verdict:
-    """What a condition says of rows, given what its leaves say."""
+    """The verdict of a condition, given the verdicts of its leaves."""
     if isinstance(condition, Negation):
         inner = judged(condition.inner, answer)
         return Verdict(inner.false, inner.true)
@@ -216,11 +200,6 @@ def judged(condition: Condition, answer: Callable[[Leaf], Verdict]) -> Verdict:
         said = [judged(part, answer) for part in condition.parts]
         return Verdict(_any([part.true for part in said]), _all([part.false for part in said]))
     return answer(condition)
-
-
-def _uses(parts: tuple[Condition, ...]) -> Iterator[tuple[str, Kind | None]]:
-    for part in parts:
-        yield from part.uses()
 
 
 def _all(masks: list[BoolArray]) -> BoolArray:
@@ -238,18 +217,18 @@ def _is_text(column: Texts, wanted: tuple[str, ...]) -> Verdict:
     return Verdict(known & said, known & ~said)
 
 
-# The language of conditions: comparisons of columns, joined by and, or, not. It is read, never executed.
+# The parser. Conditions are comparisons of columns, joined by and, or, not; they are parsed, never executed.
 #
 #     tenure_days >= 30
 #     segment == 'new' and not (visits > 3 or is_member)
 #     country in ('FR', 'DE') and `days since order` is not null
 #     visits > purchases
 #
-# Columns are names, those with other letters stand in backticks; texts are quoted, numbers are not. `step` is the
-# number of the decision. A condition holds where it is true: where a value that it needs is missing, it does not.
+# Column names with special characters go in backticks; texts are quoted, numbers are not. `step` is the index of the
+# decision.
 
 
-_LONGEST = 2_000  # letters
+_LONGEST = 2_000  # characters
 _DEEPEST = 50  # parentheses and nots inside of each other
 
 _TOKEN = re.compile(
@@ -273,13 +252,13 @@ class _Token(NamedTuple):
     """number, text, column, sign, mark, word, or end."""
     value: str
     place: int
-    """Of its first letter, from 1."""
+    """Of its first character, from 1."""
 
 
 def parse_condition(text: str) -> Condition:
-    """The condition that a text says; what cannot be read raises a UsageError with the place and a remedy."""
+    """Parse a condition; a syntax error raises a UsageError with its place and a remedy."""
     if len(text) > _LONGEST:
-        raise UsageError(f"a condition of {len(text):,} letters is too long; at most {_LONGEST:,} are read")
+        raise UsageError(f"a condition of {len(text):,} characters is too long; at most {_LONGEST:,} are allowed")
     return _Reader(_tokens(text)).whole()
 
 
@@ -310,12 +289,12 @@ def _unexpected(text: str, place: int) -> UsageError:
         "|": "; write 'or'",
         "!": "; write 'not'",
         "~": "; write 'not'",
-        "'": "; the text has no end",
-        '"': "; the text has no end",
-        "`": "; the name has no end",
+        "'": "; the text is never closed",
+        '"': "; the text is never closed",
+        "`": "; the name is never closed",
     }
     letter = text[place]
-    return UsageError(f"letter {place + 1}: {letter!r} has no meaning here{hints.get(letter, '')}")
+    return UsageError(f"character {place + 1}: {letter!r} is not expected here{hints.get(letter, '')}")
 
 
 class _Reader:
@@ -351,13 +330,13 @@ class _Reader:
     def _refusal(self, wanted: str) -> UsageError:
         token = self._seen
         found = "the end" if token.kind == "end" else repr(token.value)
-        return UsageError(f"letter {token.place}: {wanted} is expected, not {found}")
+        return UsageError(f"character {token.place}: {wanted} is expected, not {found}")
 
     def _deeper(self) -> None:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise UsageError(
-                f"letter {self._seen.place}: more than {_DEEPEST} levels inside of each other; say it simpler"
+                f"character {self._seen.place}: more than {_DEEPEST} nested levels; simplify the condition"
             )
 
     def _either(self) -> Condition:
@@ -405,7 +384,7 @@ class _Reader:
         sign = self._take().value
         right = self._operand("a value or a column")
         if self._seen.kind == "sign":
-            raise UsageError(f"letter {self._seen.place}: comparisons are not chained; join two with 'and'")
+            raise UsageError(f"character {self._seen.place}: comparisons cannot be chained; join two with 'and'")
         return _compared(left, sign, right, token.place)
 
     def _operand(self, wanted: str) -> Column | float | str:
@@ -455,22 +434,22 @@ class _Reader:
         texts = tuple(value for value in values if isinstance(value, str))
         numbers = tuple(value for value in values if not isinstance(value, str))
         if texts and numbers:
-            raise UsageError(f"letter {begins}: the list holds numbers and texts; a column has one of the two")
+            raise UsageError(f"character {begins}: the list mixes numbers and texts; a column holds one or the other")
         return texts or numbers
 
 
 def _finite(token: _Token) -> float:
     number = float(token.value)
     if abs(number) > 1e38:  # what float32 holds
-        raise UsageError(f"letter {token.place}: the number {token.value} is too large")
+        raise UsageError(f"character {token.place}: the number {token.value} is too large")
     return number
 
 
 def _compared(left: Column | float | str, sign: str, right: Column | float | str, place: int) -> Condition:
     if not isinstance(left, Column):
         if not isinstance(right, Column):
-            raise UsageError(f"letter {place}: two values are compared; one side must be a column")
+            raise UsageError(f"character {place}: two constants are compared; one side must be a column")
         left, right, sign = right, left, _TURNED[sign]
     if isinstance(right, str) and sign not in ("==", "!="):
-        raise UsageError(f"letter {place}: texts have no order; compare them with ==, != or in")
+        raise UsageError(f"character {place}: texts cannot be ordered; compare them with ==, != or in")
     return Compare(left.name, sign, right)

@@ -1,4 +1,4 @@
-"""What counts against each budget: exactly, row by row, from what a log measured."""
+"""The costs that count against each budget, row by row, in a log or in a table of outcomes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _column(log: Log, name: str) -> FloatArray:
 
 
 def _refuse_odd(budgets: Sequence[Budget], measured: dict[str, FloatArray]) -> None:
-    """Missing costs would count as nothing, and costs below nothing would pay for others."""
+    """Missing costs would count as zero, and negative costs would offset others."""
     found = []
     for number, budget in enumerate(budgets, start=1):
         if budget.summed in (None, "cost"):
@@ -86,7 +86,7 @@ def _refuse_odd(budgets: Sequence[Budget], measured: dict[str, FloatArray]) -> N
         values, place = measured[str(budget.summed)], f"[[budget]] {number}, column"
         missing, negative = int(np.isnan(values).sum()), int((values < 0).sum())
         if missing:
-            message = f"{budget.summed!r} is missing, or no number, in {missing:,} of {len(values):,} rows; write 0 "
+            message = f"{budget.summed!r} is missing or not a number in {missing:,} of {len(values):,} rows; write 0 "
             found.append(Mistake(place, message + "where nothing was spent"))
         if negative:
             message = f"{budget.summed!r} is below 0 in {negative:,} of {len(values):,} rows; a cost is at least 0"
@@ -107,7 +107,7 @@ def _without(features: FeatureTable, names: set[str]) -> FeatureTable:
     )
 
 
-# What counts against each budget in a table of outcomes that is no log: as far as its columns tell.
+# Tables of outcomes that are not logs: their columns may not determine every budget's cost.
 
 
 def charges_of(
@@ -138,9 +138,7 @@ def _charge(budget: Budget, frame: pl.DataFrame, texts: frozenset[str], numeric:
     else:
         values, lost = serving_numbers(column(frame, str(budget.summed)))
         if lost.any() or values.null_count():
-            return (
-                f"the column {budget.summed!r} is empty or no number in {int((lost | values.is_null()).sum()):,} rows"
-            )
+            return f"the column {budget.summed!r} is not a number in {int((lost | values.is_null()).sum()):,} rows"
         cost = values.to_numpy().astype(np.float64)
     if budget.steps is not None:
         cost = cost * read_steps(frame["step"]).is_in(list(budget.steps)).fill_null(False).to_numpy()

@@ -1,4 +1,4 @@
-"""Budgets and rules: what a campaign may cost, and who may get what how often."""
+"""Budgets and rules of a campaign, and the mistakes that either can contain."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from redenvelope.campaign.conditions import Condition, parse_condition
 from redenvelope.errors import UsageError
+from redenvelope.wording import counted
 
 LONGEST_WINDOW = 64
 """Steps that a rule may look back: what was done in each is carried along every branch of a tree."""
@@ -27,15 +28,15 @@ class Budget:
     count: tuple[str, ...] | None = None
     """Actions that cost 1 each, instead of a column."""
     per_user: float | None = None
-    """Mean a user."""
+    """Mean per user."""
     total: float | None = None
-    """The same for a whole audience."""
+    """Total over all users of the audience."""
     audience: int | None = None
-    """Users that a total is for."""
+    """Number of users that a total is for."""
     steps: tuple[int, ...] | None = None
     """The only steps in which it counts; None is all."""
     where: str | None = None
-    """A condition: it counts only in rows where this is true (see expressions.py)."""
+    """A condition: it counts only in rows where this is true (see conditions.py)."""
 
     def __post_init__(self) -> None:
         refuse(budget_mistakes({field.name: getattr(self, field.name) for field in fields(self)}))
@@ -56,13 +57,13 @@ class Budget:
         return None if self.where is None else parse_condition(self.where)
 
     def limit(self, audience: int | None = None) -> float:
-        """The mean a user; `audience` is the campaign's, for totals that name none of their own."""
+        """The mean per user; `audience` is the campaign's, for totals that name none of their own."""
         if self.per_user is not None:
             return float(self.per_user)
         users = self.audience or audience
         assert self.total is not None, "one of the two is given"
         if users is None:
-            raise UsageError(f"the budget {self.name!r} is a total; say for how many users, as its audience")
+            raise UsageError(f"the budget {self.name!r} is a total, which also needs `audience`, the number of users")
         return float(self.total) / users
 
 
@@ -73,13 +74,13 @@ class Rule:
     actions: tuple[str, ...]
     """Labels, as in the log."""
     only_where: str | None = None
-    """A condition: the actions may be given only where this is true (see expressions.py)."""
+    """A condition: the actions may be given only where this is true (see conditions.py)."""
     at_most: int | None = None
     """How often a user may get any of the actions."""
     within: int | None = None
-    """At most so often in any so many steps on end; None is the whole campaign."""
+    """The number of consecutive steps that `at_most` applies to; None is the complete campaign."""
     cooldown: int | None = None
-    """After one of the actions, none of them for so many steps."""
+    """After one of the actions, the number of steps without any of them."""
 
     def __post_init__(self) -> None:
         refuse(rule_mistakes({field.name: getattr(self, field.name) for field in fields(self)}))
@@ -106,7 +107,7 @@ class Rule:
         if self.only_where is not None:
             return f"{named}: only where {self.only_where}"
         if self.cooldown is not None:
-            return f"{named}: after one of them, none for {self.cooldown} step(s)"
+            return f"{named}: after one of them, none for {counted(self.cooldown, 'step')}"
         often = {0: "never", 1: "at most once", 2: "at most twice"}.get(
             self.at_most or 0, f"at most {self.at_most} times"
         )
@@ -114,7 +115,7 @@ class Rule:
 
 
 def budget_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
-    """What makes no sense in the entries of a budget."""
+    """The mistakes in the entries of a budget."""
     entries = {name: value for name, value in given.items() if value is not None}
     found = [*_unknown(entries, Budget), *_budget_types(entries)]
     if "name" not in entries:
@@ -122,7 +123,7 @@ def budget_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
     if "column" in entries and "count" in entries:
         found.append(Mistake("count", "a budget sums a column or counts actions; keep one of column and count"))
     if "per_user" in entries and "total" in entries:
-        found.append(Mistake("total", "per_user and total say the same twice; keep one of the two"))
+        found.append(Mistake("total", "per_user and total exclude each other; keep one of the two"))
     if "per_user" not in entries and "total" not in entries:
         found.append(Mistake("", "the budget has no amount; add per_user = 4.0, or total with an audience"))
     if "audience" in entries and "total" not in entries:
@@ -131,7 +132,7 @@ def budget_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
 
 
 def rule_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
-    """What makes no sense in the entries of a rule."""
+    """The mistakes in the entries of a rule."""
     entries = {name: value for name, value in given.items() if value is not None}
     found = _unknown(entries, Rule)
     if "actions" in entries:
@@ -140,9 +141,9 @@ def rule_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
         found.append(Mistake("actions", 'a rule needs the actions it is about; add actions = ["10 € coupon"]'))
     kinds = [name for name in ("only_where", "at_most", "cooldown") if name in entries]
     if not kinds:
-        found.append(Mistake("", "the rule says nothing of its actions; add only_where, at_most or cooldown"))
+        found.append(Mistake("", "the rule has no restriction; add only_where, at_most or cooldown"))
     for further in kinds[1:]:
-        found.append(Mistake(further, f"the rule has {kinds[0]} already; write a rule of its own for {further}"))
+        found.append(Mistake(further, f"the rule already has {kinds[0]}; write a separate rule for {further}"))
     if "only_where" in entries:
         found += _condition(entries["only_where"], "only_where")
     if "at_most" in entries:
@@ -159,7 +160,7 @@ def rule_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
 def _budget_types(entries: Mapping[str, Any]) -> Iterator[Mistake]:
     for name in ("name", "column"):
         if name in entries and (not isinstance(entries[name], str) or not entries[name].strip()):
-            yield Mistake(name, f"must be a text that is not empty, not {entries[name]!r}")
+            yield Mistake(name, f"must be a non-empty text, not {entries[name]!r}")
     if "count" in entries:
         yield from _labels(entries["count"], "count")
     for name in ("per_user", "total"):
@@ -181,7 +182,7 @@ def _budget_types(entries: Mapping[str, Any]) -> Iterator[Mistake]:
 def _unknown(entries: Mapping[str, Any], record: type) -> list[Mistake]:
     known = [field.name for field in fields(record)]
     odd = [name for name in entries if name not in known]
-    return [Mistake(name, f"there is no such entry; there are {', '.join(known)}") for name in odd]
+    return [Mistake(name, f"is not an entry; the entries are {', '.join(known)}") for name in odd]
 
 
 def _labels(given: Any, name: str) -> Iterator[Mistake]:
@@ -221,11 +222,11 @@ def _is_amount(value: Any) -> bool:
     return number and math.isfinite(value) and 0 <= value <= _LARGEST
 
 
-# Mistakes in a campaign: collected, never only the first, each with its place and a remedy.
+# Mistakes in a campaign: all are collected, each with its place and a remedy.
 
 
 class Mistake(NamedTuple):
-    """One thing that makes no sense."""
+    """One invalid entry."""
 
     place: str
     """Where in the campaign, such as `[[rule]] 2, only_where`."""

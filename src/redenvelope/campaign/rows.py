@@ -1,4 +1,4 @@
-"""The columns that conditions look at: of a log's rows, and of a table of users to decide for."""
+"""The rows that conditions are evaluated on: of a log, of a table of users to decide for, or a single user's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redenvelope.log.encoding.table import serving_numbers, serving_text
 from redenvelope.log.log import FeatureTable
 
 STEP = "step"
-"""What the number of the decision is called in conditions."""
+"""The name of the decision's index in conditions."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,1 +1,1 @@
-"""WHERE IT RUNS: work on partitions, results in order."""
+"""Engines that run work on partitions, and the memory they may use."""

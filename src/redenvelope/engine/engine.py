@@ -1,4 +1,4 @@
-"""Where a pass over partitions runs: each is worked on alone, and the results come back in the partitions' order."""
+"""Engines that map work over partitions, and return the results in the partitions' order."""
 
 from __future__ import annotations
 
@@ -25,11 +25,8 @@ class Engine(Protocol):
         ...
 
 
-# Threads of this process, a few partitions at a time.
-
-
 def cores() -> int:
-    """Cores that this process may use; fewer where the usual variable says so."""
+    """Cores that this process may use, at most OMP_NUM_THREADS."""
     present = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     return min(present, int(allowed)) if allowed.isdigit() and int(allowed) > 0 else present
@@ -40,7 +37,7 @@ class LocalEngine:
     """Works with threads, and holds no more parts and results than it has threads."""
 
     threads: int | None = None
-    """None is one a core."""
+    """None is one per core."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -66,9 +63,6 @@ class LocalEngine:
                     future.cancel()
 
 
-# Engines by the names that the command line takes.
-
-
 def engine_named(name: str) -> Engine:
     """`local`, `ray` for a cluster on this machine, `ray://HOST:PORT`, `ray:auto` or `ray:HOST:PORT` for another."""
     if name == "local":
@@ -76,7 +70,7 @@ def engine_named(name: str) -> Engine:
     kind, _, address = name.partition(":")
     if kind != "ray" or (":" in name and not address.strip("/")):
         raise UsageError(
-            f"there is no engine {name!r}; use local, ray (a cluster on this machine), or ray://HOST:PORT, "
+            f"unknown engine {name!r}; use local, ray (a cluster on this machine), or ray://HOST:PORT, "
             "ray:HOST:PORT or ray:auto for one that is running"
         )
     from redenvelope.engine.ray import RayEngine
@@ -84,12 +78,9 @@ def engine_named(name: str) -> Engine:
     return RayEngine(None if not address else name if address.startswith("//") else address)
 
 
-# Parts that are opened where they are worked on: only their names travel.
-
-
 @dataclass(frozen=True)
 class Opened:
-    """An engine whose parts hold several pieces: the work is asked of every piece of a part, where the part is."""
+    """An engine whose parts are opened where the work runs: the work is done on every piece of a part."""
 
     engine: Engine
     pieces: Callable[[Any], Iterable[Any]]

@@ -1,4 +1,4 @@
-"""Memory: how much there still is, asked before much is taken; what is not needed any more, given back."""
+"""Memory of this process: how much is available, returning what was freed, and the cache of compiled programs."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _size(count: int) -> str:
     return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.0f} MiB"
 
 
-# Compiled programs kept between runs: compiling takes most of a short fit, and gives the same program every time.
+# The cache of compiled programs: compiling takes most of a short fit, and gives the same program every time.
 #
 # XLA keeps them itself, in a folder that the environment names; here is chosen which, and when none may be used.
 

@@ -28,13 +28,13 @@ _ONE_THREAD = {
     "POLARS_MAX_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
-"""A worker is a core: threads that fight over busy cores cost far more than they bring."""
+"""One thread per worker: threads that compete for busy cores cost far more than they gain."""
 _ALONE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's own switch for machines on which clusters are not supported: all of its servers then listen on loopback.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
-_WAITING = 2  # parts a worker: while one is worked on, the next is on its way
+_WAITING = 2  # parts per worker: while one is worked on, the next is on its way
 _LIVES = 20  # of a part whose workers die
 _STORE_BYTES = 512 * 2**20
 _HELD: dict[str, Callable[[Any], Any]] = {}
@@ -49,7 +49,7 @@ class RayEngine:
     """None starts a cluster on this machine, or goes on with the one that this process has joined; else where one is:
     `auto`, `HOST:PORT`, or `ray://HOST:PORT` through Ray's client."""
     workers: int | None = None
-    """Of a cluster that is started here; None is one a core."""
+    """Of a cluster that is started here; None is one per core."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -95,7 +95,7 @@ def _result(ray: Any, task: Any) -> Any:
     except ray.exceptions.RayError as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"the cluster gave a part up ({reason}); look at its workers' memory, and start again: what is done stays"
+            f"the cluster failed on a part ({reason}); check its workers' memory and run again: finished parts stay"
         ) from None
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.learning.folds import LearningSettings
+from redenvelope.log.limits import TINY_PROPENSITY
 from redenvelope.log.log import SHARES
-from redenvelope.log.schema.coerce import TINY_PROPENSITY
 from redenvelope.models.training import NeuralSettings
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.serialization import to_plain

@@ -1,4 +1,4 @@
-"""What a lake is made of: files or addresses, and slices of them that fit into memory."""
+"""Inputs of a lake: files or object-store addresses, read in slices that fit into memory."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
-from redenvelope.errors import LogError, UsageError
+from redenvelope.errors import UsageError
 from redenvelope.log.cleaning.dates import with_relative_dates
-from redenvelope.log.cleaning.repair import mended, with_costs
+from redenvelope.log.cleaning.repair import repaired, with_costs
 from redenvelope.log.columns import ColumnMap, column, is_unnamed, put_back, taken_lazily, without
 from redenvelope.log.eligibility import ELIGIBLE, as_text, is_listed
-from redenvelope.log.findings import Findings, Severity
-from redenvelope.log.formats.csv import read_delimited
-from redenvelope.log.formats.discovery import files_of
-from redenvelope.log.formats.excel import is_workbook, read_workbook
-from redenvelope.log.formats.parquet import is_parquet, read_failures, read_parquet, scan_file
+from redenvelope.log.findings import Findings, require_usable
+from redenvelope.log.formats.discovery import files_of, is_named_parquet, with_folders
+from redenvelope.log.formats.parquet import is_parquet, read_failures, scan_file
+from redenvelope.log.read import read_file
 from redenvelope.log.schema.coerce import ids_are_whole
-from redenvelope.log.tables import FILE, ROW, Table, prepared, report_not_there
+from redenvelope.log.tables import FILE, ROW, Table, prepared
 from redenvelope.serialization import to_plain
 
 ROWS_AT_ONCE = 1_000_000
 """Of a table that is read in slices."""
-_BYTES_A_ROW = 40  # of packed tables, about: what an address does not say of its size
+_ROW_BYTES = 40  # of compressed tables, about: an address does not tell its size
 
 
 @dataclass(frozen=True)
@@ -77,14 +76,13 @@ def inputs_of(source: str | Path) -> tuple[Input, ...]:
     found, findings = [], Findings()
     for file in files_of(source):
         rows = None
-        if file.is_parquet and is_parquet(file.path, file.name, findings):
+        if is_named_parquet(file.path) and is_parquet(file.path, file.name, findings):
             with read_failures(file.path):
                 rows = int(scan_file(file.path).select(pl.len()).collect().item())
         facts = file.path.stat()
         place = str(file.path.absolute())
         found.append(Input(place, file.name, facts.st_size, facts.st_mtime_ns, rows, file.partition))
-    if findings.refused:
-        raise LogError([finding for finding in findings.sorted() if finding.severity is Severity.ERROR])
+    require_usable(findings.sorted())
     return tuple(found)
 
 
@@ -106,13 +104,13 @@ def _address(address: str) -> Input:
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         reason = (str(error).splitlines() or ["no answer"])[0]
         raise UsageError(
-            f"{address}: cannot be read as parquet ({reason[:300]}); check the address, and that what it needs to be "
-            "let in stands where the store's own tools look for it"
+            f"{address}: cannot be read as parquet ({reason[:300]}); check the address, and that the "
+            "credentials are where the store's own tools expect them"
         ) from None
-    return Input(address, address, rows * _BYTES_A_ROW, 0, rows)
+    return Input(address, address, rows * _ROW_BYTES, 0, rows)
 
 
-# Slices into frames: `user` under its own name, every row with its place of origin.
+# Readers of slices: `user` under its own name, every row with its file and its number.
 
 
 _LOOKED_AT = 10_000  # rows of a slice, to see whether a column would have to be guessed at
@@ -159,15 +157,11 @@ class LogReader:
 
     def read(self, part: Slice, findings: Findings) -> Read | None:
         """See Reader."""
-        columns, name = self.columns, part.input.name
+        columns = self.columns
         frame = raw_rows(part, columns.ignored - part.input.folders.keys(), findings)
         if frame is None:
             return None
-        if part.input.rows is None:
-            report_not_there(frame.columns, columns.ignored - part.input.folders.keys(), name, findings)
-        added = {key: value for key, value in part.input.folders.items() if key not in frame.columns}
-        frame = frame.with_columns(pl.lit(value).alias(key) for key, value in added.items())
-        frame = prepared(name, frame, columns, findings)
+        frame = prepared(part.input.name, with_folders(frame, part.input.folders), columns, findings)
         frame = without(frame, {"propensity"} if self.without_propensity else set())
         guessed = self._guessed(frame)
         if columns.dates == "relative":
@@ -183,7 +177,7 @@ class LogReader:
     def _guessed(self, frame: pl.DataFrame) -> tuple[str, ...]:
         """Columns of text that reading a whole table would take for something else, by their first rows."""
         first = frame.head(_LOOKED_AT)
-        looked = mended(Table(first.with_columns(pl.lit(0).alias(FILE)), ("",)), ColumnMap(), Findings()).frame
+        looked = repaired(Table(first.with_columns(pl.lit(0).alias(FILE)), ("",)), ColumnMap(), Findings()).frame
         # What was named is looked at by its own rules.
         said = {self.columns.time, self.columns.episode, *self.columns.costs}
         text = [name for name, dtype in first.schema.items() if dtype == pl.String and name not in said]
@@ -195,7 +189,9 @@ class LogReader:
             return ()
         values = column(frame, name).drop_nulls().unique().cast(pl.String).sort()
         if len(values) > _MOST_EPISODES:
-            raise UsageError(f"column {name!r} has more than {_MOST_EPISODES:,} values: it tells no waves apart")
+            raise UsageError(
+                f"column {name!r} has more than {_MOST_EPISODES:,} values, too many for waves of a campaign"
+            )
         return tuple(values)
 
 
@@ -236,15 +232,12 @@ class TableReader:
 
 def raw_rows(part: Slice, ignored: frozenset[str], findings: Findings) -> pl.DataFrame | None:
     """The rows as they are stored, numbered from 1."""
-    place, name = part.input.place, part.input.name
+    place = part.input.place
     if is_address(place):
         scan = pl.scan_parquet(place)
         kept = [key for key in scan.collect_schema() if key not in ignored and not is_unnamed(key)]
         return _numbered(taken_lazily(scan, kept).slice(part.first, part.most).collect(), part)
-    path = Path(place)
-    if part.input.rows is not None:
-        return read_parquet(path, name, ignored, findings, part.first, part.most)
-    return read_workbook(path, findings, name) if is_workbook(path) else read_delimited(path, findings, name)
+    return read_file(Path(place), part.input.name, ignored, findings, part.first, part.most)
 
 
 def _numbered(frame: pl.DataFrame, part: Slice) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""A lake that is divided: parts of whole users, each a file."""
+"""A partitioned lake in its work folder: parts of complete users, one file each, and the records of progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from redenvelope.serialization import decoded, from_plain, to_plain
 
 @dataclass(frozen=True)
 class Notes:
-    """What is known of a lake once it is divided: its manifest."""
+    """The manifest of a partitioned lake."""
 
     files: tuple[str, ...]
     """The inputs by name."""
@@ -43,7 +43,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class LakePart:
-    """A part by its name: what travels to whoever works on it."""
+    """A part by its path: what is sent to a worker."""
 
     number: int
     path: str
@@ -56,7 +56,7 @@ class LakePart:
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = (str(error).splitlines() or ["damaged"])[0]
             raise UsageError(
-                f"{self.path}: cannot be read ({reason}); remove the file and start again: it is made anew"
+                f"{self.path}: cannot be read ({reason}); remove the file and run again: it will be recreated"
             ) from None
 
 
@@ -69,7 +69,7 @@ class Lake:
     parts: tuple[LakePart, ...]
 
 
-# What a work folder remembers: what was asked, and what is done; each record is written whole or not at all.
+# Records of a work folder: its settings and its progress. Each is written atomically, with a checksum.
 
 
 Record = TypeVar("Record")
@@ -94,7 +94,7 @@ class SliceRecord:
     filled: int
     """Costs that were filled in."""
     guessed: tuple[str, ...]
-    """Columns of text that hold dressed numbers, dates, or words for yes and no."""
+    """Columns of text that hold formatted numbers, dates, or words for yes and no."""
     present: tuple[str, ...]
     """Columns that hold anything."""
     episodes: tuple[str, ...]
@@ -111,7 +111,7 @@ class PartRecord:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record | None:
-    """The record in a file; None where there is none, or none that is whole: then what it is about is done again."""
+    """The record in a file; None where it is missing or damaged, so that its work is done again."""
     try:
         return from_plain(kind, _read_json(path), str(path))
     except (OSError, PlanError):
@@ -133,7 +133,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     """What `write_json` wrote, and nothing else."""
     content = decoded(read_regular(path, _LARGEST_BYTES), str(path))
     if content.pop(_SEAL, None) != _seal(content):
-        raise PlanError("damaged or changed: its seal is not that of its content")
+        raise PlanError("damaged or changed: its checksum does not match its content")
     return content
 
 
@@ -141,12 +141,12 @@ def _seal(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def agrees(path: Path, asked: Mapping[str, Any], what: str) -> bool:
-    """Whether a folder was begun with what is asked now; not yet begun, it is begun here.
+def agrees(path: Path, settings: Mapping[str, Any], what: str) -> bool:
+    """Whether a folder was begun with these settings; a new folder is begun with them.
 
-    A folder that was begun with something else is refused: `what` it holds would be mixed up.
+    A folder that was begun with other settings is refused: `what` it holds would be mixed up.
     """
-    plain = json.loads(json.dumps(asked))
+    plain = json.loads(json.dumps(settings))
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, plain)
@@ -154,13 +154,13 @@ def agrees(path: Path, asked: Mapping[str, Any], what: str) -> bool:
     try:
         before = _read_json(path)
     except (OSError, PlanError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); remove the folder, or choose another one") from None
+        raise UsageError(f"{path}: cannot be read ({error}); remove the folder, or choose another") from None
     if before == plain:
         return True
     differs = sorted(name for name in {*before, *plain} if before.get(name) != plain.get(name))
     raise UsageError(
-        f"{path.parent}: holds {what} with other {', '.join(differs)}{_changed(before, plain)}; choose another folder, "
-        "or remove this one to begin anew"
+        f"{path.parent}: holds {what} with different {', '.join(differs)}{_changed(before, plain)}; choose another "
+        "folder, or remove this one to start over"
     )
 
 
@@ -174,7 +174,7 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ""
 
 
-# How far a pass over parts is: parts done, rows a second, time left.
+# Progress of a pass over parts: parts done, rows per second, time left.
 
 
 Result = TypeVar("Result")
@@ -183,13 +183,13 @@ Result = TypeVar("Result")
 def paced(
     stages: Stages, stage: str, results: Iterable[Result], total: int, rows: Callable[[Result], int]
 ) -> Iterator[Result]:
-    """The same results; after each it is told how fast it goes, and how long it will take still."""
+    """The same results; after each, the pace and the time left are reported."""
     began, done = time.monotonic(), 0
     for number, result in enumerate(results, start=1):
         done += rows(result)
         seconds = max(time.monotonic() - began, 1e-9)
         left = seconds / number * (total - number)
-        stages.going_on(stage, number, total, f"{done / seconds:,.0f} rows a second, {_words(left)} left: part")
+        stages.going_on(stage, number, total, f"{done / seconds:,.0f} rows per second, {_words(left)} left: part")
         yield result
 
 

@@ -1,4 +1,4 @@
-"""A lake into parts of whole users: resumed where it was stopped, skipped where it is done; inputs are only read."""
+"""Partitioning a lake by user: resumed where it was interrupted, skipped where it is done; inputs are never changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from redenvelope import __version__
 from redenvelope.engine.engine import Engine
-from redenvelope.errors import LogError, UsageError
+from redenvelope.errors import UsageError
 from redenvelope.files import locked, replacing, writing
 from redenvelope.lake.inputs import ROWS_AT_ONCE, Input, Read, Reader, Slice, inputs_of, slices_of
 from redenvelope.lake.lake import (
@@ -34,11 +34,12 @@ from redenvelope.lake.lake import (
 )
 from redenvelope.log.cleaning.ids import read_ids
 from redenvelope.log.columns import ColumnMap, taken
-from redenvelope.log.findings import Finding, Findings, Severity, merge
+from redenvelope.log.findings import Finding, Findings, Severity, merge, require_usable
 from redenvelope.log.tables import FILE, joined
 from redenvelope.progress import Stages
 from redenvelope.randomness import fraction, user_keys
 from redenvelope.serialization import from_plain
+from redenvelope.wording import counted
 
 _FORMAT = 1
 _BUCKET_BYTES = 4 * 2**20  # of packed tables: some ten thousand rows
@@ -67,8 +68,8 @@ def partition(
     buckets = buckets or _power(sum(each.size for each in inputs), _BUCKET_BYTES, _FEWEST_BUCKETS, _MOST_BUCKETS)
     parts = parts or _power(sum(each.size for each in inputs), _PART_BYTES, 1, buckets)
     if parts < 1 or parts & (parts - 1) or parts > buckets:
-        raise UsageError(f"parts are a power of two from 1 to {buckets:,}, such as 64, not {parts}")
-    asked = {
+        raise UsageError(f"--parts must be a power of two from 1 to {buckets:,}, such as 64, not {parts}")
+    settings = {
         "format": _FORMAT,
         "version": __version__,
         "inputs": [each.record for each in inputs],
@@ -79,7 +80,7 @@ def partition(
     }
     _refuse_inside(work, inputs)
     with alone(work):
-        agrees(work / "asked.json", asked, "the parts of a lake")
+        agrees(work / "asked.json", settings, "the parts of a lake")
         known = read_record(work / "manifest.json", Notes)
         if known is not None and _whole(work, known.parts):
             return Lake(work, known, _named(work, known.parts))
@@ -105,7 +106,7 @@ def _made(
     findings = _findings(records)
     if any(finding.severity is Severity.ERROR for finding in findings):
         _forget(work)
-        raise LogError([finding for finding in findings if finding.severity is Severity.ERROR])
+    require_usable(findings)
     files = tuple(slices[number].input.name for number in range(len(slices)))
     header, findings = _header(work, records, files, findings)
     _refuse_guesses(records)
@@ -128,7 +129,7 @@ def _made(
     write_record(work / "manifest.json", notes)
     with suppress(OSError):
         shutil.rmtree(work / "slices")
-    stages.finish(stage, f"{notes.rows:,} rows in {parts} part(s)")
+    stages.finish(stage, f"{notes.rows:,} rows in {counted(parts, 'part')}")
     return Lake(work, notes, _named(work, whole))
 
 
@@ -152,26 +153,24 @@ def _header(
         if header is not None:
             frames.append((file, header.drop(FILE)))
     if not frames:
-        raise UsageError("there are no rows in any of the files")
+        raise UsageError("none of the files has any rows; check the source")
     found = Findings()
     table = joined(frames, ColumnMap(), frozenset(), found)
     different: dict[tuple[str, str | None, str | None], Finding] = {}
     for finding in found.sorted():
         different.setdefault((finding.rule, finding.file, finding.column), finding)
-    faults = [finding for finding in different.values() if finding.severity is Severity.ERROR]
-    if faults:
-        raise LogError(faults)
+    require_usable(different.values())
     return table.frame, merge(findings, tuple(different.values()))
 
 
 def _refuse_guesses(records: Sequence[SliceRecord]) -> None:
-    """A column that is dressed wherever it has values would be undressed in memory, where all rows are looked at."""
+    """Refuse columns that reading in memory would convert, because it sees all rows."""
     for name in sorted({name for record in records for name in record.guessed}):
         if all(name in record.guessed for record in records if name in record.present):
             raise UsageError(
-                f"column {name!r} holds dressed numbers, dates, or words for yes and no as text; a lake is read as it "
-                f"stands: write the column as numbers (of dates, days since something), or leave it out with --ignore "
-                f"{name}"
+                f"column {name!r} holds formatted numbers, dates or yes/no words as text, which a lake does not "
+                f"convert: write the column as numbers (for dates, days since something), or leave it out with "
+                f"--ignore {name}"
             )
 
 
@@ -211,7 +210,7 @@ def _refuse_inside(work: Path, inputs: tuple[Input, ...]) -> None:
     here = work.absolute()
     for each in inputs:
         if here in Path(each.place).parents:
-            raise UsageError(f"{work}: holds {each.name}, which is read; choose another work folder")
+            raise UsageError(f"{work}: contains the input {each.name}; choose another work folder")
 
 
 @contextmanager
@@ -225,13 +224,15 @@ def alone(work: Path) -> Iterator[None]:
     except OSError as error:
         if "another process" not in str(error):
             raise
-        raise UsageError(f"{work}: another process is working in this folder; let it end, or choose another") from None
+        raise UsageError(
+            f"{work}: another process is using this folder; wait for it to end, or choose another"
+        ) from None
 
 
-# Rows to their users' parts, in two passes: every slice is divided, then every part is put together.
+# Two passes: every slice is divided by user, then every part is assembled from the slices.
 #
-# A user's bucket follows from the id alone. Buckets are what is summed, one by one and in their order; a part is a
-# file of some neighbouring buckets. So however many parts there are, sums come out the same, to the last bit.
+# A user's bucket follows from the id alone. Sums are taken bucket by bucket, in their order, and a part is a file of
+# neighbouring buckets. So any number of parts gives the same sums, to the last bit.
 
 
 def slice_path(folder: Path, number: int) -> Path:
@@ -367,7 +368,7 @@ def _taken(path: Path, first: int, last: int) -> pl.DataFrame:
             return pl.read_parquet(io.BytesIO(file.read(last - first)))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UsageError(
-            f"{path}: cannot be read ({error}); remove the work folder, and start again: the inputs are as they were"
+            f"{path}: cannot be read ({error}); remove the work folder and run again: the inputs are unchanged"
         ) from None
 
 

@@ -11,9 +11,9 @@ import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 
-from redenvelope.errors import LogError, UsageError
+from redenvelope.errors import UsageError
 from redenvelope.log.columns import ColumnMap, column, nearest_name
-from redenvelope.log.findings import Finding, Findings, Places, report_places
+from redenvelope.log.findings import Finding, Findings, Places, report_places, require_usable
 from redenvelope.log.read import table_of
 from redenvelope.log.schema.coerce import coerce_outcome, coerce_step, coerce_user
 from redenvelope.log.tables import FILE, ROW, Table
@@ -110,8 +110,8 @@ def _rows(
     findings, and the budgets whose charges are unknown."""
     findings = Findings()
     table = table_of(source, columns, findings, estimate_propensity=True, required=_ROLES)
-    if table is None or findings.refused:
-        raise LogError([finding for finding in findings.sorted() if finding.severity == "error"])
+    require_usable(findings.sorted())
+    assert table is not None  # or a finding would be an error
     found: dict[tuple[str, str], Places] = {}
     users = coerce_user(table, False, found)
     outcomes = {role: coerce_outcome(table, role, found) for role in ("reward", "cost")}
@@ -120,8 +120,7 @@ def _rows(
         chosen["step"] = coerce_step(table, found)
     for (rule, name), places in found.items():
         report_places(findings, table.files, rule, name, places)
-    if findings.refused or users is None:
-        raise LogError([finding for finding in findings.sorted() if finding.severity == "error"])
+    require_usable(findings.sorted())
     if arm is not None:
         chosen["arm"] = _arm_column(table, arm)
     rows = pl.DataFrame({name: values for name, values in chosen.items() if values is not None})

@@ -1,4 +1,4 @@
-"""What a column means, and how a table's own names are mapped to the names used here."""
+"""The roles of a log's columns, and how a table's own names map to them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from redenvelope.errors import UsageError
 from redenvelope.files import read_regular
 
 ROLES: dict[str, str] = {
-    "user": "who: one id a person, text or integer",
-    "step": "when: the number of the decision for this user, an integer",
+    "user": "who: one id per user, text or integer",
+    "step": "when: the index of the decision for this user, an integer",
     "action": "what was sent: a label, text or number",
-    "propensity": "with what probability the logger sent it: above 0, at most 1",
+    "propensity": "the probability with which the action was chosen: above 0, at most 1",
     "reward": "what came of it: a number, or true and false",
     "cost": "what it cost: a number, never negative",
 }
@@ -32,7 +32,7 @@ SAID = {
 """Columns that a log may have instead of steps, or besides."""
 
 DATES = ("leave-out", "relative")
-"""What may become of dates."""
+"""What to do with columns of dates."""
 
 _LARGEST_BYTES = 2**20
 """Of a campaign file."""
@@ -86,14 +86,14 @@ class ColumnMap:
         sources = [self.name_of(role) for role in ROLES]
         twice = {name for name in sources if sources.count(name) > 1}
         if twice:
-            raise UsageError(f"columns: {min(twice)!r} stands for two roles; every role needs its own column")
+            raise UsageError(f"columns: {min(twice)!r} is mapped to two roles; every role needs its own column")
         clash = self.ignored & set(self.names.values())
         if clash:
             raise UsageError(f"columns: {min(clash)!r} is both mapped to a role and ignored; remove one of the two")
         self._check_order()
 
     def _check_order(self) -> None:
-        """What says when must be columns apart from the others."""
+        """The time and the episode must be columns of their own."""
         if self.time is not None and "step" in self.names and self.names["step"] != self.time:
             raise UsageError(
                 f"columns: steps are either {self.names['step']!r} or numbered by the time; name one of them"
@@ -182,19 +182,19 @@ def campaign_content(path: str | Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(read_regular(Path(path), _LARGEST_BYTES).decode("utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such campaign file") from None
+        raise UsageError(f"{path}: no such campaign file; check the path") from None
     except (ValueError, RecursionError, OSError) as error:  # a number of a million digits is a ValueError too
-        raise UsageError(f"{path}: not a readable TOML file ({error})") from None
+        raise UsageError(f"{path}: not a valid TOML file ({error})") from None
     unknown = sorted(set(content) - set(_ENTRIES))
     if unknown:
         raise UsageError(
-            f"{path}: {unknown[0]!r} is not an entry of a campaign file; there are {', '.join(_ENTRIES.values())}"
+            f"{path}: {unknown[0]!r} is not an entry of a campaign file; the entries are {', '.join(_ENTRIES.values())}"
         )
     return content
 
 
-# Columns by their very names. The table library takes `*` and `^…$` for patterns wherever it asks for a name, and a
-# table's own names are not ours to choose: columns are taken and left out here, and nowhere else.
+# Columns by their exact names. polars takes `*` and `^…$` for patterns wherever it expects a name, and a table may use
+# any name: columns are selected and dropped here, and nowhere else.
 
 
 def column(frame: pl.DataFrame, name: str) -> pl.Series:

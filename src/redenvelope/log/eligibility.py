@@ -1,4 +1,4 @@
-"""The list column `eligible`: what each row's user may get, by the labels of the actions."""
+"""The list column `eligible`: the labels of the actions that each row's user may get."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def listed_actions(values: pl.Series, catalogue: ActionCatalogue) -> NDArray[np.
     """What each row of a table of users lists, [rows, actions]; a row without a list may get everything."""
     if not is_listed(values.dtype) and values.dtype not in (pl.String, pl.Null, pl.Categorical, pl.Enum):
         raise ModelError(
-            f"the column {ELIGIBLE!r} holds {values.dtype}; it must list the labels of actions that a user may get"
+            f"the column {ELIGIBLE!r} holds {values.dtype}; it must hold lists of the labels of eligible actions"
         )
     text = as_text(values) if values.dtype != pl.Null else values.cast(pl.String)
     distinct = text.drop_nulls().unique(maintain_order=True)  # what is told as an example is the first
@@ -106,8 +106,8 @@ def listed_actions(values: pl.Series, catalogue: ActionCatalogue) -> NDArray[np.
     named = [part for value in distinct for part in parts_of(value)]
     if named and not known.any():
         raise ModelError(
-            f"the column {ELIGIBLE!r} lists {named[0]!r}, and none of what it lists is an action of the plan: "
-            f"{', '.join(catalogue.labels)}; list these labels, or give the column another name"
+            f"the column {ELIGIBLE!r} lists {named[0]!r}, and none of its labels is an action of the plan: "
+            f"{', '.join(catalogue.labels)}; use these labels, or rename the column"
         )
     mask = np.concatenate([known, np.ones((1, len(catalogue)), dtype=bool)])
     codes = text.replace_strict(distinct, pl.Series(range(len(distinct)), dtype=pl.Int64), default=len(distinct))

@@ -1,4 +1,4 @@
-"""What reading a log found: every violation, with its place and its remedy."""
+"""Findings: every violation of a rule, with its place and its remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from redenvelope.errors import LogError
 from redenvelope.log.rules import RULES
+from redenvelope.wording import Count
 
 EXAMPLES = 5
 """How many examples a finding shows."""
@@ -15,7 +17,7 @@ EXAMPLES = 5
 _LONGEST_LINE = 2_000  # of a line to paste, which is of no use if it is cut
 
 IN_MEMORY = "table"
-"""What a table is called that never was a file."""
+"""What findings call a table in memory."""
 
 
 class Severity(StrEnum):
@@ -26,7 +28,7 @@ class Severity(StrEnum):
     WARNING = "warning"
     """The log is used, and the finding reported."""
     REPAIRED = "repaired"
-    """The log was mended, and the repairs counted."""
+    """The log was repaired, and the repairs counted."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ def readable(text: str, most: int = 300) -> str:
 class Findings:
     """Collects findings while a log is read; reading never stops at the first one."""
 
-    def __init__(self) -> None:
-        self._found: list[Finding] = []
+    def __init__(self, known: Iterable[Finding] = ()) -> None:
+        self._found = list(known)
 
     def add(
         self,
@@ -104,8 +106,8 @@ class Findings:
             Finding(
                 rule=rule,
                 severity=Severity(known.severity),
-                message=known.message.format(count=count, **said),
-                remedy=known.remedy.format(count=count, **said),
+                message=known.message.format(count=Count(count), **said),
+                remedy=known.remedy.format(count=Count(count), **said),
                 file=file,
                 column=column,
                 count=count,
@@ -124,6 +126,13 @@ class Findings:
         return merge(tuple(self._found))
 
 
+def require_usable(findings: Iterable[Finding]) -> None:
+    """Raise a `LogError` with every error among the findings, if there is one."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise LogError(errors)
+
+
 def merge(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Findings of several passes as one list, errors first."""
     order = list(Severity)
@@ -132,7 +141,7 @@ def merge(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
     )
 
 
-# Where a rule is broken: how often, and the first few places with what stands there. Places of parts add up.
+# Where a rule is violated: how often, and the first few places with their values.
 
 
 @dataclass(frozen=True, order=True)
@@ -155,25 +164,19 @@ class Places:
     first: tuple[Place, ...]
     """At most `EXAMPLES`, in order."""
 
+    def merge(self, other: Places) -> Places:
+        """See Mergeable; the same whatever the parts were."""
+        return Places(self.count + other.count, tuple(sorted((*self.first, *other.first))[:EXAMPLES]))
+
 
 Found = Mapping[tuple[str, str], Places]
 """(rule, column) -> where it is broken."""
 
 
-def merge_places(parts: Iterable[Places]) -> Places:
-    """The places of several parts of the same rows, the same whatever the parts were."""
-    known = tuple(parts)
-    first = sorted(place for part in known for place in part.first)
-    return Places(sum(part.count for part in known), tuple(first[:EXAMPLES]))
-
-
-def merge_found(parts: Iterable[Found]) -> dict[tuple[str, str], Places]:
-    """What several parts found, rule by rule."""
-    together: dict[tuple[str, str], list[Places]] = {}
-    for part in parts:
-        for key, places in part.items():
-            together.setdefault(key, []).append(places)
-    return {key: merge_places(places) for key, places in together.items()}
+def merge_found(one: Found, other: Found) -> Found:
+    """What two parts found, rule by rule."""
+    shared = {key: places.merge(other[key]) for key, places in one.items() if key in other}
+    return {**one, **other, **shared}
 
 
 def report_places(

@@ -1,5 +1,5 @@
-"""How large a log, a table and their values may be, and why. What is beyond is refused in words, before memory or time
-is spent on it.
+"""Limits on the size of a log, a table and their values, and why. What exceeds one is refused before memory or time is
+spent on it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from redenvelope.engine.memory import available_memory
 LEAST_PROPENSITY = 1e-9
 """Of a logged action: a row with less would weigh more than a billion others, and products over a few steps leave what
 32-bit numbers can hold."""
+
+TINY_PROPENSITY = 0.001
+"""Rows with a smaller propensity weigh more than a thousand others each: they are reported."""
 
 LARGEST_AMOUNT = 1e15
 """Of a reward or a cost, either way: squares of it, summed over all rows of a log, stay within 32-bit numbers, and

@@ -1,4 +1,4 @@
-"""A log in memory: immutable columns, sorted by user and step, with free views by trajectory."""
+"""A log in memory: immutable columns sorted by user and step, views by trajectory, and folds by user."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FeatureTable:
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """Logged feedback: one row a user and step, sorted by user, then step.
+    """Logged feedback: one row per user and step, sorted by user, then step.
 
     Rows `starts[i]:starts[i + 1]` are the trajectory of user i, so that views by trajectory are slices.
     """
@@ -74,7 +74,7 @@ class Log:
     action: NDArray[np.int32]
     """[rows], index into the catalogue."""
     propensity: NDArray[np.float64]
-    """[rows], probability with which the logger gave the logged action."""
+    """[rows], probability with which the behaviour policy chose the logged action."""
     reward: NDArray[np.float64]
     """[rows]"""
     cost: NDArray[np.float64]
@@ -253,9 +253,6 @@ def _frozen(array: NDArray[_Number]) -> NDArray[_Number]:
     return array
 
 
-# Parts of a log that fit into memory together, as one.
-
-
 def join_logs(parts: Sequence[Log]) -> Log:
     """The users of all parts in the order of their ids; the parts were read against the same schema, at least one."""
     if len(parts) == 1:
@@ -288,22 +285,22 @@ def join_logs(parts: Sequence[Log]) -> Log:
     )
 
 
-# Folds by user: a user lands in the same fold whatever the row order, the files or the other users.
-
-
 SHARES = (0.5, 0.1, 0.4)
 """Of the users: train, tune and check. A certificate's bound narrows with the check users: on finite campaigns of 6,000
 users four in ten spend a hundredth more of the budget than three in ten, which earns more than the model loses."""
 
 
 def split(log: Log, parts: Sequence[float] = SHARES, seed: int = 0) -> tuple[Log, ...]:
-    """Split a log by user into folds of about these shares: train, tune and check by default."""
+    """Split a log by user into folds of about these shares: train, tune and check by default.
+
+    A user is in the same fold whatever the row order, the files or the other users.
+    """
     fold = split_fold(log.keys, parts, seed)
     folds = tuple(log.select(fold == number) for number in range(len(parts)))
     for number, part in enumerate(folds):
         if not len(part.users):
             raise UsageError(
-                f"fold {number + 1} of {len(parts)} got none of the {len(log.users)} users; bring more users"
+                f"fold {number + 1} of {len(parts)} has none of the {len(log.users)} users; use a log with more users"
             )
     return folds
 

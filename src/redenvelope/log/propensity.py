@@ -1,4 +1,4 @@
-"""How the logger chose: a multinomial logistic model of the action, always applied to users it did not see."""
+"""Estimating propensities: a multinomial logistic model of the behaviour policy, cross-fitted by user."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from redenvelope.engine.engine import LocalEngine
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.findings import Findings
-from redenvelope.log.limits import LEAST_PROPENSITY
+from redenvelope.log.limits import LEAST_PROPENSITY, TINY_PROPENSITY
 from redenvelope.log.log import Log, join_logs
 from redenvelope.randomness import fold, fraction
 
 FOLDS = 5
-"""Users are estimated from the other folds' alone."""
+"""Of cross-fitting: a user's propensities are estimated from the other folds."""
 
 _FIT_ROWS = 125_000  # about: a linear model of a few hundred weights learns little more from further rows
 _BLOCK = 1 << 14  # rows
@@ -62,6 +62,22 @@ def fold_of_rows(log: Log) -> NDArray[np.int64]:
     return np.repeat(fold(log.keys, FOLDS, "propensity", seed=0), log.lengths)
 
 
+def estimate_propensities(parts: Iterable[Log], rows: int, users: int, findings: Findings) -> AssignmentModel | None:
+    """The model that estimates the propensities of a log of so many rows and users, and what there is to report.
+
+    The parts are iterated over twice. None, with an error reported, where they hold too few users.
+    """
+    model = learn_assignment(parts, rows)
+    if model is None:
+        findings.add("propensity_not_estimable", column="propensity", count=users)
+        return None
+    findings.add("propensity_estimated", column="propensity", count=rows)
+    tiny = sum(int((model.propensities(log) < TINY_PROPENSITY).sum()) for log in parts)
+    if tiny:
+        findings.add("propensity_tiny", column="propensity", count=tiny)
+    return model
+
+
 def learn_assignment(parts: Iterable[Log], rows: int) -> AssignmentModel | None:
     """The model of a log of so many rows in parts; None where some user has no others to be estimated from.
 
@@ -88,13 +104,6 @@ def fit_assignment(log: Log) -> AssignmentModel:
         return fit_logistic(design[:, rows], log.action[rows], len(log.catalogue)) if len(rows) else None
 
     return AssignmentModel(encoder, tuple(LocalEngine().map(fitted, range(FOLDS))))
-
-
-def report_estimates(rows: int, tiny: int, findings: Findings) -> None:
-    """Report that the propensities of so many rows were estimated, so many of them below `TINY_PROPENSITY`."""
-    findings.add("propensity_estimated", column="propensity", count=rows)
-    if tiny:
-        findings.add("propensity_tiny", column="propensity", count=tiny)
 
 
 def _design(states: NDArray[np.float32], layout: StateLayout) -> NDArray[np.float64]:

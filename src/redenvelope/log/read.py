@@ -1,30 +1,45 @@
-"""Files to a trusted log: read, check, sort, and either hand over a `Log` or every reason why not."""
+"""Reading a log: the one pipeline from parts of complete users to a `Log`, or to every reason why there is none.
+
+A part is all rows of some users. A table in memory is one part; a lake is many (see `lake/reading.py`). Each part's
+ids, steps and columns get their types; the sums of all parts make the schema; parts are read against the schema; and
+propensities that were not logged are estimated. Nothing that depends on all rows is decided on a part, so any number
+of parts gives the same log.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import polars as pl
 
-from redenvelope.errors import LogError
-from redenvelope.log.cleaning.repair import mended
+from redenvelope.log.cleaning.repair import repaired
 from redenvelope.log.columns import ROLES, ColumnMap, is_unnamed, without
-from redenvelope.log.findings import IN_MEMORY, Finding, Findings
+from redenvelope.log.findings import IN_MEMORY, Finding, Findings, require_usable
 from redenvelope.log.formats.csv import read_delimited
 from redenvelope.log.formats.dataframes import to_polars
-from redenvelope.log.formats.discovery import files_of, partition_columns, report_passed_over
+from redenvelope.log.formats.discovery import (
+    files_of,
+    is_named_parquet,
+    partition_columns,
+    report_passed_over,
+    with_folders,
+)
 from redenvelope.log.formats.excel import is_workbook, read_workbook
 from redenvelope.log.formats.parquet import read_parquet
 from redenvelope.log.log import Log
-from redenvelope.log.propensity import learn_assignment, report_estimates
-from redenvelope.log.schema.coerce import TINY_PROPENSITY
+from redenvelope.log.propensity import AssignmentModel, estimate_propensities
 from redenvelope.log.schema.infer import assemble, finish
-from redenvelope.log.schema.keys import settle_keys
-from redenvelope.log.schema.rows import typed_rows
-from redenvelope.log.schema.schema import merge_schemas, schema_sums
+from redenvelope.log.schema.keys import KeySums, settle_keys
+from redenvelope.log.schema.rows import Rows, typed_rows
+from redenvelope.log.schema.schema import Schema, SchemaSums, schema_sums
 from redenvelope.log.tables import ROW, Table, joined, report_not_there
+from redenvelope.merging import merged
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -41,14 +56,14 @@ def read_log(source: str | Path, columns: ColumnMap | None = None, *, estimate_p
     Raises `LogError` with every violation if the log cannot be used; warnings and repairs are in
     `log.findings`.
     """
-    return _log_or_raise(inspect_log(source, columns, estimate_propensity=estimate_propensity))
+    return _log_or_raise(_inspect(source, columns, estimate_propensity))
 
 
 def log_from_frame(frame: Any, columns: ColumnMap | None = None, *, estimate_propensity: bool = False) -> Log:
-    """The log of a table already in memory, held to the same rules as a file.
+    """The log of a table in memory, held to the same rules as a file.
 
-    Any dataframe: polars, pandas, pyarrow, duckdb, …, or what speaks Arrow's stream or the dataframe interchange
-    protocol.
+    Any dataframe: polars, pandas, pyarrow, duckdb, …, or anything that supports Arrow's stream protocol or the
+    dataframe interchange protocol.
     """
     return _log_or_raise(_inspect(to_polars(frame, "the log"), columns, estimate_propensity))
 
@@ -61,39 +76,95 @@ def inspect_log(
 
 
 def _log_or_raise(inspection: Inspection) -> Log:
-    if inspection.log is None:
-        raise LogError([finding for finding in inspection.findings if finding.severity == "error"])
+    require_usable(inspection.findings)
+    assert inspection.log is not None  # it is None only where a finding is an error
     return inspection.log
 
 
 def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estimate_propensity: bool) -> Inspection:
-    """The whole log as one part: its rows are typed once, for the schema and for the log."""
-    findings = Findings()
-    table = table_of(source, columns or ColumnMap(), findings, estimate_propensity=estimate_propensity)
+    """Read a log as one part: its rows are typed once, for the schema and for the log."""
+    findings, columns = Findings(), columns or ColumnMap()
+    table = table_of(source, columns, findings, estimate_propensity=estimate_propensity)
     if table is None:
         return Inspection(None, findings.sorted())
     keyed, keys = settle_keys(table, columns)
     files = table.files
-    del table
+    del table  # a large table must not be held twice
     rows = typed_rows(keyed)
     del keyed
-    costs = () if columns is None else columns.costs
-    schema = finish(merge_schemas([schema_sums(rows)]), keys, files, findings, costs)
-    if schema.refused:
-        return Inspection(None, schema.findings)
-    log = replace(assemble(rows, schema), columns=columns or ColumnMap())
-    if not estimate_propensity:
-        return Inspection(log, log.findings)
-    model = learn_assignment([log], len(log))
-    if model is None:
-        findings.add("propensity_not_estimable", column="propensity", count=len(log.users))
-        return Inspection(None, findings.sorted())
-    log = model.applied(log)
-    report_estimates(len(log), int((log.propensity < TINY_PROPENSITY).sum()), findings)
-    return Inspection(replace(log, findings=findings.sorted()), findings.sorted())
+    read = read_parts(
+        [rows], lambda part: (part, keys), files, columns, findings, estimate_propensity=estimate_propensity
+    )
+    return Inspection(None if read.schema.refused else read.log(rows), read.schema.findings)
 
 
-# From a source to one table: files, or a frame that is in memory already.
+# The pipeline: parts -> schema -> logs.
+
+
+@dataclass(frozen=True, eq=False)
+class PartSums:
+    """What a part contributes to the schema."""
+
+    schema: SchemaSums
+    keys: KeySums
+
+    def merge(self, other: PartSums) -> PartSums:
+        """See Mergeable."""
+        return PartSums(self.schema.merge(other.schema), self.keys.merge(other.keys))
+
+
+@dataclass(frozen=True, eq=False)
+class LogParts(Generic[Part]):
+    """A log in parts of complete users, each read against the schema of the whole log."""
+
+    parts: tuple[Part, ...]
+    rows_of: Callable[[Part], tuple[Rows, KeySums]]
+    """The rows of a part in order and in their types, and what was found about their ids and steps."""
+    schema: Schema
+    """Where it is refused, no part can be read."""
+    columns: ColumnMap
+    assignment: AssignmentModel | None = None
+    """What propensities are estimated with, where none were logged."""
+
+    def log(self, part: Part) -> Log:
+        """The log of a part's users."""
+        log = replace(assemble(self.rows_of(part)[0], self.schema), columns=self.columns)
+        return log if self.assignment is None else self.assignment.applied(log)
+
+    def __iter__(self) -> Iterator[Log]:
+        """The log of each part."""
+        return map(self.log, self.parts)
+
+
+def read_parts(
+    parts: Sequence[Part],
+    rows_of: Callable[[Part], tuple[Rows, KeySums]],
+    files: tuple[str, ...],
+    columns: ColumnMap,
+    findings: Findings,
+    *,
+    estimate_propensity: bool = False,
+    run: Callable[[Callable[[Part], PartSums], Sequence[Part]], Iterable[PartSums]] = map,
+) -> LogParts[Part]:
+    """The log of parts that hold at least one row each; `findings` are those of the files, and the log's are added.
+
+    `run` maps work over parts, in their order: an engine's `map`, say.
+    """
+    sums = merged(run(partial(_part_sums, rows_of), parts))
+    schema = finish(sums.schema, sums.keys, files, findings, columns.costs)
+    read = LogParts(tuple(parts), rows_of, schema, columns)
+    if schema.refused or not estimate_propensity:
+        return read
+    model = estimate_propensities(read, schema.rows, schema.users, findings)
+    return replace(read, schema=replace(schema, findings=findings.sorted()), assignment=model)
+
+
+def _part_sums(rows_of: Callable[[Part], tuple[Rows, KeySums]], part: Part) -> PartSums:
+    rows, keys = rows_of(part)
+    return PartSums(schema_sums(rows), keys)
+
+
+# From a source to one table: files, or a frame in memory.
 
 
 def table_of(
@@ -106,7 +177,7 @@ def table_of(
 ) -> Table | None:
     """The rows of a source under the names of their roles; None when there are none. All that is wrong is reported.
 
-    Propensities that are to be estimated are neither asked for nor looked at. `required` are the roles that must be
+    Propensities that are to be estimated are not read. `required` are the roles that must be
     there.
     """
     frames = (
@@ -116,12 +187,25 @@ def table_of(
     )
     if not frames:
         return None
-    unread = frozenset({"propensity"} if estimate_propensity else ())
-    numbered = frozenset({"step"} if columns.time is not None else ())
-    table = joined(frames, columns, required - unread - numbered, findings)
+    table = joined(frames, columns, required & required_roles(columns, estimate_propensity), findings)
     frames.clear()  # the files' own frames are not needed twice
     folders = () if isinstance(source, pl.DataFrame) else _folders(source, table.frame)
-    return mended(Table(without(table.frame, unread), table.files, folders), columns, findings)
+    frame = without(table.frame, {"propensity"} if estimate_propensity else ())
+    return repaired(Table(frame, table.files, folders), columns, findings)
+
+
+def required_roles(columns: ColumnMap, estimate_propensity: bool) -> frozenset[str]:
+    """The roles that a log must have a column for: steps may be numbered by time, and propensities estimated."""
+    unread = {"propensity"} if estimate_propensity else set()
+    return frozenset(ROLES) - unread - ({"step"} if columns.time is not None else set())
+
+
+def report_folders(source: str | Path, columns: ColumnMap, findings: Findings) -> None:
+    """Report files that are not read, and columns that the names of folders add."""
+    report_passed_over(source, findings)
+    for name, count in partition_columns(files_of(source)).items():
+        if name not in columns.ignored:
+            findings.add("column_from_folders", column=name, count=count)
 
 
 def _folders(source: str | Path, frame: pl.DataFrame) -> tuple[str, ...]:
@@ -140,22 +224,25 @@ def _frames_in_memory(frame: pl.DataFrame, findings: Findings) -> list[tuple[str
 
 
 def _frames_of_files(source: str | Path, columns: ColumnMap, findings: Findings) -> list[tuple[str, pl.DataFrame]]:
-    files = files_of(source)
-    report_passed_over(source, findings)
+    report_folders(source, columns, findings)
     frames = []
-    for file in files:
-        ignored = columns.ignored - file.partition.keys()
-        if file.is_parquet:
-            frame = read_parquet(file.path, file.name, ignored, findings)
-        elif is_workbook(file.path):
-            frame = read_workbook(file.path, findings, file.name)
-        else:
-            frame = read_delimited(file.path, findings, file.name)
+    for file in files_of(source):
+        frame = read_file(file.path, file.name, columns.ignored - file.partition.keys(), findings)
         if frame is not None:
-            frames.append((file.name, file.with_partition(frame)))
-            if not file.is_parquet:
-                report_not_there(frame.columns, ignored, file.name, findings)
-    for name, count in partition_columns(files).items():
-        if name not in columns.ignored:
-            findings.add("column_from_folders", column=name, count=count)
+            frames.append((file.name, with_folders(frame, file.partition)))
     return frames
+
+
+def read_file(
+    path: Path, name: str, ignored: frozenset[str], findings: Findings, first: int = 0, most: int | None = None
+) -> pl.DataFrame | None:
+    """The rows of a file as stored, numbered from 1; None with a finding where it cannot be read.
+
+    Of parquet, at most so many rows from the `first` on, without the ignored columns.
+    """
+    if is_named_parquet(path):
+        return read_parquet(path, name, ignored, findings, first, most)
+    frame = read_workbook(path, findings, name) if is_workbook(path) else read_delimited(path, findings, name)
+    if frame is not None:
+        report_not_there(frame.columns, ignored, name, findings)
+    return frame

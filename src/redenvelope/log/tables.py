@@ -1,4 +1,4 @@
-"""Several files as one table: the same columns under the same names, and every row's place of origin."""
+"""Joining files into one table with columns named by role, and with the file and number of every row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE = "\0file"
 EPISODE = "\0episode"
 """Column with the number of the row's episode, where users have several."""
 TEMPORAL = ("date", "time", "duration")
-"""Kinds of columns that say when, or how long."""
+"""Kinds of columns that hold dates, times of day or durations."""
 
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 

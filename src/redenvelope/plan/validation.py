@@ -17,7 +17,7 @@ import polars as pl
 
 from redenvelope.audit.audit import Audit
 from redenvelope.campaign.campaign import MOST_BUDGETS, MOST_RULES, MOST_STEPS_BACK, steps_back
-from redenvelope.campaign.conditions import Condition, columns_of
+from redenvelope.campaign.conditions import Condition, column_uses, columns_of
 from redenvelope.campaign.rows import STEP, places_of
 from redenvelope.errors import PlanError, UsageError
 from redenvelope.evaluation.confidence import Estimate
@@ -131,7 +131,7 @@ def _require_rules(policy: DeployedPolicy) -> None:
         where = f"plan.json: rules: {place}"
         known = places_of(rule.actions, policy.catalogue.labels, policy.catalogue.numeric)
         _require(None not in known, f"{where}: it is about an action that the plan does not know")
-        for name, kind in () if rule.condition is None else rule.condition.uses():
+        for name, kind in () if rule.condition is None else column_uses(rule.condition):
             fits = name in (texts if kind == "text" else numbers if kind == "number" else texts | numbers)
             _require(fits, f"{where}: it asks for {name[:40]!r}, which the plan does not know so")
 

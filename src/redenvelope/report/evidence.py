@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redenvelope.audit.audit import Audit, verdicts
-from redenvelope.audit.effects import counted
+from redenvelope.audit.effects import counted_reversals
 from redenvelope.audit.overlap import StepOverlap
 from redenvelope.log.findings import Finding, place
 from redenvelope.models.fidelity import OutcomeFidelity, RollOutFidelity
@@ -199,7 +199,8 @@ def action_chart(audit: Audit) -> Chart | None:
         *(side.encode(x=cost, y=reward, text="action:N") for side in sides),
     )
     caption = (
-        f"A point that lies lower than one to its left is money for less: {counted(audit.reversals)} beyond chance."
+        "A point that lies lower than one to its left is money for less: "
+        f"{counted_reversals(audit.reversals)} beyond chance."
         if audit.reversals
         else "The points should rise to the right, as they do here within chance: dearer is better."
     )

@@ -1,1 +1,1 @@
-"""What people write in tables, made into values: numbers, dates, ids, episodes, missing roles."""
+"""Cleaning of tables as people write them: number formats, dates, ids, and guesses at missing roles."""

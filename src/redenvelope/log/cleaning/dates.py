@@ -1,4 +1,4 @@
-"""When something happened: dates and times, as types or as text, in one form."""
+"""Dates and times: parsing them, and features relative to the time of a decision."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def _written(text: pl.Series, pattern: str, order: tuple[str, str, str]) -> pl.S
     return parts.select(moment.alias("moment")).to_series()
 
 
-# Dates as features that whoever is decided for later has too: the weekday of a decision, and days until it.
+# Relative dates: the weekday of a decision, and the days from other dates to it.
 #
-# A date itself is of no use: training never saw those that come. What is made of it has a name that says of what
-# (`sent_at_weekday`, `registered_on_days_before_sent_at`), so that a table or a row to decide for may hold either the
-# dates or what they tell, and the same is made of them everywhere.
+# A date itself is useless as a feature: training never saw future ones. A derived feature is named after its dates
+# (`sent_at_weekday`, `registered_on_days_before_sent_at`), so that users to decide for may have either the dates or
+# the features, and both give the same states.
 
 
 _WEEKDAY, _DAYS = "_weekday", "_days_before_"
@@ -100,15 +100,13 @@ def with_relative_dates(
     dates = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "date" and name not in (*vague, *ROLES)]
     now = time if time in frame.columns else _moment(frame, dates)
     if now is None or _moments_or_none(column(frame, now)) is None:
-        findings.add("dates_not_relative", why="no column tells when decisions were made")
+        findings.add("dates_not_relative", why="no column holds the time of the decisions")
         return frame
     others = [name for name in dates if name != now]
     made = {f"{now}{_WEEKDAY}", *(f"{name}{_DAYS}{now}" for name in others)}
     taken = sorted(made & set(frame.columns))
     if taken:
-        findings.add(
-            "dates_not_relative", column=taken[0], why="the table has a column of the name that they would get"
-        )
+        findings.add("dates_not_relative", column=taken[0], why="the table already has a column of that name")
         return frame
     findings.add("dates_relative", column=now, count=len(made), made=", ".join(sorted(made)))
     frame = put_back(frame, {name: _made(frame, name) for name in sorted(made)})

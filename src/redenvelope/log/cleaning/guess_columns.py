@@ -1,4 +1,4 @@
-"""Which column is probably which: a line to paste when roles are missing, guessed from names and contents."""
+"""Guessing which column has which role, from names and contents: options to paste when roles are missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
-from redenvelope.log.cleaning.number_formats import to_numbers, undress_alone
+from redenvelope.log.cleaning.number_formats import to_numbers, to_plain_numbers
 from redenvelope.log.columns import ROLES, ColumnMap, column, nearest_name, taken
 
 _ROWS = 5_000  # enough to tell what a column holds
@@ -188,7 +188,7 @@ def _numbers(values: pl.Series) -> pl.Series | None:
     """The values as numbers, if all of them are."""
     if values.dtype == pl.Boolean or values.dtype.is_temporal() or values.dtype.is_nested():
         return None
-    plain = undress_alone(values) if values.dtype == pl.String else values
+    plain = to_plain_numbers(values) if values.dtype == pl.String else values
     numbers = to_numbers(plain)
     usable = numbers.is_not_null() & numbers.is_finite().fill_null(False)
     return numbers if usable.all() else None

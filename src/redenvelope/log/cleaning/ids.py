@@ -1,4 +1,4 @@
-"""Who and when: the one form of an id, whatever it is stored as, and of a step.
+"""User ids and steps: one canonical form, whatever type they are stored in.
 
 A whole number is the same user as an integer, as a decimal number (5.0) and as text ("5", "5.0"). Any other text is
 itself, letter by letter but for spaces around it: "005", "+5" and "5e0" are other users than 5. No id ever goes through
@@ -14,6 +14,7 @@ import polars as pl
 from redenvelope.errors import ModelError
 from redenvelope.log.cleaning.number_formats import MISSING_WORDS
 from redenvelope.log.tables import kind_of, plain, wide_integers
+from redenvelope.wording import counted
 
 _WHOLE = r"^(0|-?[1-9][0-9]*)\.0+$"
 _INTEGER = r"^(0|-?[1-9][0-9]*)$"
@@ -95,15 +96,15 @@ def _of_text(text: pl.Series, is_text: bool) -> Ids:
 def id_refusal(ids: Ids, users: pl.Series, first: int = 0) -> str | None:
     """What is wrong with the first id that is none, for people; None where all are ids. `first` rows come before."""
     for broken, why in (
-        (ids.lost, "no user; a decision needs somebody to be for"),
-        (ids.not_finite, "{value} is no user; repair the export of the id"),
+        (ids.lost, "the user is missing; every row needs one"),
+        (ids.not_finite, "{value} is not a user id; repair the export of the id"),
         (ids.fractional, "the user {value} is a number with a fraction; store the id as text or as an integer"),
         (ids.too_large, "the user {value} is a number so large that it was rounded; store the id as text or integer"),
     ):
         if broken.any():
             row = int(broken.arg_true()[0])
             said = why.format(value=str(users[row])[:60])
-            return f"row {first + row + 1:,}: {said} ({int(broken.sum())} row(s) like it)"
+            return f"row {first + row + 1:,}: {said} ({counted(int(broken.sum()), 'such row')})"
     return None
 
 
@@ -112,7 +113,7 @@ def serving_ids(users: pl.Series) -> pl.Series:
     ids = read_ids(users)
     if ids is None:
         raise ModelError(
-            f"the users of the table are of type {str(users.dtype)[:100]}, neither text nor integers; use the id as "
+            f"the users of the table are of type {str(users.dtype)[:100]}, neither text nor integers; write the id as "
             "text or as an integer"
         )
     if why := id_refusal(ids, users):

@@ -1,8 +1,8 @@
-"""Numbers in the dress of a spreadsheet: `1.142,40 €`, `1,200.50`, `25 %`, read one way whatever the file.
+"""Number formats of spreadsheets (`1.142,40 €`, `1,200.50`, `25 %`), and text that means a number or a missing one.
 
-Whether a comma stands before decimals or before thousands is told by the column's own values, one of which suffices:
-`12,5` cannot be thousands. Where no value of a column tells (`1,200`), the other columns of the table may; where
-those do not either, nobody knows, and the values are left as they are, to be asked about.
+Whether a comma marks decimals or thousands is decided by the column's own values, one of which suffices: `12,5` cannot
+be thousands. Where no value of a column decides (`1,200`), the other columns of the table may; otherwise the values are
+left as they are, and reported.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Dress:
+class NumberFormat:
     """How numbers of a column were written."""
 
     count: int
@@ -91,7 +91,7 @@ class Dress:
         return " and ".join(part for part in said if part)
 
 
-def may_be_dressed(text: pl.Series) -> bool:
+def may_be_formatted(text: pl.Series) -> bool:
     """Whether any value holds a letter that plain numbers do not; fast, and often wrong about words."""
     return bool(text.str.contains_any(_LETTERS).any())
 
@@ -112,12 +112,12 @@ def table_decimal(columns: Mapping[str, Evidence]) -> Decimal | None:
     return "comma" if comma and not point else "point" if point and not comma else None
 
 
-def undress_alone(text: pl.Series) -> pl.Series:
+def to_plain_numbers(text: pl.Series) -> pl.Series:
     """A column as plain numbers as far as it tells by itself how to read it."""
-    return undress(text, evidence_in(text), None)[0] if may_be_dressed(text) else text
+    return without_format(text, evidence_in(text), None)[0] if may_be_formatted(text) else text
 
 
-def undress(text: pl.Series, own: Evidence, table: Decimal | None) -> tuple[pl.Series, Dress | None]:
+def without_format(text: pl.Series, own: Evidence, table: Decimal | None) -> tuple[pl.Series, NumberFormat | None]:
     """A column of text with plain numbers in the place of dressed ones; what cannot be read for sure stays as it is.
 
     Percentages are read where every filled value is one (or 0), amounts where all are in the same currency.
@@ -147,7 +147,7 @@ def undress(text: pl.Series, own: Evidence, table: Decimal | None) -> tuple[pl.S
     between = r"\." if decimal == "comma" else ","
     grouped = bool(kept["text"].str.contains(rf"\d(?:{_GAP}|{between})\d{{3}}(?:\D|$)").any())
     count = int((undressed != text).fill_null(False).sum())
-    return undressed, Dress(count, decimal or "point", percent, currency, grouped, examples)
+    return undressed, NumberFormat(count, decimal or "point", percent, currency, grouped, examples)
 
 
 def _bare(distinct: pl.Series) -> pl.DataFrame:
@@ -186,7 +186,7 @@ def _plain(decimal: Decimal | None) -> pl.Expr:
     return pl.concat_str(pl.when(pl.col("minus")).then(pl.lit("-")).otherwise(pl.lit("")), number)
 
 
-# Text that means a number: what counts as one, and what counts as missing.
+# Text as numbers, missing values, and dates as days.
 
 
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"
@@ -228,8 +228,8 @@ def is_number(values: pl.Series) -> pl.Series:
     return to_numbers(values).is_not_null() | missing
 
 
-def looks_dressed(text: pl.Series) -> pl.Series:
-    """Which texts are numbers in the dress of a spreadsheet: 25%, €1,200.50, 1 200,50."""
+def looks_formatted(text: pl.Series) -> pl.Series:
+    """Which texts are numbers in a spreadsheet's format: 25%, €1,200.50, 1 200,50."""
     return text.str.contains("|".join(f"({look})" for look in LOOKS.values())).fill_null(False)
 
 

@@ -1,6 +1,6 @@
-"""A whole table, mended before any column means something: dressed numbers, words for yes and no, costs left empty.
+"""Repairs of a table before its columns are typed: formatted numbers, dates as text, yes and no, missing costs.
 
-All that is decided here looks at all rows, so it is done once, on the joined table, and the same for every format.
+Each depends on all rows, so repairs are made once, on the joined table, and in the same way for every format.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import polars as pl
 from redenvelope.log.cleaning.dates import is_calendar, read_times, with_relative_dates
 from redenvelope.log.cleaning.number_formats import (
     MISSING_WORDS,
-    Dress,
+    NumberFormat,
     evidence_in,
     is_number,
-    may_be_dressed,
+    may_be_formatted,
     table_decimal,
-    undress,
+    without_format,
 )
 from redenvelope.log.columns import ROLES, ColumnMap, column, put_back
 from redenvelope.log.findings import Findings
@@ -38,12 +38,12 @@ _YES_NO = (
 )
 
 
-def mended(table: Table, columns: ColumnMap, findings: Findings) -> Table:
+def repaired(table: Table, columns: ColumnMap, findings: Findings) -> Table:
     """The table with plain numbers, true dates, and costs where there were none but that is what was said."""
     frame = table.frame
     said = {name for name in (columns.time, columns.episode) if name is not None}
     text = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in _NOT_NUMBERS | said]
-    frame = _undressed(frame, text, findings)
+    frame = _with_plain_numbers(frame, text, findings)
     frame, vague = _with_dates(frame, [name for name in text if name not in _OUTCOMES])
     if columns.dates == "relative":
         frame = with_relative_dates(frame, columns.time, vague | said - {columns.time}, findings)
@@ -54,27 +54,27 @@ def mended(table: Table, columns: ColumnMap, findings: Findings) -> Table:
     return Table(frame, table.files, table.folders)
 
 
-def _undressed(frame: pl.DataFrame, names: list[str], findings: Findings) -> pl.DataFrame:
-    """Plain numbers in the place of dressed ones; features only where all of their values are numbers."""
-    dressed = [name for name in names if may_be_dressed(column(frame, name))]
-    if not dressed:
+def _with_plain_numbers(frame: pl.DataFrame, names: list[str], findings: Findings) -> pl.DataFrame:
+    """Plain numbers in the place of formatted ones; features only where all of their values are numbers."""
+    formatted = [name for name in names if may_be_formatted(column(frame, name))]
+    if not formatted:
         return frame
     # A plain number tells about decimals too, so every column of text is asked.
     evidence = {name: evidence_in(column(frame, name)) for name in names}
     decimal = table_decimal(evidence)
-    mended = {}
-    for name in names if decimal == "comma" else dressed:
+    repaired = {}
+    for name in names if decimal == "comma" else formatted:
         values = column(frame, name)
-        plain, dress = undress(values, evidence[name], decimal)
-        if dress is not None and (name in _OUTCOMES or is_number(plain).all()):
-            mended[name] = plain
-            _report(name, dress, findings)
-    return put_back(frame, mended)
+        plain, found = without_format(values, evidence[name], decimal)
+        if found is not None and (name in _OUTCOMES or is_number(plain).all()):
+            repaired[name] = plain
+            _report(name, found, findings)
+    return put_back(frame, repaired)
 
 
-def _report(name: str, dress: Dress, findings: Findings) -> None:
-    rule = "decimal_comma" if dress.only_comma else "number_dress"
-    findings.add(rule, column=name, count=dress.count, examples=dress.examples, dress=dress.words)
+def _report(name: str, found: NumberFormat, findings: Findings) -> None:
+    rule = "decimal_comma" if found.only_comma else "number_dress"
+    findings.add(rule, column=name, count=found.count, examples=found.examples, dress=found.words)
 
 
 def _with_dates(frame: pl.DataFrame, names: list[str]) -> tuple[pl.DataFrame, set[str]]:

@@ -1,4 +1,4 @@
-"""Drift: features that are not what they were in training, told from the states they are encoded to."""
+"""Drift: features whose distribution differs from that in training."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Features into states: fitted on training users only, saved as data, defined for what it never saw."""
+"""Encoding features and steps as states: fitted on training users only, and defined for unseen values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from redenvelope.log.encoding.row import RowEncoder
 from redenvelope.log.encoding.table import serving_steps, serving_table, write_states
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.log import FeatureTable, Log
-from redenvelope.log.schema.statistics import NumberSums, merge_numbers, number_sums
+from redenvelope.log.schema.statistics import number_sums
 
 
 @dataclass(frozen=True)
@@ -35,32 +35,32 @@ class Encoder:
     first_step: int
     campaign_steps: int
     history: HistoryEncoding | None = None
-    """How what happened to a user before is told; None where states do not tell it."""
+    """The encoding of a user's history; None where states do not contain it."""
 
     @classmethod
     def fit(cls, log: Log) -> Encoder:
         """Learn means, scales and labels from the (training) users of a log."""
-        return cls.from_sums([feature_sums(log)])
-
-    @classmethod
-    def from_sums(cls, parts: Iterable[FeatureSums]) -> Encoder:
-        """The same from the sums of a log's parts, merged in their order."""
-        sums = merge_features(tuple(parts))
+        features = log.features
+        within = np.ones(len(log), dtype=bool)
+        within[log.starts[:-1]] = False
+        person: NDArray[np.int64] = np.repeat(np.cumsum(log.begins, dtype=np.int64), log.lengths)
         return cls(
             numbers=tuple(
-                fit_number(name, number, name in sums.static)
-                for name, number in zip(sums.numeric_names, sums.numbers, strict=True)
+                fit_number(name, number_sums(features.numeric[:, place], within), name in features.static)
+                for place, name in enumerate(features.numeric_names)
             ),
             categories=tuple(
-                fit_category(name, labels, users, name in sums.static)
-                for name, labels, users in zip(sums.category_names, sums.labels, sums.label_users, strict=True)
+                fit_category(
+                    name, labels, _label_users(features.codes[:, place], len(labels), person), name in features.static
+                )
+                for place, (name, labels) in enumerate(zip(features.category_names, features.labels, strict=True))
             ),
-            first_step=sums.first_step,
-            campaign_steps=sums.last_step - sums.first_step + 1,
+            first_step=log.first_step,
+            campaign_steps=log.campaign_steps,
         )
 
     def with_history(self, log: Log) -> Encoder:
-        """The same encoder whose states tell what happened before as well, in scales of a log's (training) users."""
+        """The same encoder with the history in its states, scaled by a log's (training) users."""
         return replace(self, history=HistoryEncoding.fit(log))
 
     @cached_property
@@ -135,7 +135,7 @@ class Encoder:
 
     @cached_property
     def of_dates(self) -> tuple[str, ...]:
-        """Features that may be made of dates, where whoever is to be decided for comes with those."""
+        """Features that can be derived from dates, where users to decide for have those."""
         names = [*(number.name for number in self.numbers), *(category.name for category in self.categories)]
         return tuple(name for name in names if dates_of(name))
 
@@ -145,66 +145,9 @@ class Encoder:
         return RowEncoder(self.numbers, self.categories, self.layout, self.first_step, last)
 
 
-# What a log's features add up to: enough to fit an encoder, whatever the parts the log came in.
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureSums:
-    """Sums of some users' features; sums of parts that were read against the same schema merge."""
-
-    first_step: int
-    last_step: int
-    numeric_names: tuple[str, ...]
-    numbers: tuple[NumberSums, ...]
-    """[numeric features]"""
-    category_names: tuple[str, ...]
-    labels: tuple[tuple[str, ...], ...]
-    """The labels of each category, sorted."""
-    label_users: tuple[NDArray[np.int64], ...]
-    """How many users ever had each label, [labels] for each category."""
-    static: frozenset[str]
-    """Names of the features that never change within a user, as the whole log knows them."""
-
-
-def feature_sums(log: Log) -> FeatureSums:
-    """The sums of a log of at least one row."""
-    features = log.features
-    within = np.ones(len(log), dtype=bool)
-    within[log.starts[:-1]] = False
-    person: NDArray[np.int64] = np.repeat(np.cumsum(log.begins, dtype=np.int64), log.lengths)
-    return FeatureSums(
-        first_step=log.first_step,
-        last_step=log.first_step + log.campaign_steps - 1,
-        numeric_names=features.numeric_names,
-        numbers=tuple(number_sums(features.numeric[:, column], within) for column in range(features.numeric.shape[1])),
-        category_names=features.category_names,
-        labels=features.labels,
-        label_users=tuple(
-            _label_users(features.codes[:, column], len(labels), person)
-            for column, labels in enumerate(features.labels)
-        ),
-        static=features.static,
-    )
-
-
 def _label_users(codes: NDArray[np.int32], labels: int, person: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many people ever had each label, [labels], given the code and the person of each row, [rows]."""
     pairs = person * (labels + 1) + codes + 1
     first = np.ones(len(pairs), dtype=bool)
     first[1:] = pairs[1:] != pairs[:-1]  # most labels stay as they are within a user
     return np.bincount(np.unique(pairs[first]) % (labels + 1), minlength=labels + 1)[1:]
-
-
-def merge_features(parts: Sequence[FeatureSums]) -> FeatureSums:
-    """The sums of all parts, added in their order."""
-    first = parts[0]
-    return FeatureSums(
-        first_step=min(part.first_step for part in parts),
-        last_step=max(part.last_step for part in parts),
-        numeric_names=first.numeric_names,
-        numbers=tuple(merge_numbers(column) for column in zip(*(part.numbers for part in parts), strict=True)),
-        category_names=first.category_names,
-        labels=first.labels,
-        label_users=tuple(np.sum(users, axis=0) for users in zip(*(part.label_users for part in parts), strict=True)),
-        static=first.static,
-    )

@@ -1,13 +1,13 @@
-"""What happened to a user before, as columns of the state: last action and outcomes, counts, sums, steps without.
+"""A user's history as columns of the state: last action and outcomes, counts, sums, steps since the last incentive.
 
-The columns of a row are a linear rule away from those of the row before it, given what was done and what came of it.
-The same rule makes them from a log, from a table of past steps, and inside of trees, where a branch *is* the action.
+The columns of a row are a linear function of those of the row before, given its action and outcomes. The same function
+computes them from a log, from a table of past steps, and inside trees, where a branch *is* the action.
 At a user's first step nothing has happened: all columns are zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -23,6 +23,7 @@ from redenvelope.log.columns import taken
 from redenvelope.log.encoding.layout import LARGEST_DEVIATION, StateLayout
 from redenvelope.log.encoding.table import serving_numbers, serving_text
 from redenvelope.log.log import Log
+from redenvelope.wording import counted
 
 
 class HistoryMoves(NamedTuple):
@@ -38,20 +39,6 @@ class HistoryMoves(NamedTuple):
     def after(self, history: FloatArray, action: NDArray[np.int32], outcomes: FloatArray) -> FloatArray:
         """The columns one step on: [n, columns], [n], [outcomes, n] -> [n, columns]."""
         return self.keep[action] * history + self.jump[action] + outcomes.T @ self.gain
-
-
-@dataclass(frozen=True)
-class HistorySums:
-    """Sums over some users' rows; those of disjoint sets of users merge."""
-
-    rows: int
-    """Rows that have a past."""
-    squares: tuple[float, ...]
-    """Of the columns, unscaled, [columns]."""
-    steps: int
-    """Most steps of a user."""
-    first_steps: tuple[int, int]
-    """Least and greatest step of a user's first row."""
 
 
 @dataclass(frozen=True)
@@ -76,23 +63,17 @@ class HistoryEncoding:
     @classmethod
     def fit(cls, log: Log) -> HistoryEncoding:
         """Learn the scales from the (training) users of a log."""
-        return cls.from_sums(log, [history_sums(log)])
-
-    @classmethod
-    def from_sums(cls, log: Log, parts: Iterable[HistorySums]) -> HistoryEncoding:
-        """The same from the sums of a log's parts, of which `log` is any: it names the actions and the outcomes."""
-        sums = tuple(parts)
         plain = _unscaled(log)
-        rows = max(sum(part.rows for part in sums), 1)
-        spread = np.sqrt(np.sum([part.squares for part in sums], axis=0) / rows)
-        steps = max(part.steps for part in sums)
-        # Counts of rare actions would be huge in units of their own: all count alike, and none is ever clipped.
-        counted = plain.counted
-        spread[counted] = np.maximum(np.sqrt((spread[counted] ** 2).mean()), (steps - 1) / LARGEST_DEVIATION)
+        history = walk(plain.moves, log.starts, log.action, log.measured)[0]
+        rows_with_past = max(len(log) - len(log.users), 1)
+        spread = np.sqrt((history.astype(np.float64) ** 2).sum(axis=0) / rows_with_past)
+        # Counts of rare actions would be huge in units of their own: all share a scale, and none is ever clipped.
+        counted, longest = plain.counted, int(log.lengths.max())
+        spread[counted] = np.maximum(np.sqrt((spread[counted] ** 2).mean()), (longest - 1) / LARGEST_DEVIATION)
         spread[: len(plain.labels)] = 1.0
-        firsts = [step for part in sums for step in part.first_steps]
         scales = tuple(float(scale) for scale in np.where(spread > 1e-9, spread, 1.0))
-        return cls(plain.labels, plain.numeric, plain.outcomes, scales, min(firsts) != max(firsts))
+        first = log.step[log.starts[:-1]]
+        return cls(plain.labels, plain.numeric, plain.outcomes, scales, bool(first.min() != first.max()))
 
     @property
     def width(self) -> int:
@@ -121,21 +102,12 @@ class HistoryEncoding:
         return HistoryMoves(keep, jump / scales, gain / scales)
 
     def columns(self, log: Log) -> NDArray[np.float32]:
-        """The columns of every row of a log of whole users, [rows, columns]."""
+        """The columns of every row of a log of complete users, [rows, columns]."""
         return self.clipped(walk(self.moves, log.starts, log.action, log.measured)[0])
 
     def clipped(self, history: NDArray[np.floating]) -> NDArray[np.float32]:
         """Columns as states hold them: an outlier counts as a large number, no more."""
         return np.asarray(np.clip(history, -LARGEST_DEVIATION, LARGEST_DEVIATION), dtype=np.float32)
-
-
-def history_sums(log: Log) -> HistorySums:
-    """The sums of a log of whole users."""
-    history = walk(_unscaled(log).moves, log.starts, log.action, log.measured)[0]
-    first = log.step[log.starts[:-1]]
-    low, high = int(first.min()), int(first.max())
-    squares = tuple(float(total) for total in (history.astype(np.float64) ** 2).sum(axis=0))
-    return HistorySums(len(log) - len(log.users), squares, int(log.lengths.max()), (low, high))
 
 
 def walk(
@@ -164,10 +136,10 @@ def _unscaled(log: Log) -> HistoryEncoding:
     return HistoryEncoding(log.catalogue.labels, log.catalogue.numeric, log.measured_names, (1.0,) * width, False)
 
 
-# What happened to users before the step that is decided now: a table of past steps, or plain rows of one user.
+# The history of users to decide for: a table of past steps, or plain rows of one user.
 
 
-_REMEDY = "give their earlier steps as the history: user, step, action, reward and cost of each"
+_REMEDY = "pass their earlier steps as the history: user, step, action, reward and cost of each"
 
 
 class PastKind(Protocol):
@@ -185,7 +157,7 @@ class PastKind(Protocol):
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """Names of what came of each step, as far as it is asked for."""
+        """Names of the outcomes that are needed of each step."""
         ...
 
     @property
@@ -216,13 +188,6 @@ def action_index(kind: PastKind, action: Any) -> int:
 
 def _known(kind: PastKind) -> dict[Any, int]:
     return {float(label) if kind.numeric else label: place for place, label in enumerate(kind.labels)}
-
-
-class _Asked(NamedTuple):
-    """What is asked for, and how a past is read."""
-
-    encoding: PastKind
-    first_step: int
 
 
 class Past(NamedTuple):
@@ -265,17 +230,17 @@ def past_of_frame(
         return Past(np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int32), none)
     if past is None or "user" not in users.columns:
         raise ModelError(
-            f"{int(later.sum())} user(s) are past the campaign's first step, and this plan decides by what happened to "
-            f"them before; {_REMEDY}"
+            f"{counted(int(later.sum()), 'user')} past the campaign's first step: this plan's decisions depend on "
+            f"their history; {_REMEDY}"
         )
     for name in ("user", "step", "action", *encoding.outcomes):
         if name not in past.columns:
             needed = ", ".join(("user", "step", "action", *encoding.outcomes))
             raise ModelError(f"the history has no column {name!r}; it needs {needed}")
     now = pl.Series("now", steps)
-    asked = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": serving_ids(users["user"]), "now": now})
-    joined = _joined(asked, taken(past, ("user", "step", "action", *encoding.outcomes)))
-    _require_whole(joined, asked, _Asked(encoding, first_step))
+    rows = pl.DataFrame({"row": np.arange(len(users), dtype=np.int64), "user": serving_ids(users["user"]), "now": now})
+    joined = _joined(rows, taken(past, ("user", "step", "action", *encoding.outcomes)))
+    _require_complete(joined, rows, encoding, first_step)
     ordered = joined.sort("row", "step")
     lengths = np.bincount(ordered["row"].to_numpy(), minlength=len(users))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -285,15 +250,15 @@ def past_of_frame(
     return Past(starts, _actions(ordered["action"], encoding), outcomes)
 
 
-def _joined(asked: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
-    """The past rows of each row asked for, before its own step."""
-    kept = past.with_row_index("past_row", 1).with_columns(_past_ids(past["user"]))
-    if kept["user"].dtype != asked["user"].dtype:
-        kept, asked = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (kept, asked))
-    step = read_steps(kept["step"]).cast(pl.Float64)
+def _joined(rows: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
+    """The earlier steps of each row to decide for."""
+    earlier = past.with_row_index("past_row", 1).with_columns(_past_ids(past["user"]))
+    if earlier["user"].dtype != rows["user"].dtype:
+        earlier, rows = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (earlier, rows))
+    step = read_steps(earlier["step"]).cast(pl.Float64)
     if step.null_count():
-        raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is no whole number")
-    return asked.join(kept.with_columns(step.alias("step")), on="user").filter(pl.col("step") < pl.col("now"))
+        raise ModelError(f"history, row {int(step.is_null().arg_true()[0]) + 1}: the step is not a whole number")
+    return rows.join(earlier.with_columns(step.alias("step")), on="user").filter(pl.col("step") < pl.col("now"))
 
 
 def _past_ids(users: pl.Series) -> pl.Series:
@@ -303,28 +268,28 @@ def _past_ids(users: pl.Series) -> pl.Series:
         raise ModelError(f"history: {error}") from None
 
 
-def _require_whole(joined: pl.DataFrame, asked: pl.DataFrame, wanted: _Asked) -> None:
-    """Every row asked for has all of its steps before, once each."""
+def _require_complete(joined: pl.DataFrame, rows: pl.DataFrame, encoding: PastKind, first_step: int) -> None:
+    """Every row to decide for has all of its earlier steps, once each."""
     twice = joined.select(pl.struct("row", "step").is_duplicated()).to_series()
     if twice.any():
         raise ModelError(
-            f"history, row {int(joined.filter(twice)['past_row'].min())}: {int(twice.sum())} row(s) share a user and "  # type: ignore[arg-type]
-            "step with another row; keep one row for each"
+            f"history, row {int(joined.filter(twice)['past_row'].min())}: {counted(int(twice.sum()), 'row')} with the "  # type: ignore[arg-type]
+            "user and step of another row; keep one row for each"
         )
     seen = joined.group_by("row").agg(pl.len().alias("steps"), pl.col("step").min().alias("first"))
-    rows = asked.join(seen, on="row", how="left").filter(pl.col("now") > wanted.first_step)
+    rows = rows.join(seen, on="row", how="left").filter(pl.col("now") > first_step)
     without = rows.filter(pl.col("steps").is_null())
     if len(without):
         raise ModelError(
-            f"{len(without)} user(s) past the campaign's first step have no row in the history (the first: "
+            f"{counted(len(without), 'user')} past the campaign's first step without a row in the history (the first: "
             f"{without['user'][0]!r}, step {without['now'][0]}); {_REMEDY}"
         )
-    begins = pl.col("first") if wanted.encoding.joins_late else pl.lit(float(wanted.first_step))
+    begins = pl.col("first") if encoding.joins_late else pl.lit(float(first_step))
     holes = rows.filter(pl.col("steps") < pl.col("now") - begins)
     if len(holes):
         raise ModelError(
-            f"the history of {len(holes)} user(s) lacks steps (the first: {holes['user'][0]!r} has {holes['steps'][0]} "
-            f"of the steps before {holes['now'][0]}); bring every earlier step"
+            f"the history of {counted(len(holes), 'user')} lacks steps (the first: {holes['user'][0]!r} has "
+            f"{holes['steps'][0]} of the steps before {holes['now'][0]}); include every earlier step"
         )
 
 
@@ -333,8 +298,8 @@ def _numbers(rows: pl.DataFrame, name: str) -> NDArray[np.float64]:
     lost = ~values.is_finite().fill_null(False)
     if lost.any():
         raise ModelError(
-            f"history, row {int(rows.filter(lost)['past_row'].min())}: the {name} is no number, in {int(lost.sum())} "  # type: ignore[arg-type]
-            "row(s); a step counts only with all that came of it"
+            f"history, row {int(rows.filter(lost)['past_row'].min())}: the {name} is not a number, in "  # type: ignore[arg-type]
+            f"{counted(int(lost.sum()), 'row')}; every past step needs all of its outcomes"
         )
     return values.to_numpy()
 
@@ -346,8 +311,8 @@ def _actions(values: pl.Series, encoding: PastKind) -> NDArray[np.int32]:
     if found.null_count():
         odd = values.filter(found.is_null())
         raise ModelError(
-            f"the history holds the action {odd[0]!r} in {len(odd)} row(s), which the plan does not know; it knows "
-            f"{', '.join(encoding.labels)}"
+            f"the history holds the action {odd[0]!r} in {counted(len(odd), 'row')}, which the plan does not know; it "
+            f"knows {', '.join(encoding.labels)}"
         )
     return found.to_numpy()
 
@@ -376,13 +341,15 @@ def past_of_row(
     earlier = [one for one in past or () if one.get("step") is not None and float(one["step"]) < step]
     if not earlier:
         raise ModelError(
-            f"step {step} is past the campaign's first, and this plan decides by what happened before; {_REMEDY}"
+            f"step {step} is past the campaign's first: this plan's decisions depend on the user's history; {_REMEDY}"
         )
     ordered = sorted(earlier, key=lambda one: float(one["step"]))
     begins = float(ordered[0]["step"]) if encoding.joins_late else first_step
     if [float(one["step"]) for one in ordered] != [begins + place for place in range(round(step - begins))]:
         steps = ", ".join(str(one["step"]) for one in ordered)
-        raise ModelError(f"the history of a user at step {step} holds the steps {steps}; bring every earlier step once")
+        raise ModelError(
+            f"the history of a user at step {step} holds the steps {steps}; include every earlier step once"
+        )
     return ordered
 
 
@@ -392,5 +359,7 @@ def _number(row: Mapping[str, Any], name: str) -> float:
     except (KeyError, TypeError, ValueError):
         value = float("nan")
     if not np.isfinite(value):
-        raise ModelError(f"history, step {row['step']}: the {name} is no number; a step needs all that came of it")
+        raise ModelError(
+            f"history, step {row['step']}: the {name} is not a number; every past step needs all of its outcomes"
+        )
     return value

@@ -1,4 +1,4 @@
-"""Where each part of a state stands in its row of numbers."""
+"""The layout of an encoded state, and the encoding of single features."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class StateLayout:
         return self.step + 1 + self.predicted_width + known
 
 
-# How single features are encoded: numbers standardised, categories coded.
+# Encodings of single features: numbers are standardised, categories coded.
 
 
 OTHER, MISSING = 0, 1
@@ -109,7 +109,7 @@ LARGEST_DEVIATION = 8.0
 """Standard deviations; a value beyond is a typing error or an outlier, and is clipped."""
 
 RARE_USERS = 10
-"""Labels that fewer users had teach nothing of their own, but they do teach `OTHER`; rows of two users are few."""
+"""Labels of fewer users are too rare to learn from; together they train the code `OTHER`."""
 
 
 @dataclass(frozen=True)

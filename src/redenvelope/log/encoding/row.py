@@ -1,4 +1,4 @@
-"""One user to decide for, given as a plain mapping: the same state as a table of one row has, in microseconds."""
+"""Encoding one user given as a plain mapping: the same state as from a table of one row, in microseconds."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class RowEncoder:
 
     def _step_of(self, row: Mapping[str, Any]) -> int:
         if "step" not in row:
-            raise ModelError("the row has no 'step'; add the number of the decision")
+            raise ModelError("the row has no 'step'; pass the index of the decision, starting at 0")
         step = step_number(row["step"])
         if step is None or not self._first_step <= step <= self._last_step:
             shown = str(row["step"])[:60]

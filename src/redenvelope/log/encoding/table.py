@@ -1,4 +1,4 @@
-"""Many rows at once into states: block by block, so that what is worked on stays in a core's own cache."""
+"""Encoding tables of rows as states, block by block, and reading tables of users to decide for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
 from redenvelope.log.cleaning.ids import read_steps
-from redenvelope.log.cleaning.number_formats import days, is_number, outside_calendar, to_numbers, undress_alone
+from redenvelope.log.cleaning.number_formats import days, is_number, outside_calendar, to_numbers, to_plain_numbers
 from redenvelope.log.columns import column
 from redenvelope.log.encoding.layout import (
     LARGEST_DEVIATION,
@@ -25,6 +25,7 @@ from redenvelope.log.encoding.layout import (
 from redenvelope.log.findings import EXAMPLES, Findings
 from redenvelope.log.log import FeatureTable
 from redenvelope.log.tables import TEMPORAL, kind_of, plain
+from redenvelope.wording import counted
 
 _BLOCK = 4_096  # rows
 
@@ -142,7 +143,7 @@ def _place(name: str, names: tuple[str, ...]) -> int | None:
     return names.index(name) if name in names else None
 
 
-# A table of users to decide for, read as a log's features were: what is odd about it is used as defined, and said.
+# Tables of users to decide for, read as the log's features were; what is unusual about them is reported.
 
 
 _UNSEEN = "\0"  # stands for every label met at serving time that training did not know
@@ -151,7 +152,7 @@ _UNSEEN = "\0"  # stands for every label met at serving time that training did n
 def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: int = 0) -> NDArray[np.int32]:
     """The step of each row, [rows], all of them steps of the campaign; so many rows of the table come before."""
     if "step" not in frame.columns:
-        raise ModelError("the table has no column 'step'; add the number of the decision to each row")
+        raise ModelError("the table has no column 'step'; add the index of the decision to each row")
     steps = read_steps(frame["step"])
     outside = (steps.is_null() | (steps < first_step) | (steps > last_step)).fill_null(True)
     if outside.any():
@@ -159,7 +160,7 @@ def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: 
         shown = str(_shown(frame["step"].slice(row, 1))[0])[:60]
         raise ModelError(
             f"row {before + row + 1:,}: step {shown} is not a step of the campaign "
-            f"({first_step} to {last_step}); remove the {int(outside.sum())} row(s) outside it"
+            f"({first_step} to {last_step}); remove the {counted(int(outside.sum()), 'row')} outside it"
         )
     return steps.cast(pl.Int32).to_numpy()
 
@@ -193,7 +194,7 @@ def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
     if outside is not None:
         return days(values), outside
     if values.dtype == pl.String:
-        values = undress_alone(values)
+        values = to_plain_numbers(values)
     return to_numbers(values), ~is_number(values)
 
 

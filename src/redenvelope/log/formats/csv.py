@@ -1,4 +1,4 @@
-"""CSV and TSV into a frame of text, with every defect of the file named by its row."""
+"""Reading CSV and TSV as text, with every defect of the file reported by its row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in memory, whoever made them: polars, pandas, Arrow, or anything that hands its columns over."""
+"""Dataframes of other libraries as polars frames: pandas, Arrow, or anything that exposes its columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def to_polars(table: Any, what: str = "the table") -> pl.DataFrame:
         raise UsageError(f"{what} cannot be read as a table ({said}); convert it to polars or pyarrow") from None
     if found is None:
         raise UsageError(
-            f"{what} is a {type(table).__name__}, not a table; give a dataframe (polars, pandas, pyarrow, …) or a "
+            f"{what} is a {type(table).__name__}, not a table; pass a dataframe (polars, pandas, pyarrow, …) or a "
             "mapping of names to columns"
         )
     return without(found, [name for name in found.columns if _INDEX.fullmatch(name)])
@@ -109,5 +109,5 @@ def _objects(name: str, values: list[Any]) -> pl.Series:
         raise TypeError(f"column {name!r}: {error}") from None
     if found.dtype == pl.Object:
         odd = next(value for value in plain if value is not None)
-        raise TypeError(f"column {name!r} holds objects such as {odd!r}: make them numbers or texts")
+        raise TypeError(f"column {name!r} holds objects such as {odd!r}; convert them to numbers or text")
     return found

@@ -1,4 +1,4 @@
-"""From a path to the files behind it: one file, a folder (its subfolders may be named column=value), or a glob."""
+"""The files behind a path (a file, a folder with subfolders named column=value, or a glob), and their bytes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import polars as pl
 from redenvelope.errors import UsageError
 from redenvelope.log.findings import Findings
 from redenvelope.log.limits import MOST_UNPACKED, TEXT_MEMORY, UNPACKED_AT_EASE, amount_of_memory, memory_lacks
+from redenvelope.wording import counted
 
 _SUFFIXES = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _OTHER_TABLES = (
@@ -39,15 +40,16 @@ class SourceFile:
     partition: Mapping[str, str | date | None] = field(default_factory=dict)
     """Column -> value, from folders named column=value."""
 
-    @property
-    def is_parquet(self) -> bool:
-        """Whether the name says parquet; all else is taken for text."""
-        return self.path.suffix.lower() in (".parquet", ".pq")
 
-    def with_partition(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The file's rows with the columns of its folders; where the file holds the column itself, it stays."""
-        added = {name: value for name, value in self.partition.items() if name not in frame.columns}
-        return frame.with_columns(pl.lit(value).alias(name) for name, value in added.items())
+def is_named_parquet(path: Path) -> bool:
+    """Whether a file's name ends as that of a parquet file does."""
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+def with_folders(frame: pl.DataFrame, folders: Mapping[str, str | date | None]) -> pl.DataFrame:
+    """A file's rows with the columns of its folders (column -> value), except those that the file has itself."""
+    added = {name: value for name, value in folders.items() if name not in frame.columns}
+    return frame.with_columns(pl.lit(value).alias(name) for name, value in added.items())
 
 
 def files_of(source: str | Path) -> list[SourceFile]:
@@ -59,13 +61,13 @@ def files_of(source: str | Path) -> list[SourceFile]:
         found = _below(Path(source))
         if not found.tables:
             raise UsageError(
-                f"{source}: no table in this folder; expected files ending in {', '.join(_SUFFIXES)}, not hidden"
+                f"{source}: no tables in this folder; expected visible files ending in {', '.join(_SUFFIXES)}"
             )
         return _named(found.tables, Path(source))
     found = _matches(str(source))
     if not found.tables:
-        besides = f", but for {len(found.hidden)} hidden one(s)" if found.hidden else ""
-        raise UsageError(f"{source}: no file matches{besides}")
+        besides = f", except {counted(len(found.hidden), 'hidden file')}" if found.hidden else ""
+        raise UsageError(f"{source}: no file matches this pattern{besides}")
     return _named(found.tables, Path(os.path.commonpath([file.parent for file in found.tables])))
 
 
@@ -73,7 +75,7 @@ def require_file(path: Path) -> None:
     """Refuse a path that is no file: a pipe would never end, a device may do anything."""
     place = _place(path, patterns=False)
     if place != "file":
-        raise UsageError(f"{path}: is a folder; name the file in it")
+        raise UsageError(f"{path}: is a folder; pass a file in it")
 
 
 def report_passed_over(source: str | Path, findings: Findings) -> None:
@@ -112,7 +114,7 @@ def _place(source: str | Path, patterns: bool = True) -> Literal["file", "folder
         return "folder"
     if stat.S_ISREG(mode):
         return "file"
-    raise UsageError(f"{source}: is a pipe, a socket or a device; write the table to a file, and name that")
+    raise UsageError(f"{source}: is a pipe, a socket or a device; write the table to a file, and pass that")
 
 
 def _below(folder: Path) -> _Found:
@@ -120,7 +122,7 @@ def _below(folder: Path) -> _Found:
     try:
         files = sorted(file for file in folder.rglob("*") if file.is_file())
     except OSError as error:
-        raise UsageError(f"{folder}: cannot be read whole ({error.filename}: {error.strerror})") from None
+        raise UsageError(f"{folder}: cannot be read completely ({error.filename}: {error.strerror})") from None
     for file in files:
         parts = file.relative_to(folder).parts
         unseen = any(map(_is_hidden, parts))
@@ -194,7 +196,7 @@ def _day(text: str | date | None) -> date | None:
         return None
 
 
-# The bytes of a text file: what they are by how they begin, unpacked no further than there is room for.
+# The bytes of a text file: their format by how they begin, decompressed no further than memory allows.
 
 
 _CHUNK = 1 << 22
@@ -208,7 +210,7 @@ _BEGINNINGS = {
     b"7z\xbc\xaf": "a 7z archive",
     b"ARROW1": "an Arrow file",
     b"SQLite format 3": "a database",
-    b"\xd0\xcf\x11\xe0": "a workbook of old",
+    b"\xd0\xcf\x11\xe0": "a workbook in an old format",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }

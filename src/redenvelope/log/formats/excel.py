@@ -1,4 +1,4 @@
-"""A spreadsheet's own file (.xlsx and the like): its first sheet, read by an engine that is installed with an extra."""
+"""Reading workbooks (.xlsx and the like): the first sheet, with an engine that an extra installs."""
 
 from __future__ import annotations
 

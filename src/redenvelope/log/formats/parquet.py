@@ -1,4 +1,4 @@
-"""Parquet into a frame: only its own errors are handled here; what the values mean comes later."""
+"""Reading parquet: files are checked, damaged ones reported, and sizes known before anything is read."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def read_failures(path: Path) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        raise UsageError(f"{path}: the file is damaged ({_first_line(error)})") from None
+        raise UsageError(f"{path}: the file is damaged ({_first_line(error)}); copy or export it again") from None
 
 
 def _first_line(error: BaseException) -> str:
@@ -143,10 +143,9 @@ def scan_file(path: Path) -> pl.LazyFrame:
     return pl.scan_parquet(whole, glob=False, hive_partitioning=False)
 
 
-# How large the columns of a parquet file are when unpacked, as the description at its end says.
+# Uncompressed sizes of the columns, from the footer of a parquet file.
 #
-# The table library does not tell, and only reading would: the description is parsed here as far as that (it is
-# written in Thrift's compact protocol).
+# polars does not expose them, so the footer is parsed here as far as needed (it is in Thrift's compact protocol).
 
 
 _LARGEST_FOOTER = 1 << 22  # a longer one takes long to parse; its file is large by itself

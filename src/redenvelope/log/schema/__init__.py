@@ -1,1 +1,1 @@
-"""What the columns of a log mean, judged on all of its rows, whatever the parts they came in."""
+"""The schema of a log: types and meaning of its columns, inferred from all rows, in any number of parts."""

@@ -1,4 +1,4 @@
-"""Columns of the roles into the types they mean: ids, steps, actions, outcomes; what cannot be is noted by its row."""
+"""Coercing columns to their types: ids, steps, actions, outcomes, features; values that cannot be are noted by row."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from redenvelope.log.cleaning.ids import read_ids, read_steps
 from redenvelope.log.cleaning.number_formats import LOOKS, PLAIN_INTEGER, days, to_numbers
 from redenvelope.log.columns import column
 from redenvelope.log.findings import EXAMPLES, Found, Places
-from redenvelope.log.limits import LARGEST_AMOUNT, LARGEST_STEP, LEAST_PROPENSITY
+from redenvelope.log.limits import LARGEST_AMOUNT, LARGEST_STEP, LEAST_PROPENSITY, TINY_PROPENSITY
 from redenvelope.log.schema.text import MOST_LABELS, LabelSums, Meanings, TextTally, Words, many_labels, words_of
 from redenvelope.log.tables import TEMPORAL, Table, kind_of
-
-TINY_PROPENSITY = 0.001
-"""Rows with less weigh more than a thousand others each."""
 
 _EXACT_FLOAT = 2.0**53
 
@@ -149,7 +146,7 @@ def number_labels(numbers: pl.Series) -> pl.Series:
     )
 
 
-# Every other column as far as its own rows tell: a number, or text that may mean a number or a label.
+# Features, as far as their own rows determine them: a number, or text that may mean a number or a label.
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +235,7 @@ def _text_rows(table: Table, name: str, text: pl.Series) -> FeatureRows:
     _, infinite = _narrow(meanings.numbers)
     found = {}
     for rule, meant in (
-        ("feature_number_as_text", meanings.dressed),
+        ("feature_number_as_text", meanings.formatted),
         ("feature_mixed", meanings.wordy),
         ("feature_infinite", None if infinite is None else infinite.to_numpy()),
     ):
@@ -254,7 +251,7 @@ def _many_rows(table: Table, name: str, text: pl.Series, distinct: pl.Series) ->
     meanings = Meanings.of(counted["value"])
     tally = meanings.tally(counted["count"].cast(pl.Int64).to_numpy())
     many = many_labels(text.null_count(), distinct)
-    meant = {"feature_number_as_text": meanings.dressed, "feature_mixed": meanings.wordy}
+    meant = {"feature_number_as_text": meanings.formatted, "feature_mixed": meanings.wordy}
     broken = {
         rule: text.is_in(counted["value"].filter(pl.Series(values)).implode()).fill_null(False)
         for rule, values in meant.items()

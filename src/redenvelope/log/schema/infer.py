@@ -1,4 +1,4 @@
-"""From the sums of all parts to the schema: what the log's columns mean, and everything that is wrong with it."""
+"""Inferring the schema from the sums of all parts, reporting what is wrong, and assembling logs that follow it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _report_order(
     report_places(findings, files, "step_gap", "step", sums.found.get(("step_gap", "step")))
 
 
-# What the values of a log must be: actions to choose between, usable propensities, outcomes that vary.
+# Checks of values: actions to choose between, usable propensities, outcomes that vary.
 
 
 _RARE_ACTION_ROWS = 50
@@ -222,15 +222,15 @@ def _check_zeros(role: str, sums: OutcomeSums, findings: Findings) -> None:
         findings.add("mostly_zero", column=role, count=sums.zeros, share=f"{share:.2%}")
 
 
-# Which of the other columns are numbers, which are categories, which are no features at all: judged on all rows.
+# Features: which columns are numbers, which are categories, and which are left out, judged on all rows.
 
 
 _MIXED_SHARE = 0.5  # from this share of numbers on, text in a column is a mistake and not a label
-_ID_SHARE = 0.5  # of the users: so many different labels name users or rows, not kinds
+_ID_SHARE = 0.5  # of the users: more labels than this name users or rows, not kinds
 _ID_USERS = 100  # fewer users say nothing about cardinality
 _ID_ROWS = 100
 _HALF = 0.5
-_SAID_LABELS, _SAID_SHARE = 5, 0.05  # of rare labels: a slip of the keyboard is not worth a word
+_SAID_LABELS, _SAID_SHARE = 5, 0.05  # of rare labels: a few typing errors are not reported
 _LEAK = 0.99
 
 
@@ -294,7 +294,7 @@ def report_rare(features: Sequence[FeatureColumn], rows: int, findings: Findings
 
 def _means_number(name: str, tally: TextTally, found: Found, files: tuple[str, ...], findings: Findings) -> bool:
     """Whether a column of text is a column of numbers; a few words among numbers are reported as a mistake."""
-    if tally.dressed > _MIXED_SHARE * tally.filled:
+    if tally.formatted > _MIXED_SHARE * tally.filled:
         report_places(findings, files, "feature_number_as_text", name, found.get(("feature_number_as_text", name)))
         return False
     if not tally.numbers or tally.zero_codes:
@@ -315,8 +315,7 @@ def _number(name: str, sums: ColumnSums, found: Found, files: tuple[str, ...], f
     constant = numbers.low if numbers.low == numbers.high else None
     if why := _without_values(name, numbers.rows, numbers.missing, constant, findings):
         return _left_out(name, sums, why)
-    if sums.different is not None and len(sums.different) >= _ID_ROWS:
-        rows = len(sums.different)
+    if (rows := sums.distinct) >= _ID_ROWS:
         findings.add("feature_like_id", column=name, count=rows, distinct=rows, total=rows)
         return _left_out(name, sums, "feature_like_id")
     return FeatureColumn(name, sums.kind, "number", None, not numbers.changes, number=numbers)
@@ -368,7 +367,7 @@ def _never_changes(numbers: NumberSums | None, labels: LabelSums | None) -> bool
     return labels is not None and not labels.changes
 
 
-# From rows and the schema of the whole log to a `Log`: the same actions, features and labels whatever the rows.
+# Assembling a `Log` from rows and the schema of the whole log.
 
 
 def assemble(rows: Rows, schema: Schema) -> Log:

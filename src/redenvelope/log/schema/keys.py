@@ -1,8 +1,7 @@
-"""Who and when: ids and steps in their types. They are settled before anything else, because parts are made by them."""
+"""Keys of a log: user ids, steps and episodes in their types. They come first, because parts are made by user."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -34,6 +33,16 @@ class KeySums:
     time: str = "step"
     """What the column is called that times, or what may be times, were read from."""
 
+    def merge(self, other: KeySums) -> KeySums:
+        """See Mergeable."""
+        last = [part.numbered for part in (self, other) if part.numbered is not None]
+        return replace(
+            self,
+            rows=self.rows + other.rows,
+            found=merge_found(self.found, other.found),
+            numbered=max(last, default=None),
+        )
+
 
 def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool | None = None) -> tuple[Table, KeySums]:
     """The table with its ids, episodes and steps in their types, and what was found about them and their order.
@@ -61,19 +70,6 @@ def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool 
     return typed, KeySums(len(table.frame), user_kind, step_kind, whole_ids, found, episodes, numbered, time)
 
 
-def merge_keys(parts: Sequence[KeySums]) -> KeySums:
-    """What the parts of a table, of whole users each, say about its ids and steps; of their order nothing is said."""
-    found = merge_found(part.found for part in parts)
-    found.pop(("rows_unordered", "step"), None)  # parts are in an order of their own
-    numbered = [part.numbered for part in parts if part.numbered is not None]
-    return replace(
-        parts[0],
-        rows=sum(part.rows for part in parts),
-        found=found,
-        numbered=max(numbered) if numbered else None,
-    )
-
-
 def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places]) -> Table:
     """The table with its ids and steps in their types, less those that can have none; types that they have stay."""
     frame = table.frame
@@ -87,7 +83,7 @@ def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places
 
 
 def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> None:
-    """Report what is wrong with ids and steps; their order is reported with the copies, see `finish.py`."""
+    """Report what is wrong with ids and steps; their order is reported with the copies, see `infer.py`."""
     broken = ("user_null", "user_not_finite", "user_not_integer", "user_too_large")
     for rule in broken:
         report_places(findings, files, rule, "user", keys.found.get((rule, "user")))
@@ -111,7 +107,7 @@ def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> No
         findings.add("step_float", column="step", count=keys.rows)
 
 
-# Episodes and times: several waves of the same users, each a sequence of its own, and steps numbered by time.
+# Episodes (waves of the same users, each a sequence of its own) and steps numbered by time.
 
 
 _TIME = "\0time"

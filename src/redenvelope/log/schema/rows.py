@@ -1,4 +1,4 @@
-"""The rows of whole users: sorted, without copies, each column in the types its own rows tell."""
+"""The rows of complete users: sorted, without copies, each column in the types that its own rows determine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from redenvelope.log.cleaning.guess_columns import guessed_episodes
 from redenvelope.log.cleaning.number_formats import to_numbers
 from redenvelope.log.columns import ROLES
 from redenvelope.log.eligibility import LISTED, lists_logged
-from redenvelope.log.findings import EXAMPLES, Found, Place, Places, merge_places
+from redenvelope.log.findings import EXAMPLES, Found, Place, Places
 from redenvelope.log.schema.coerce import FeatureRows, coerce_action, coerce_feature, coerce_outcome
 from redenvelope.log.schema.text import Words, words_of
 from redenvelope.log.tables import EPISODE, FILE, ROW, Table, kind_of
+from redenvelope.merging import merged_known
 
 OUTCOMES = ("propensity", "reward", "cost")
 """The roles that are numbers."""
@@ -52,7 +53,7 @@ class Rows:
     found: Found
     """Rows that break a rule, or may."""
     eligible: Words | None = None
-    """What each row's user might have got; see `eligible.py`."""
+    """What each row's user might have got; see `eligibility.py`."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -166,9 +167,8 @@ def _with_gaps(found: Found, gaps: Places) -> Found:
 
 # Rows that share a user and step: copies of one another, or a conflict.
 #
-# Which it is depends on what they differ in, and a column that is left out of the log cannot make them differ.
-# Whether it is left out is known only when all rows have been seen; until then rows are counted by what they differ
-# in.
+# Differences in a column that is left out of the log do not count. Which columns are left out is known only when all
+# rows have been seen; until then such rows are counted by the columns they differ in.
 
 
 Difference = tuple[str, str]
@@ -186,6 +186,10 @@ class SharedRows:
     """All rows of the groups."""
     later: Places
     """All but the first of each group."""
+
+    def merge(self, other: SharedRows) -> SharedRows:
+        """See Mergeable; of the same differences."""
+        return SharedRows(self.differences, self.every.merge(other.every), self.later.merge(other.later))
 
 
 def shared_rows(
@@ -234,20 +238,13 @@ def shared_rows(
     return tuple(found)
 
 
-def merge_shared(parts: Iterable[Iterable[SharedRows]]) -> tuple[SharedRows, ...]:
-    """The groups of all parts."""
-    together: dict[frozenset[Difference], list[SharedRows]] = {}
-    for part in parts:
-        for shared in part:
-            together.setdefault(shared.differences, []).append(shared)
-    return tuple(
-        SharedRows(
-            differences,
-            merge_places(shared.every for shared in known),
-            merge_places(shared.later for shared in known),
-        )
-        for differences, known in together.items()
-    )
+def merge_shared(one: Iterable[SharedRows], other: Iterable[SharedRows]) -> tuple[SharedRows, ...]:
+    """The groups of two parts."""
+    together: dict[frozenset[Difference], SharedRows] = {}
+    for shared in (*one, *other):
+        known = together.get(shared.differences)
+        together[shared.differences] = shared if known is None else known.merge(shared)
+    return tuple(together.values())
 
 
 def copies_and_conflicts(
@@ -260,7 +257,7 @@ def copies_and_conflicts(
             conflicts.append(groups.every)
         else:
             copies.append(groups.later)
-    return merge_places(copies) if copies else None, merge_places(conflicts) if conflicts else None
+    return merged_known(*copies), merged_known(*conflicts)
 
 
 def _differ(values: NDArray[np.generic], rows: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -272,7 +269,7 @@ def _differ(values: NDArray[np.generic], rows: NDArray[np.int64], others: NDArra
     return np.asarray(different)
 
 
-# The order of a log: by user, then step. Which rows stand out of it, and where each row stands in it.
+# The order of a log, by user and step, and the rows that are out of order.
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,12 +1,12 @@
-"""What a log is made of: its columns and their meaning, its actions, its size, and what is wrong with it.
+"""The schema of a log (columns and their meaning, actions, size, findings), and the sums it is inferred from.
 
-`schema_sums` counts a part of the log's users, `merge_schemas` adds parts up, and `finish` (in `finish.py`) says what
-the sums mean. Nothing that depends on the whole is decided on a part, so that any number of parts gives the same.
+`schema_sums` counts one part of the log's users; sums of parts merge; `finish` (in `infer.py`) infers the schema from
+them. Nothing that depends on all rows is decided on a part, so any number of parts gives the same schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,8 +24,6 @@ from redenvelope.log.schema.statistics import (
     OutcomeSums,
     exact_mean,
     exact_sums,
-    merge_numbers,
-    merge_outcomes,
     number_sums,
     outcome_sums,
 )
@@ -35,9 +33,8 @@ from redenvelope.log.schema.text import (
     TextTally,
     Words,
     label_sums,
-    merge_labels,
-    merge_tallies,
 )
+from redenvelope.merging import merged_known
 
 
 @dataclass(frozen=True)
@@ -115,13 +112,31 @@ class ColumnSums:
     """Unless some row is no number."""
     labels: LabelSums | None
     """For text."""
-    different: NDArray[np.generic] | None
-    """Integers, if all of them are different."""
+    different: tuple[NDArray[np.generic], ...] | None
+    """Integers of each part, if all of a part's are different."""
+
+    @property
+    def distinct(self) -> int:
+        """Number of rows, if every row of every part holds another integer; else 0."""
+        values = np.concatenate(self.different or (np.zeros(0),))
+        return len(values) if len(self.different or ()) == 1 or len(np.unique(values)) == len(values) else 0
+
+    def merge(self, other: ColumnSums) -> ColumnSums:
+        """See Mergeable."""
+        both = self.numbers is not None and other.numbers is not None
+        return ColumnSums(
+            self.kind,
+            self.rows + other.rows,
+            merged_known(self.tally, other.tally),
+            merged_known(self.numbers, other.numbers) if both else None,
+            merged_known(self.labels, other.labels),
+            None if self.different is None or other.different is None else self.different + other.different,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class SchemaSums:
-    """What some of a log's users add up to."""
+    """Sums over some of a log's users."""
 
     users: int
     rows: int
@@ -133,6 +148,20 @@ class SchemaSums:
     features: Mapping[str, ColumnSums]
     shared: tuple[SharedRows, ...]
     found: Found
+
+    def merge(self, other: SchemaSums) -> SchemaSums:
+        """See Mergeable; both have the same columns."""
+        return SchemaSums(
+            users=self.users + other.users,
+            rows=self.rows + other.rows,
+            first_step=min(self.first_step, other.first_step),
+            last_step=max(self.last_step, other.last_step),
+            actions=merged_known(self.actions, other.actions),
+            outcomes={role: sums.merge(other.outcomes[role]) for role, sums in self.outcomes.items()},
+            features={name: sums.merge(other.features[name]) for name, sums in self.features.items()},
+            shared=merge_shared(self.shared, other.shared),
+            found=merge_found(self.found, other.found),
+        )
 
 
 def schema_sums(rows: Rows) -> SchemaSums:
@@ -161,21 +190,6 @@ def schema_sums(rows: Rows) -> SchemaSums:
     )
 
 
-def merge_schemas(parts: Sequence[SchemaSums]) -> SchemaSums:
-    """The sums of all parts, added in their order; the parts have the same columns, and no user in common."""
-    return SchemaSums(
-        users=sum(part.users for part in parts),
-        rows=sum(part.rows for part in parts),
-        first_step=min(part.first_step for part in parts),
-        last_step=max(part.last_step for part in parts),
-        actions=merge_actions([part.actions for part in parts if part.actions is not None]),
-        outcomes={role: merge_outcomes(part.outcomes[role] for part in parts) for role in parts[0].outcomes},
-        features={name: _merge_columns([part.features[name] for part in parts]) for name in parts[0].features},
-        shared=merge_shared(part.shared for part in parts),
-        found=merge_found(part.found for part in parts),
-    )
-
-
 def _begins(users: pl.Series) -> NDArray[np.bool_]:
     """Which entries of ids [users] are another user's than the one before."""
     return (users != users.shift(1)).fill_null(True).to_numpy()
@@ -195,32 +209,11 @@ def _column_sums(
     labels = feature.many
     if feature.words is not None:
         labels = label_sums(feature.words, user, within)
-    return ColumnSums(feature.kind, len(within), feature.tally, numbers, labels, feature.different)
+    different = None if feature.different is None else (feature.different,)
+    return ColumnSums(feature.kind, len(within), feature.tally, numbers, labels, different)
 
 
-def _merge_columns(parts: Sequence[ColumnSums]) -> ColumnSums:
-    numbers = [part.numbers for part in parts if part.numbers is not None]
-    labels = [part.labels for part in parts if part.labels is not None]
-    tallies = [part.tally for part in parts if part.tally is not None]
-    return ColumnSums(
-        kind=parts[0].kind,
-        rows=sum(part.rows for part in parts),
-        tally=merge_tallies(tallies) if tallies else None,
-        numbers=merge_numbers(numbers) if len(numbers) == len(parts) else None,
-        labels=merge_labels(labels) if labels else None,
-        different=_all_different([part.different for part in parts]),
-    )
-
-
-def _all_different(parts: Sequence[NDArray[np.generic] | None]) -> NDArray[np.generic] | None:
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    together = np.concatenate(known)
-    return together if len(parts) == 1 or len(np.unique(together)) == len(together) else None
-
-
-# How often each action was logged and what it cost, by its label as written.
+# Rows and costs of each action, by its label as written.
 
 
 @dataclass(frozen=True)
@@ -234,7 +227,15 @@ class ActionSums:
     rows: tuple[int, ...]
     """[labels]"""
     costs: tuple[int, ...]
-    """Exact sums of what each cost, [labels], see `exact.py`; zeros where there are far too many labels."""
+    """Exact sums of what each cost, [labels], see `exact_sums`; zeros where there are far too many labels."""
+
+    def merge(self, other: ActionSums) -> ActionSums:
+        """See Mergeable."""
+        rows, costs = _sums_by_label((self, other), {})
+        labels = tuple(sorted(rows))
+        return ActionSums(
+            self.kind, labels, tuple(rows[label] for label in labels), tuple(costs[label] for label in labels)
+        )
 
 
 @dataclass(frozen=True)
@@ -268,22 +269,6 @@ def action_sums(action: Words, kind: str, cost: NDArray[np.float64] | None) -> A
     )
 
 
-def merge_actions(parts: Sequence[ActionSums]) -> ActionSums | None:
-    """The actions of all parts; None where there is no part."""
-    if not parts:
-        return None
-    rows: dict[str, int] = {}
-    costs: dict[str, int] = {}
-    for part in parts:
-        for label, count, cost in zip(part.labels, part.rows, part.costs, strict=True):
-            rows[label] = rows.get(label, 0) + count
-            costs[label] = costs.get(label, 0) + cost
-    labels = tuple(sorted(rows))
-    return ActionSums(
-        parts[0].kind, labels, tuple(rows[label] for label in labels), tuple(costs[label] for label in labels)
-    )
-
-
 def label_forms(sums: ActionSums) -> tuple[dict[str, str], bool]:
     """Label as written -> the one it goes by, and whether labels are numbers: 5 and 5.0 are then the same."""
     if sums.kind in ("integer", "number", "boolean"):
@@ -297,13 +282,21 @@ def label_forms(sums: ActionSums) -> tuple[dict[str, str], bool]:
 
 def ranked_actions(sums: ActionSums, forms: dict[str, str], numeric: bool) -> tuple[ActionRows, ...]:
     """The actions by mean cost, ties by the label itself."""
-    rows: dict[str, int] = {}
-    costs: dict[str, int] = {}
-    for label, count, cost in zip(sums.labels, sums.rows, sums.costs, strict=True):
-        rows[forms[label]] = rows.get(forms[label], 0) + count
-        costs[forms[label]] = costs.get(forms[label], 0) + cost
+    rows, costs = _sums_by_label((sums,), forms)
     actions = [
         ActionRows(label, count, exact_mean(costs[label], count), (float(label) if numeric else 0.0, label))
         for label, count in rows.items()
     ]
     return tuple(sorted(actions, key=lambda action: (action.mean_cost, action.order)))
+
+
+def _sums_by_label(parts: Iterable[ActionSums], forms: Mapping[str, str]) -> tuple[dict[str, int], dict[str, int]]:
+    """Rows and costs of each label, under the form it goes by if it has one."""
+    rows: dict[str, int] = {}
+    costs: dict[str, int] = {}
+    for part in parts:
+        for written, count, cost in zip(part.labels, part.rows, part.costs, strict=True):
+            label = forms.get(written, written)
+            rows[label] = rows.get(label, 0) + count
+            costs[label] = costs.get(label, 0) + cost
+    return rows, costs

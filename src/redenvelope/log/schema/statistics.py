@@ -1,11 +1,9 @@
-"""Sums over the rows of a number: how many, where they lie, how far they spread, and what they move with."""
+"""Mergeable statistics of numbers: moments, ranges, counts, and exact sums."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
 from math import inf, sqrt
 
 import numpy as np
@@ -38,8 +36,8 @@ class Moments:
         shared = np.einsum("vr,r->v", deviations, deviations[0])
         return cls(values.shape[1], tuple(mean.tolist()), tuple(spread.tolist()), tuple(shared.tolist()))
 
-    def __add__(self, other: Moments) -> Moments:
-        """The moments of both sets of rows."""
+    def merge(self, other: Moments) -> Moments:
+        """See Mergeable."""
         count = self.count + other.count
         if not self.count or not other.count:
             return self if self.count else other
@@ -74,6 +72,18 @@ class NumberSums:
     moments: Moments
     """Of the present values; of the outcomes beside them, where a log is first read."""
 
+    def merge(self, other: NumberSums) -> NumberSums:
+        """See Mergeable."""
+        return NumberSums(
+            self.rows + other.rows,
+            self.missing + other.missing,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.binary and other.binary,
+            self.changes or other.changes,
+            self.moments.merge(other.moments),
+        )
+
 
 def number_sums(
     values: NDArray[np.float32], within: NDArray[np.bool_], beside: NDArray[np.float64] | None = None
@@ -97,25 +107,8 @@ def number_sums(
             lowest = block.min()
         low, high = min(low, float(lowest)), max(high, float(block.max()))
         binary = binary and 0 <= low <= high <= 1 and bool((block * block == block).all())
-        moments += Moments.of(np.concatenate([block[None].astype(np.float64), along]))
+        moments = moments.merge(Moments.of(np.concatenate([block[None].astype(np.float64), along])))
     return NumberSums(len(values), missing, low, high, binary, changes_within(values, within), moments)
-
-
-def merge_numbers(parts: Iterable[NumberSums]) -> NumberSums:
-    """The sums of all parts, added in their order."""
-    return reduce(_together, parts)
-
-
-def _together(one: NumberSums, other: NumberSums) -> NumberSums:
-    return NumberSums(
-        one.rows + other.rows,
-        one.missing + other.missing,
-        min(one.low, other.low),
-        max(one.high, other.high),
-        one.binary and other.binary,
-        one.changes or other.changes,
-        one.moments + other.moments,
-    )
 
 
 def changes_within(values: NDArray[np.float32] | NDArray[np.int32], within: NDArray[np.bool_]) -> bool:
@@ -130,7 +123,7 @@ def changes_within(values: NDArray[np.float32] | NDArray[np.int32], within: NDAr
     return False
 
 
-# Sums without rounding: the same whatever the order and the parts, so that what is sorted by them stays in place.
+# Exact sums: independent of the order of rows and of parts, so that sorting by them is stable.
 
 
 _DIGITS = 53  # of a float64
@@ -176,9 +169,6 @@ def _block_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: i
     ]
 
 
-# What the rows of an outcome or a propensity add up to.
-
-
 @dataclass(frozen=True)
 class OutcomeSums:
     """Counts and range of a role that is a number; sums of parts merge into those of the whole."""
@@ -192,6 +182,17 @@ class OutcomeSums:
     high: float
     """Of the finite values."""
 
+    def merge(self, other: OutcomeSums) -> OutcomeSums:
+        """See Mergeable."""
+        return OutcomeSums(
+            self.rows + other.rows,
+            self.finite + other.finite,
+            self.zeros + other.zeros,
+            self.above_one + other.above_one,
+            min(self.low, other.low),
+            max(self.high, other.high),
+        )
+
 
 def outcome_sums(values: NDArray[np.float64]) -> OutcomeSums:
     """The sums of values [rows]."""
@@ -204,17 +205,4 @@ def outcome_sums(values: NDArray[np.float64]) -> OutcomeSums:
         above_one=int(np.count_nonzero(usable > 1)),
         low=float(usable.min()) if len(usable) else inf,
         high=float(usable.max()) if len(usable) else -inf,
-    )
-
-
-def merge_outcomes(parts: Iterable[OutcomeSums]) -> OutcomeSums:
-    """The sums of all parts."""
-    known = tuple(parts)
-    return OutcomeSums(
-        rows=sum(part.rows for part in known),
-        finite=sum(part.finite for part in known),
-        zeros=sum(part.zeros for part in known),
-        above_one=sum(part.above_one for part in known),
-        low=min(part.low for part in known),
-        high=max(part.high for part in known),
     )

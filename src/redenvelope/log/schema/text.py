@@ -1,19 +1,19 @@
-"""Columns of text: their different values, which of them are numbers, and how often each label stands there."""
+"""Columns of text: their distinct values, which of them are numbers, and how often each label occurs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.log.cleaning.number_formats import is_number, looks_dressed, to_numbers
+from redenvelope.log.cleaning.number_formats import is_number, looks_formatted, to_numbers
 from redenvelope.log.schema.statistics import changes_within
 
 MOST_LABELS = 10_000
-"""More different labels than these are no category."""
+"""Most labels of a category."""
 
 _BLOCK = 1 << 16
 
@@ -58,10 +58,20 @@ class TextTally:
     numbers: int
     words: int
     """Neither numbers nor words for missing."""
-    dressed: int
-    """Numbers in the dress of a spreadsheet."""
+    formatted: int
+    """Numbers in a spreadsheet's format."""
     zero_codes: bool
     """Whether any begins with a zero before another digit: codes such as 00123 are labels."""
+
+    def merge(self, other: TextTally) -> TextTally:
+        """See Mergeable."""
+        return TextTally(
+            self.filled + other.filled,
+            self.numbers + other.numbers,
+            self.words + other.words,
+            self.formatted + other.formatted,
+            self.zero_codes or other.zero_codes,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +82,8 @@ class Meanings:
     """Float64, null where a text is no number, [values]."""
     wordy: NDArray[np.bool_]
     """Neither a number nor a word for missing, [values]."""
-    dressed: NDArray[np.bool_]
-    """A number in the dress of a spreadsheet, [values]."""
+    formatted: NDArray[np.bool_]
+    """A number in a spreadsheet's format, [values]."""
     zero_codes: bool
     """Whether any begins with a zero before another digit."""
 
@@ -81,10 +91,10 @@ class Meanings:
     def of(cls, values: pl.Series) -> Meanings:
         """Of values that are all different."""
         if not values.str.contains(r"\d").any():
-            dressed, zero_codes = np.zeros(len(values), dtype=bool), False
+            formatted, zero_codes = np.zeros(len(values), dtype=bool), False
         else:
-            dressed, zero_codes = looks_dressed(values).to_numpy(), bool(values.str.contains(r"^0\d").any())
-        return cls(to_numbers(values), ~is_number(values).to_numpy(), dressed, zero_codes)
+            formatted, zero_codes = looks_formatted(values).to_numpy(), bool(values.str.contains(r"^0\d").any())
+        return cls(to_numbers(values), ~is_number(values).to_numpy(), formatted, zero_codes)
 
     def tally(self, counts: NDArray[np.int64]) -> TextTally:
         """How many rows hold what, when each value stands in so many, [values]."""
@@ -92,21 +102,9 @@ class Meanings:
             filled=int(counts.sum()),
             numbers=int(counts[self.numbers.is_not_null().to_numpy()].sum()),
             words=int(counts[self.wordy].sum()),
-            dressed=int(counts[self.dressed].sum()),
+            formatted=int(counts[self.formatted].sum()),
             zero_codes=self.zero_codes,
         )
-
-
-def merge_tallies(parts: Iterable[TextTally]) -> TextTally:
-    """The tally of all parts."""
-    known = tuple(parts)
-    return TextTally(
-        filled=sum(part.filled for part in known),
-        numbers=sum(part.numbers for part in known),
-        words=sum(part.words for part in known),
-        dressed=sum(part.dressed for part in known),
-        zero_codes=any(part.zero_codes for part in known),
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,13 +120,27 @@ class LabelSums:
     """Users who ever had it, [labels]."""
     changes: bool
     """Whether it ever changes within a user."""
-    many: NDArray[np.uint64] | None = None
-    """Where there are more than `MOST_LABELS`: each as a number, so that they can still be counted, [labels]."""
+    many: tuple[NDArray[np.uint64], ...] = ()
+    """Where there are more than `MOST_LABELS`: a hash of each label of each part, so that they can be counted."""
 
-    @property
+    @cached_property
     def distinct(self) -> int:
         """Number of different labels."""
-        return len(self.labels) if self.many is None else len(self.many)
+        return len(np.unique(np.concatenate(self.many))) if self.many else len(self.labels)
+
+    def merge(self, other: LabelSums) -> LabelSums:
+        """See Mergeable."""
+        missing, changes = self.missing + other.missing, self.changes or other.changes
+        labels = sorted({*self.labels, *other.labels})
+        if len(labels) > MOST_LABELS or self.many or other.many:
+            return many_labels(missing, pl.Series(labels, dtype=pl.String), self.many + other.many)
+        place = {label: number for number, label in enumerate(labels)}
+        rows, users = np.zeros(len(labels), dtype=np.int64), np.zeros(len(labels), dtype=np.int64)
+        for part in (self, other):
+            places = np.array([place[label] for label in part.labels], dtype=np.int64)
+            rows[places] += part.rows
+            users[places] += part.users
+        return LabelSums(missing, tuple(labels), rows, users, changes)
 
 
 def label_sums(words: Words, user: NDArray[np.int64], within: NDArray[np.bool_]) -> LabelSums:
@@ -151,26 +163,8 @@ def label_sums(words: Words, user: NDArray[np.int64], within: NDArray[np.bool_])
     return LabelSums(int(rows[0]), labels, rows[1:][seen], users[1:][seen], changes)
 
 
-def many_labels(missing: int, distinct: pl.Series) -> LabelSums:
-    """The sums of text with more different values than a category has."""
+def many_labels(missing: int, distinct: pl.Series, known: tuple[NDArray[np.uint64], ...] = ()) -> LabelSums:
+    """The sums of text with more different values than a category has; `known` are hashes of further ones."""
     none = np.zeros(0, dtype=np.int64)
-    # Nothing but a count comes of these numbers, so that the table library's own are as good as any.
-    return LabelSums(missing, (), none, none, changes=True, many=np.sort(distinct.hash().to_numpy()))
-
-
-def merge_labels(parts: Sequence[LabelSums]) -> LabelSums:
-    """The labels of all parts."""
-    missing, changes = sum(part.missing for part in parts), any(part.changes for part in parts)
-    labels = sorted({label for part in parts for label in part.labels})
-    if len(labels) > MOST_LABELS or any(part.many is not None for part in parts):
-        hashes = [part.many for part in parts if part.many is not None]
-        hashes.append(pl.Series(labels, dtype=pl.String).hash().to_numpy())
-        none = np.zeros(0, dtype=np.int64)
-        return LabelSums(missing, (), none, none, changes=True, many=np.unique(np.concatenate(hashes)))
-    place = {label: number for number, label in enumerate(labels)}
-    rows, users = np.zeros(len(labels), dtype=np.int64), np.zeros(len(labels), dtype=np.int64)
-    for part in parts:
-        places = np.array([place[label] for label in part.labels], dtype=np.int64)
-        rows[places] += part.rows
-        users[places] += part.users
-    return LabelSums(missing, tuple(labels), rows, users, changes)
+    # Nothing but a count comes of the hashes, so polars' own are as good as any.
+    return LabelSums(missing, (), none, none, changes=True, many=(*known, distinct.hash().to_numpy()))

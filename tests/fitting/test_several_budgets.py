@@ -91,8 +91,7 @@ def test_it_is_stored_opened_and_repriced_by_name(several: Plan, tmp_path: Path)
     opened = Plan.load(folder)
     assert opened.certificate == several.certificate
     assert opened.record.budgets == CAMPAIGN.budgets
-    assert opened.frontiers is not None and several.frontiers is not None
-    assert opened.frontiers.equals(several.frontiers)
+    assert opened.frontier.equals(several.frontier)
     less = reprice(opened, budget={"large ones": 0.4})
     assert less.certificate.is_certified
     assert [each.budget for each in less.certificate.budgets] == pytest.approx([LIMITS[0], 0.4])

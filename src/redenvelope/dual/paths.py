@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
-from redenvelope.dual.column_generation import best_mixture
-from redenvelope.dual.oracle import PriceFunction
-from redenvelope.dual.solution import Priced, RecordedPlans
+from redenvelope.dual.column_generation import best_mixture, budget_units
+from redenvelope.dual.oracle import Priced, PriceFunction, RecordedPrice
 
 # Scales of the budgets at which plans are looked for.
 _SCALES = (0.6, 0.8, 0.9, 1.0, 1.15, 1.5)
@@ -44,6 +43,10 @@ class Path:
     def __len__(self) -> int:
         return len(self.shares)
 
+    def only(self, plans: NDArray[np.intp]) -> Path:
+        """The path among some of the plans, by their positions: the others have no share in it."""
+        return Path(self.limits, self.shares[:, plans], self.duals)
+
 
 @dataclass(frozen=True, eq=False)
 class Paths:
@@ -57,9 +60,8 @@ class Paths:
 
     def ladder_alone(self) -> Paths:
         """The ladder and the plans that it mixes."""
-        kept = np.flatnonzero((self.ladder.shares > 0).any(axis=0))
-        plans = Priced(self.plans.prices[kept], self.plans.outcomes[:, kept])
-        return Paths(plans, Path(self.ladder.limits, self.ladder.shares[:, kept], self.ladder.duals), ())
+        used = np.flatnonzero((self.ladder.shares > 0).any(axis=0))
+        return Paths(self.plans.only(used), self.ladder.only(used), ())
 
 
 def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Priced:
@@ -67,12 +69,12 @@ def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Pric
 
     Prices are looked for together, a few of each in one pass, so that all of them are near the end after few passes.
     """
-    recorded, count = RecordedPlans(price, len(budgets)), len(budgets)
+    recorded, count = RecordedPrice(price, len(budgets)), len(budgets)
     alone = np.where(np.eye(count, dtype=bool), np.inf, 0.0)
     recorded(np.concatenate([np.zeros((1, count)), alone, np.full((1, count), np.inf)]))
     for number in range(passes):
         plans = recorded.plans
-        units = _units(plans, budgets)
+        units = budget_units(plans, budgets)
         wanted = [budgets * scale for scale in _within(plans, budgets, _SCALES)]
         if number % 2:  # every other time, each budget by itself
             wanted += [
@@ -95,17 +97,12 @@ def paths_through(plans: Priced, budgets: FloatArray, rungs: int, points: int) -
     used = np.zeros(len(plans.prices), dtype=bool)
     for path in (ladder, *frontiers):
         used |= (path.shares > 0).any(axis=0)
-    kept = np.flatnonzero(used)
-
-    def thinned(path: Path) -> Path:
-        return Path(path.limits, path.shares[:, kept], path.duals)
-
-    left = Priced(plans.prices[kept], plans.outcomes[:, kept])
-    return Paths(left, thinned(ladder), tuple(map(thinned, frontiers)))
+    mixed = np.flatnonzero(used)
+    return Paths(plans.only(mixed), ladder.only(mixed), tuple(path.only(mixed) for path in frontiers))
 
 
 def _path(plans: Priced, limits: list[FloatArray], budgets: FloatArray) -> Path:
-    units, fine = _units(plans, budgets), _fine(plans)
+    units, fine = budget_units(plans, budgets), _fine(plans)
     mixed = [best_mixture(plans, limit, units, fine) for limit in limits]
     size = len(limits), len(plans.prices)
     duals = np.reshape([each.duals for each in mixed], (size[0], len(budgets)))
@@ -140,11 +137,11 @@ def _least_scale(plans: Priced, budgets: FloatArray) -> float:
     """The least number by which budgets can be multiplied so that a mixture keeps them."""
     from scipy.optimize import linprog
 
-    units = _units(plans, budgets)
+    units = budget_units(plans, budgets)
     rows = np.concatenate([plans.costs / units[:, None], -(budgets / units)[:, None]], axis=1)
     count = len(plans.prices)
-    whole = np.append(np.ones(count), 0.0)[None]
-    found = linprog(np.append(np.zeros(count), 1.0), rows, np.zeros(len(budgets)), whole, [1.0], method="highs")
+    one = np.append(np.ones(count), 0.0)[None]
+    found = linprog(np.append(np.zeros(count), 1.0), rows, np.zeros(len(budgets)), one, [1.0], method="highs")
     # A budget of nothing cannot be scaled: then there is no such number.
     return float(found.x[-1]) if found.x is not None else 1.0
 
@@ -159,7 +156,7 @@ def _most_scale(plans: Priced, budgets: FloatArray) -> float:
 def _moved(plans: Priced, budgets: FloatArray, own: int, points: int) -> list[FloatArray]:
     """Budgets with one of them moved, from the least that can be kept to the most that could be used."""
     others = np.arange(len(budgets)) != own
-    units, fine = _units(plans, budgets), _fine(plans)
+    units, fine = budget_units(plans, budgets), _fine(plans)
     free = best_mixture(plans, np.where(others, budgets, _NO_LIMIT * units), units, fine)
     if _excess(plans, free.shares, budgets, others, units) > 1e-7:
         return []
@@ -179,11 +176,6 @@ def _excess(
     return float(over[which].sum())
 
 
-def _units(plans: Priced, budgets: FloatArray) -> FloatArray:
-    most = np.abs(plans.costs).max(axis=1)
-    return np.where(budgets != 0, np.abs(budgets), np.where(most > 0, most, 1.0))
-
-
 def _fine(plans: Priced) -> float:
     return _FINE * (float(np.ptp(plans.rewards)) or 1.0)
 
@@ -198,9 +190,9 @@ def _unknown(rows: FloatArray, known: FloatArray) -> FloatArray:
     """Rows [rows, budgets] that are not as good as others, or as known ones."""
     scale = np.abs(rows).max(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    kept = [row for row in known if np.isfinite(row).all()]
+    finite = [row for row in known if np.isfinite(row).all()]
     new: list[FloatArray] = []
     for row in rows:
-        if all(np.abs((row - other) / scale).max() > _SAME for other in (*kept, *new)):
+        if all(np.abs((row - other) / scale).max() > _SAME for other in (*finite, *new)):
             new.append(row)
     return np.array(new).reshape(-1, rows.shape[1])

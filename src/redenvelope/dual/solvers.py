@@ -153,7 +153,7 @@ class Bisection:
             if bracket.width <= self.precision * first_width:
                 return SearchEnd(DualStatus.CONVERGED, bracket, None, bracket.high.dual)
             cuts = np.linspace(bracket.low.dual, bracket.high.dual, self.parts + 1)[1:-1]
-            points = price(cuts)
+            points = price.points(cuts)
             bracket = bracket.narrowed(points)
             accepted = bracket.accepted(points, self.tolerance * scale)
         if accepted is not None:
@@ -347,7 +347,7 @@ class Secant:
             if not bracket.low.dual <= slope <= bracket.high.dual:
                 # Only noise brings the chord outside of its own duals; halving goes on regardless.
                 slope = _between(bracket, 0.5)
-            points = price([slope, *_companions(bracket, slope, self.companions)])
+            points = price.points([slope, *_companions(bracket, slope, self.companions)])
             if slope == bracket.chord and not self._above(points[0], bracket):
                 return SearchEnd(DualStatus.CONVERGED, bracket, None, slope)
             narrowed = bracket.narrowed(points)

@@ -17,7 +17,7 @@ from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.log.log import ActionCatalogue, Log
-from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.money import Money, Totals, totals
 from redenvelope.plan.record import FitRecord, Source
@@ -33,14 +33,12 @@ class Plan:
     policy: DeployedPolicy
     certificate: Certificate
     frontier: pl.DataFrame
-    """dual, cost, reward and their bounds, off-policy, and the model's own cost and reward, by rising dual."""
+    """For each `budget` by its name, the others held: dual, cost, reward and their bounds, off-policy, and the model's
+    own cost and reward, by rising dual."""
     ladder: Ladder
     """What was found on the check users at every price: another budget is certified from it."""
     record: FitRecord
     """How the plan came about."""
-    frontiers: pl.DataFrame | None = None
-    """With several budgets, what more or less of each would buy while the others are held, by the name of the budget
-    that is moved and its `limit`; columns as in `frontier`."""
 
     @property
     def catalogue(self) -> ActionCatalogue:
@@ -98,10 +96,13 @@ class Plan:
         return door("plot_frontier")(self)
 
     def along(self, budget: str) -> pl.DataFrame:
-        """The frontier along one of the budgets, the others held, by rising price; columns as in `frontier`."""
-        if self.frontiers is None:
-            return self.frontier
-        return self.frontiers.filter(pl.col("budget") == budget).drop("budget", "limit").reverse()
+        """The frontier along one of the budgets, the others held, by rising price."""
+        return self.frontier.filter(pl.col("budget") == budget).drop("budget")
+
+    def of(self, budget: BudgetFigure) -> Plan:
+        """The plan with one of its budgets alone, for charts and tables of that budget."""
+        own = self.frontier.filter(pl.col("budget") == budget.name)
+        return replace(self, certificate=self.certificate.of(budget), frontier=own)
 
     @property
     def needs_history(self) -> bool:

@@ -123,7 +123,7 @@ def test_prices_are_those_of_the_best_mixture_for_what_is_left(both: Plan) -> No
     plans = {one.prices: place for place, one in enumerate(priced)}
     # What the plans cost on the check users is what the ladder's mixtures of them do.
     for rung in both.ladder.rungs:
-        mixed = sum(each.share * means[:, plans[each.prices]] for each in rung.followed)
+        mixed = sum(each.share * means[:, plans[each.prices]] for each in rung.price_shares)
         np.testing.assert_allclose(mixed, rung.mean, rtol=1e-9)
     limits = np.array(list(LIMITS.values()))
     for factors in ((1.0, 1.0), (0.8, 1.0), (1.0, 0.8), (1.3, 0.8), (0.8, 1.2)):

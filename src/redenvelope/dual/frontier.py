@@ -68,7 +68,7 @@ class Frontier:
         """The least cost that earns a reward."""
         costs, rewards = self.costs[self.envelope], self.rewards[self.envelope]
         if not reward <= rewards[-1]:
-            raise UsageError(f"no plan earns {reward:.6g} a user; the greatest reward is {rewards[-1]:.6g}")
+            raise UsageError(f"no plan earns {reward:.6g} per user; the greatest reward is {rewards[-1]:.6g}")
         return float(np.interp(reward, rewards, costs))
 
     def _slope(self, left: int, right: int) -> float:
@@ -76,7 +76,9 @@ class Frontier:
 
     def _check(self, budget: float) -> None:
         if not budget >= self.least_budget:
-            raise UsageError(f"no plan is as cheap as {budget:.6g} a user; the least budget is {self.least_budget:.6g}")
+            raise UsageError(
+                f"no plan is as cheap as {budget:.6g} per user; the least budget is {self.least_budget:.6g}"
+            )
 
 
 def frontier(price: PriceFunction, duals: ArrayLike) -> Frontier:

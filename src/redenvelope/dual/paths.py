@@ -1,9 +1,9 @@
-"""Paths through several budgets: mixtures of plans in an order, from tight budgets to wide ones.
+"""Paths through several budgets: mixtures of plans in a fixed order, from tight budgets to wide ones.
 
 A ladder tests plans in a fixed order. With several budgets its plans are the best mixtures for all budgets scaled by
-one number, from the least that can be kept to the one at which no budget binds: every cost then grows with the number,
-and none is beyond its own budget before the others are. Prices that are scaled instead would let the costs of slack
-budgets, whose price is 0, go where they like. A frontier is the same with one budget moved and the others held.
+one number, from the least that is feasible to the one at which no budget binds: every cost then grows with the number,
+and none exceeds its own budget before the others do. If prices were scaled instead, nothing would bound the costs of
+slack budgets, whose price is 0. A frontier is the same with one budget moved and the others held.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from redenvelope.dual.oracle import Priced, PriceFunction, RecordedPrice
 
 # Scales of the budgets at which plans are looked for.
 _SCALES = (0.6, 0.8, 0.9, 1.0, 1.15, 1.5)
-# A fine, in spreads of the reward for one budget, that keeps the budgets wherever plans can.
+# A penalty, in spreads of the reward for one budget, that keeps mixtures within the budgets wherever plans can.
 _FINE = 1e4
 # Prices this close, relatively, have the same plan.
 _SAME = 1e-3
@@ -56,7 +56,7 @@ class Paths:
     ladder: Path
     """All budgets scaled by one number."""
     frontiers: tuple[Path, ...]
-    """One for each budget, the others held, [budgets]; without a point where the others cannot be kept."""
+    """One for each budget, the others held, [budgets]; without a point where the others are infeasible."""
 
     def ladder_alone(self) -> Paths:
         """The ladder and the plans that it mixes."""
@@ -65,9 +65,9 @@ class Paths:
 
 
 def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Priced:
-    """Plans of interest: those that column generation meets for the budgets, for wider and for tighter ones.
+    """Plans of interest: those that column generation prices for the budgets, for wider and for tighter ones.
 
-    Prices are looked for together, a few of each in one pass, so that all of them are near the end after few passes.
+    All searches advance together, a few prices of each in one pass, so that few passes are enough for all of them.
     """
     recorded, count = RecordedPrice(price, len(budgets)), len(budgets)
     alone = np.where(np.eye(count, dtype=bool), np.inf, 0.0)
@@ -109,13 +109,13 @@ def _path(plans: Priced, limits: list[FloatArray], budgets: FloatArray) -> Path:
     return Path(
         np.reshape(limits, (size[0], len(budgets))),
         np.reshape([each.shares for each in mixed], size),
-        # Where the least of a budget is just kept, any price above some is its shadow price.
+        # At the least feasible budget, any price above some is its shadow price.
         np.where(duals >= 0.999 * fine / units, np.inf, duals),
     )
 
 
 def _scales(plans: Priced, budgets: FloatArray, rungs: int) -> FloatArray:
-    """Rising, from the least scale that plans can keep to the one at which nothing binds, [rungs]."""
+    """Rising, from the least feasible scale to the one at which nothing binds, [rungs]."""
     least, most = _least_scale(plans, budgets), _most_scale(plans, budgets)
     near = np.clip(_NEAR, least, most)
     half = max(2, rungs // 2)
@@ -125,7 +125,7 @@ def _scales(plans: Priced, budgets: FloatArray, rungs: int) -> FloatArray:
         np.linspace(near[1], most, max(2, rungs - half - (rungs - half) // 2)),
     ]
     scales = np.unique(np.concatenate([*parts, np.clip([1.0], least, most)]))
-    # Neighbours whose plans nobody could tell apart are one rung.
+    # Neighbours whose plans are indistinguishable are one rung.
     return np.asarray(scales[np.append(True, np.diff(scales) > 1e-6 * most)])
 
 
@@ -134,7 +134,7 @@ def _within(plans: Priced, budgets: FloatArray, scales: tuple[float, ...]) -> Fl
 
 
 def _least_scale(plans: Priced, budgets: FloatArray) -> float:
-    """The least number by which budgets can be multiplied so that a mixture keeps them."""
+    """The least number by which budgets can be multiplied so that some mixture is within them."""
     from scipy.optimize import linprog
 
     units = budget_units(plans, budgets)
@@ -147,21 +147,21 @@ def _least_scale(plans: Priced, budgets: FloatArray) -> float:
 
 
 def _most_scale(plans: Priced, budgets: FloatArray) -> float:
-    """The scale at which the plan of greatest reward keeps all budgets."""
+    """The scale at which the plan of greatest reward is within all budgets."""
     costs = plans.costs[:, int(np.argmax(plans.rewards))]
     known = budgets > 0
     return max(1.0, float((costs[known] / budgets[known]).max(initial=1.0)))
 
 
 def _moved(plans: Priced, budgets: FloatArray, own: int, points: int) -> list[FloatArray]:
-    """Budgets with one of them moved, from the least that can be kept to the most that could be used."""
+    """Budgets with one of them moved, from the least feasible one to the most that could be spent."""
     others = np.arange(len(budgets)) != own
     units, fine = budget_units(plans, budgets), _fine(plans)
     free = best_mixture(plans, np.where(others, budgets, _NO_LIMIT * units), units, fine)
     if _excess(plans, free.shares, budgets, others, units) > 1e-7:
         return []
     most = float(plans.costs[own] @ free.shares)
-    # As little of this one as the others allow: it alone is fined, whatever is earned.
+    # As little of this one as the others allow: the reward is replaced by minus its cost.
     alone = Priced(plans.prices, np.concatenate([-plans.costs[[own]], plans.costs]))
     thrifty = best_mixture(alone, np.where(others, budgets, _NO_LIMIT * units), units, _fine(alone))
     least = float(plans.costs[own] @ thrifty.shares)
@@ -187,7 +187,7 @@ def _nearest(plans: Priced, row: FloatArray) -> FloatArray:
 
 
 def _unknown(rows: FloatArray, known: FloatArray) -> FloatArray:
-    """Rows [rows, budgets] that are not as good as others, or as known ones."""
+    """Rows [rows, budgets] that differ from each other and from the known ones."""
     scale = np.abs(rows).max(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     finite = [row for row in known if np.isfinite(row).all()]

@@ -70,7 +70,7 @@ def fit_record(
         model=lessons.neural.as_dict(),
         settings=settings.as_dict(),
         history="" if lessons.history is None else lessons.history.reason,
-        doubts=against,
+        objections=against,
         budgets=asked.budgets,
         source=None if check.log.columns == ColumnMap() else Source.of("", "", check.log.columns),
     )

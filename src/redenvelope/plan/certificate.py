@@ -38,7 +38,7 @@ class BudgetFigure:
         return None if self.total is None or self.audience is None else self.total - self.cost.estimate * self.audience
 
     def total_sentence(self) -> str:
-        """What is expected to be left for all users; empty where nobody said how many they are."""
+        """What is expected to be left for all users; empty where their number is unknown."""
         if self.unspent is None:
             return ""
         left = "unspent" if self.unspent >= 0 else "too much"
@@ -46,10 +46,10 @@ class BudgetFigure:
 
     def sentence(self) -> str:
         """The budget in words."""
-        said = f"{self.name}: {self.cost.estimate:.4g} of {self.budget:.4g} a user, at most {self.cost.upper:.4g}"
+        said = f"{self.name}: {self.cost.estimate:.4g} of {self.budget:.4g} per user, at most {self.cost.upper:.4g}"
         said += f"; {self.total_sentence()}" if self.unspent is not None else ""
-        worth = f"one more unit buys {self.dual:.3g}" if self.dual > 0 else "more of it would buy nothing"
-        return f"{said} ({self.status}, {worth})" if np.isfinite(self.dual) else f"{said} ({self.status})"
+        buys = f"one more unit buys {self.dual:.3g}" if self.dual > 0 else "more of it would buy nothing"
+        return f"{said} ({self.status}, {buys})" if np.isfinite(self.dual) else f"{said} ({self.status})"
 
 
 @dataclass(frozen=True)
@@ -142,44 +142,40 @@ class Certificate:
                 raise PlanError(f"the certificate is damaged: {name} is not that of its first budget")
         return found
 
-    def _sentence_of_target(self, target: float) -> str:
-        figures = (
-            f"{self.reward.estimate:.4g} a user, at least {self.reward.lower:.4g} with {self.confidence:.0%} "
-            f"confidence, for {self.cost.estimate:.4g}, at most {self.cost.upper:.4g}"
-        )
-        if self.is_certified:
-            return (
-                f"Certified: on {self.users:,} users that neither trained the model nor chose the price, the plan "
-                f"earns {figures}: it reaches the target of {target:.4g}."
-            )
-        return f"Refused: {self.reasons[0].message} (estimated reward {figures}; target {target:.4g})."
-
-    def _sentence_of_several(self) -> str:
-        kept = "; ".join(
-            f"{each.name} {each.cost.estimate:.4g}, at most {each.cost.upper:.4g} of {each.budget:.4g}"
-            for each in self.budgets
-        )
-        level = f"with {self.confidence:.0%} confidence each"
-        if self.is_certified:
-            return (
-                f"Certified: on {self.users:,} users that neither trained the model nor chose the prices, the plan "
-                f"keeps all {len(self.budgets)} budgets a user, {level}: {kept}."
-            )
-        return f"Refused: {self.reasons[0].message} (estimated costs a user, {level}: {kept})."
-
     def sentence(self) -> str:
         """The certificate in words."""
         if self.target_reward is not None:
             return self._sentence_of_target(self.target_reward)
         if len(self.budgets) > 1:
             return self._sentence_of_several()
-        bound = f"{self.cost.estimate:.4g} a user, at most {self.cost.upper:.4g} with {self.confidence:.0%} confidence"
+        bound = (
+            f"{self.cost.estimate:.4g} per user, at most {self.cost.upper:.4g} with {self.confidence:.0%} confidence"
+        )
         if self.is_certified:
-            return (
-                f"Certified: on {self.users:,} users that neither trained the model nor chose the price, the plan "
-                f"costs {bound}, within the budget of {self.budget:.4g}."
-            )
+            return f"{self._on('price')} costs {bound}, within the budget of {self.budget:.4g}."
         return f"Refused: {self.reasons[0].message} (estimated cost {bound}; budget {self.budget:.4g})."
+
+    def _sentence_of_target(self, target: float) -> str:
+        figures = (
+            f"{self.reward.estimate:.4g} per user, at least {self.reward.lower:.4g} with {self.confidence:.0%} "
+            f"confidence, for {self.cost.estimate:.4g}, at most {self.cost.upper:.4g}"
+        )
+        if self.is_certified:
+            return f"{self._on('price')} earns {figures}: it reaches the target of {target:.4g}."
+        return f"Refused: {self.reasons[0].message} (estimated reward {figures}; target {target:.4g})."
+
+    def _sentence_of_several(self) -> str:
+        spent = "; ".join(
+            f"{each.name} {each.cost.estimate:.4g}, at most {each.cost.upper:.4g} of {each.budget:.4g}"
+            for each in self.budgets
+        )
+        level = f"with {self.confidence:.0%} confidence each"
+        if self.is_certified:
+            return f"{self._on('prices')} keeps all {len(self.budgets)} budgets per user, {level}: {spent}."
+        return f"Refused: {self.reasons[0].message} (estimated costs per user, {level}: {spent})."
+
+    def _on(self, prices: str) -> str:
+        return f"Certified: on {self.users:,} users who neither trained the model nor chose the {prices}, the plan"
 
 
 _WRITTEN = (

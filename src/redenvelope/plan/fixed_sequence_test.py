@@ -1,10 +1,10 @@
-"""Climb the ladder: the dearest plan whose bound still holds, tested in an order that was fixed before.
+"""The fixed-sequence test: the dearest plan of a ladder whose bound still holds, and the certificate of that plan.
 
 The hypotheses "the plan on this rung costs more than the budget" are tested one after the other, each at the full
 level, and the walk ends at the first that cannot be rejected. To err, the first one that is true would have to be
 rejected: so the level holds for the whole walk, without a correction (fixed-sequence testing; "Learn then Test",
 Angelopoulos et al. 2021). With several budgets every bound must hold on a rung (an intersection-union test).
-Rungs whose estimates must not be relied on are stepped over: nobody may stand on them, and they say nothing.
+Rungs with unreliable estimates are stepped over: they are not tested, and no plan ends there.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Holds = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
 
 # Mixtures tested between two rungs; finer ones would spend no thousandth more of what lies between them.
 _SHARES = 200
-# A mixture that moves the cost by less than this share of it is not worth two prices.
-_WORTH_MIXING = 0.0025
+# A mixture that moves the cost by less than this share of it does not justify two prices.
+_LEAST_MOVE = 0.0025
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def descend(ladder: Ladder, target_reward: float, confidence: float) -> Stop:
 def _walk(ladder: Ladder, holds: Holds, estimates: NDArray[np.bool_], confidence: float, step: int) -> Stop:
     """`estimates` say on which rungs the promise holds without any bound, [rungs]; `step` is 1 up and −1 down."""
     passed = holds(*ladder.bounds(confidence))
-    order = [rung for rung in range(len(ladder.rungs))[::step] if not ladder.doubted[rung]]
+    order = [rung for rung in range(len(ladder.rungs))[::step] if not ladder.unreliable[rung]]
     stood = _first_failing(passed[order])
     if not stood:
         return _nowhere(ladder, estimates, step)
@@ -78,7 +78,7 @@ def _walk(ladder: Ladder, holds: Holds, estimates: NDArray[np.bool_], confidence
     if stood == len(order):
         slack = DualStatus.BUDGET_SLACK if rung == range(len(ladder.rungs))[::step][-1] else DualStatus.CONVERGED
         return Stop(Place(rung), slack, True)
-    if order[stood] != rung + step:  # what lies between is doubted
+    if order[stood] != rung + step:  # what lies between is unreliable
         return Stop(Place(rung), DualStatus.CONVERGED, True)
     return Stop(_mixed(ladder, rung, step, holds, confidence), DualStatus.CONVERGED, True)
 
@@ -90,7 +90,7 @@ def _mixed(ladder: Ladder, rung: int, step: int, holds: Holds, confidence: float
     means, low, high = ladder.between(lower_rung, shares, confidence)
     last = max(_first_failing(holds(low, high)) - 1, 0)
     moved = np.abs(means[1:, last] - means[1:, 0])
-    if (moved <= _WORTH_MIXING * np.abs(means[1:, 0])).all() or shares[last] in (0.0, 1.0):
+    if (moved <= _LEAST_MOVE * np.abs(means[1:, 0])).all() or shares[last] in (0.0, 1.0):
         return Place(rung)
     return Place(lower_rung, float(shares[last]))
 
@@ -102,7 +102,7 @@ def _first_failing(passed: NDArray[np.bool_]) -> int:
 
 
 def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
-    """No bound holds: where the walk would have ended by the estimates alone, for whoever wants to see that plan."""
+    """No bound holds: where the walk would have ended by the estimates alone, for a look at the refused plan."""
     order = list(range(len(ladder.rungs))[::step])
     reached = _first_failing(estimates[order])
     if not reached:
@@ -111,7 +111,7 @@ def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
 
 
 FIRST = "cost"
-"""What a budget is called that nobody named."""
+"""The name of a budget that was given none."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class BudgetTarget:
 
     name: str
     limit: float | None
-    """Mean a user; None where a reward is asked for."""
+    """Mean per user; None where a reward is asked for."""
     audience: int | None = None
-    """Users that the campaign is for, where that is known."""
+    """Users of the campaign, where that number is known."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Checked:
     logged: tuple[float, ...]
     """Reward, then the cost of each budget, per user as logged, [outcomes]."""
     fold_sha256: str
-    doubts: tuple[Reason, ...] = ()
+    objections: tuple[Reason, ...] = ()
     """What the audit and the model's fidelity say against any plan of this log."""
 
 
@@ -200,7 +200,7 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
     reasons = [
         *not_kept(ladder, stop, question, budgets),
         *ladder.reasons(stop.place),
-        *checked.doubts,
+        *checked.objections,
         *_end(stop, question, reward, budgets),
         *_no_gain(reward, budgets[0], checked.logged[0]),
     ]
@@ -240,7 +240,7 @@ Budgets = tuple[BudgetFigure, ...]
 
 def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) -> Iterator[Reason]:
     """Why no rung is within all of several budgets: which cannot be kept together, and by how much."""
-    if stop.holds or ladder.doubted.all():
+    if stop.holds or ladder.unreliable.all():
         return
     over = [
         f"{each.name} would cost {each.cost.estimate:.4g}, at most {each.cost.upper:.4g}, of {each.budget:.4g} "
@@ -261,7 +261,7 @@ def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) 
 
 def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) -> Iterator[Reason]:
     """Why no rung is within the one budget, or reaches the target."""
-    if stop.holds or ladder.doubted.all():  # then the reasons of the rungs say why
+    if stop.holds or ladder.unreliable.all():  # then the reasons of the rungs say why
         return
     if question.target_reward is not None:
         yield _target_missed(ladder, question, question.target_reward)
@@ -271,7 +271,7 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
         yield Reason(
             "over_budget",
             Weight.REFUSAL,
-            f"no plan is as cheap as the budget of {budget:.4g} a user: the cheapest costs {cost.estimate:.4g}, at "
+            f"no plan is as cheap as the budget of {budget:.4g} per user: the cheapest costs {cost.estimate:.4g}, at "
             f"most {cost.upper:.4g} at {level}; ask for at least that, or for actions that cost less",
         )
         return
@@ -281,7 +281,7 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
     yield Reason(
         "over_budget",
         Weight.REFUSAL,
-        f"even of the cheapest plan, which costs {cheapest.estimate:.4g} a user, the upper bound at {level} is "
+        f"even of the cheapest plan, which costs {cheapest.estimate:.4g} per user, the upper bound at {level} is "
         f"{cheapest.upper:.4g}, above the budget of {budget:.4g}; about {users:,} users to check on would do "
         f"(now {ladder.users:,}), or a larger budget",
     )
@@ -292,7 +292,7 @@ def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:
     return Reason(
         "target_missed",
         Weight.REFUSAL,
-        f"no plan is sure to earn {target:.4g} a user: the best one earns {best.estimate:.4g}, at least "
+        f"no plan is sure to earn {target:.4g} per user: the best one earns {best.estimate:.4g}, at least "
         f"{best.lower:.4g} at {question.confidence:.0%} confidence; ask for less, or bring more users",
     )
 
@@ -304,11 +304,11 @@ def _end(stop: Stop, question: Question, reward: Estimate, budgets: Budgets) -> 
     figures = f"it earns {reward.estimate:.6g} for {budgets[0].cost.estimate:.6g}"
     if question.target_reward is None:
         message = (
-            f"the budget of {budgets[0].budget:.6g} a user is more than the best plan can use: {figures}, and more "
+            f"the budget of {budgets[0].budget:.6g} per user is more than the best plan can use: {figures}, and more "
             "budget would buy nothing"
         )
     else:
-        message = f"even the cheapest plan earns the target of {question.target_reward:.6g} a user: {figures}"
+        message = f"even the cheapest plan earns the target of {question.target_reward:.6g} per user: {figures}"
     yield Reason(stop.status.value, Weight.WARNING, message)
 
 

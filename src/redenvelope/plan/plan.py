@@ -132,7 +132,7 @@ class Plan:
 
     @property
     def totals(self) -> Totals | None:
-        """What it costs and earns for all users that it is for; None where nobody said how many."""
+        """What it costs and earns for all users that it is for; None where their number is unknown."""
         return totals(self.certificate, self.record.money)
 
     @property
@@ -158,13 +158,9 @@ class Plan:
         return load_plan(Path(folder))
 
 
-# What a plan can be asked that other rooms answer: evaluations, reports and charts.
-#
-# A plan is an artefact: opening one and deciding by it loads neither the factory nor anything that draws. These rooms
-# import the plan, not the other way round; they are found by name here, at the moment that somebody asks.
-
-
-_ROOMS = {
+# Opening a plan and deciding by it loads neither training nor drawing code. The packages that evaluate and draw import
+# the plan, not the other way round: they are imported by name here, when they are needed.
+_PROVIDERS = {
     "evaluate_plan": "redenvelope.fitting.evaluate",
     "save_with_report": "redenvelope.report.page",
     "write_report": "redenvelope.report.page",
@@ -173,12 +169,9 @@ _ROOMS = {
 
 
 def door(name: str) -> Callable[..., Any]:
-    """The function of this name, in the room where it is."""
-    found: Callable[..., Any] = getattr(import_module(_ROOMS[name]), name)
+    """The function of this name."""
+    found: Callable[..., Any] = getattr(import_module(_PROVIDERS[name]), name)
     return found
-
-
-# A plan in a few lines, for whoever looks at one in a notebook or a console.
 
 
 def plan_lines(plan: Plan) -> tuple[str, ...]:
@@ -204,8 +197,8 @@ def plan_table(plan: Plan) -> str:
 def _wanted(plan: Plan) -> str:
     given = plan.certificate
     if given.target_reward is not None:
-        return f"for a reward of {given.target_reward:.4g} a user"
-    return f"for a budget of {given.budget:.4g} a user"
+        return f"for a reward of {given.target_reward:.4g} per user"
+    return f"for a budget of {given.budget:.4g} per user"
 
 
 def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -217,12 +210,12 @@ def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
     return (
         (
             "costs",
-            f"{given.cost.estimate:.4g} a user, at most {given.cost.upper:.4g} ({sure}); as logged "
+            f"{given.cost.estimate:.4g} per user, at most {given.cost.upper:.4g} ({sure}); as logged "
             f"{given.logged['cost']:.4g}",
         ),
         (
             "earns",
-            f"{given.reward.estimate:.4g} a user, at least {given.reward.lower:.4g} ({sure}); as logged "
+            f"{given.reward.estimate:.4g} per user, at least {given.reward.lower:.4g} ({sure}); as logged "
             f"{given.logged['reward']:.4g}",
         ),
         ("price", f"{given.dual:.4g} of reward for one more unit of budget; {given.method}"),

@@ -1,4 +1,7 @@
-"""Another budget, target or audience from the same plan, without the log: its ladder is walked again."""
+"""Another budget, target or audience from the same plan, without the log, and what other budgets would buy.
+
+The fixed-sequence test is run again on the plan's ladder.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _REPRICED = Reason(
     "repriced",
     Weight.WARNING,
     "this certificate is from the same check users as the plan's first one. Each holds with its confidence if the "
-    "budget was chosen for other reasons; whoever looks at many and takes the one that suits is less sure than that. "
+    "budget was chosen for other reasons; choosing among many by looking at their certificates lowers it. "
     "--for-all-prices (in Python: for_all_prices=True) gives bounds that hold for all budgets at once",
 )
 
@@ -33,9 +36,9 @@ def reprice(
     confidence: float | None = None,
     for_all_prices: bool = False,
 ) -> Plan:
-    """The plan for another budget (mean cost a user), or for a reward, with a certificate of its own.
+    """The plan for another budget (mean cost per user), or for a reward, with a certificate of its own.
 
-    `budget` is a number, of the first budget, or numbers by the names of budgets; those that are not named stay. What
+    `budget` is a number, for the first budget, or numbers by the names of budgets; the others stay as they are. What
     was learned stays as it is; what was compared and shown at the old price is left out. With `for_all_prices` the
     bounds hold at once for every budget that may be asked for. Another `audience` changes what the totals are.
     """
@@ -45,7 +48,7 @@ def reprice(
     policy = replace(plan.policy, pricing=plan.ladder.pricing(stop.place))
     given = plan.certificate
     logged = (given.logged_reward, *(each.logged for each in given.budgets))
-    checked = Checked(logged, given.fold_sha256, plan.record.doubts)
+    checked = Checked(logged, given.fold_sha256, plan.record.objections)
     certificate = certify(plan.ladder, stop, question, policy, checked)
     if not for_all_prices:
         certificate = replace(certificate, reasons=(*certificate.reasons, _REPRICED))
@@ -86,15 +89,12 @@ def _by_name(plan: Plan, budget: float | Mapping[str, float] | None) -> Mapping[
 
 
 def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> BudgetTarget:
-    """A budget that is asked for, or stays: with another audience a total stays, and the mean a user does not."""
+    """A budget that is asked for, or stays: with another audience the total stays, and the mean per user changes."""
     if limit is not None:
         return BudgetTarget(known.name, limit, audience or known.audience)
     if audience is not None and known.total is not None:
         return BudgetTarget(known.name, known.total / audience, audience)
     return BudgetTarget(known.name, known.budget, audience or known.audience)
-
-
-# What other budgets would buy, read off a plan's frontier.
 
 
 def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float | None) -> dict[str, Any]:

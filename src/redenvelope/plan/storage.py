@@ -1,4 +1,11 @@
-"""A plan on disk: a manifest with hashes, weights, tables and the certificate. Opening it runs nothing from it."""
+"""A plan on disk: a manifest with hashes, weights, tables and the certificate. Opening it runs nothing from it.
+
+The files of a folder are replaced all at once or not at all, and read as they belong together. `plan.json` names every
+other file with its hash, so the moment it is renamed into place is the moment that the new plan stands. The other files
+wait beside it under names with their hashes until then, and are renamed right after; a reader in between, or after a
+kill in between, finds them there. Only a plan's own files are ever touched, so that folders that cannot be renamed
+(mount points, the working folder, links) work too.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +53,7 @@ from redenvelope.serialization import decoded, from_plain, to_plain
 
 FORMAT = 6
 """Version of the folder's format. The one before is read as well; any other is refused."""
+_RENAMED = {"doubts": "objections"}  # parts of a record since format 5
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class _Manifest:
 
 
 def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -> Path:
-    """Write a plan to a folder, in one step: whoever looks finds the older plan there or this one, and never half.
+    """Write a plan to a folder, in one step: a reader finds the older plan or this one, never half of one.
 
     `extra` files (a report) are stored and hashed with it. Of what is in the folder, only an older plan's own files are
     replaced; a folder that holds anything else, and no plan, is refused.
@@ -85,7 +93,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
 
 @dataclass(frozen=True)
 class PackedPlan:
-    """A plan as it would be written, for somebody who works elsewhere; opened once, and then kept."""
+    """A plan as it would be written, for another process; opened once, then cached."""
 
     manifest: bytes
     files: dict[str, bytes]
@@ -132,7 +140,7 @@ def load_plan(folder: Path) -> Plan:
     """Open a plan folder, refusing what is damaged, too large, too new, not what its hashes say, or contradictory."""
     content, files = read_files(folder)
     try:
-        return _plan(content, files)
+        return _plan(content if content["format"] == FORMAT else _manifest_of_format_5(content), files)
     except (PlanError, ModelError, UsageError) as error:
         raise PlanError(f"{folder}: {error}") from None
 
@@ -180,6 +188,14 @@ def _frontier(files: dict[str, bytes], name: str = "frontier.parquet", columns: 
         raise PlanError(f"{name} is damaged ({str(error).splitlines()[0]})") from None
 
 
+def _manifest_of_format_5(content: dict[str, Any]) -> dict[str, Any]:
+    """The manifest in today's words."""
+    record = content.get("record")
+    if not isinstance(record, dict):
+        return content
+    return content | {"record": {_RENAMED.get(name, name): value for name, value in record.items()}}
+
+
 def _frontier_of_format_5(files: dict[str, bytes], first: str) -> pl.DataFrame:
     """One table of what was written as two: the first budget's, and those of several in a file of their own."""
     figures = {name: kind for name, kind in FRONTIER.items() if name != "budget"}
@@ -201,14 +217,6 @@ def _parquet(frame: pl.DataFrame) -> bytes:
     buffer = BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()
-
-
-# The files of a plan folder: replaced all at once or not at all, and read as they belong together.
-#
-# `plan.json` names every other file with its hash, so the moment that it takes its name is the moment that the new
-# plan stands. The others wait beside it under names with their hashes until then, and take theirs right after;
-# whoever reads in between, or after a kill in between, finds them there. Nothing but a plan's own files is ever
-# touched, which also serves folders that cannot be renamed: mount points, the working folder, links.
 
 
 MANIFEST = "plan.json"
@@ -267,13 +275,13 @@ def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> Non
 def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The manifest and the content of every file that it names, all of one plan.
 
-    Where that fails it is read again while nobody can replace it: what is wrong then is wrong.
+    Where that fails it is read again under a lock, so that a replacement in between is not mistaken for damage.
     """
     try:
         return _read_once(folder)
     except PlanError:
         with ExitStack() as held:
-            with suppress(OSError):  # no folder, or somebody who does not let go: then as it is
+            with suppress(OSError):  # no folder, or a lock that is never released: then without it
                 held.enter_context(locked(folder, shared=True, patience=_READERS_WAIT))
             return _read_once(folder)
 
@@ -410,7 +418,7 @@ def _read(folder: Path, place: str, name: str | None = None) -> bytes:
     try:
         return read_regular(folder / place, _LARGEST_BYTES.get(name or place, _LARGEST_OTHER))
     except FileNotFoundError:
-        raise PlanError(f"{folder}: there is no {place}; this is not a (whole) plan folder") from None
+        raise PlanError(f"{folder}: there is no {place}; this is not a complete plan folder") from None
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise PlanError(f"{folder}: {place} cannot be read ({said})") from None

@@ -1,7 +1,7 @@
-"""Whether what a plan folder says fits together: hashes protect against damage, not against content.
+"""Whether the parts of a plan folder agree: hashes protect against damage, not against content.
 
-Every part was decoded by its types before. Here the parts are held against each other, so that nothing downstream has
-to fear an odd shape, a price that nobody checked, or a certificate of other figures. The limits are stated here too.
+Every part was decoded by its types before. Here the parts are checked against each other, so that the code downstream
+need not expect an odd shape, an unchecked price, or a certificate of other figures. The limits are stated here too.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ def _require_ladder(ladder: Ladder) -> None:
     # Along several budgets the price of one may rise while that of another falls.
     falls = prices.shape[1] > 1 or (prices[1:] <= prices[:-1]).all()
     _require(bool(falls), "ladder.json: prices must fall from rung to rung")
-    for whole, each in ladder.joint:
-        _require(0.5 < whole <= each < 1, "ladder.json: joint: confidences of all bounds and of each")
+    for together, each in ladder.joint:
+        _require(0.5 < together <= each < 1, "ladder.json: joint: confidences of all bounds and of each")
 
 
 def _require_table(plan: Plan) -> None:
@@ -266,9 +266,6 @@ def _same(one: float, other: float) -> bool:
 def _require(fits: bool, message: str) -> None:
     if not fits:
         raise PlanError(f"{message}; the plan contradicts itself: fit it again, or ask who made it")
-
-
-# Whether what is remembered of a fit fits together: a report is drawn from it, one list beside the other.
 
 
 def require_record(record: FitRecord, labels: tuple[str, ...]) -> None:

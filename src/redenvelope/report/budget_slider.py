@@ -272,7 +272,7 @@ def budget_points(plan: Plan) -> tuple[BudgetPoint, ...]:
     if len(ladder.rungs[0].prices) > 1:
         return ()
     upper = ladder.bounds(certificate.confidence)[1][1]
-    stands = ~ladder.doubted & np.isfinite(upper)
+    stands = ~ladder.unreliable & np.isfinite(upper)
     if not stands.any():
         return ()
     wanted = np.linspace(upper[stands].min(), upper[stands].max(), _POINTS).tolist()

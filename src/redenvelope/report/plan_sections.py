@@ -140,9 +140,9 @@ def search_section(plan: Plan) -> str:
             f"Between two prices their plans are mixed: {stop.place.share:.0%} of the users, drawn once each, follow "
             "the cheaper price."
         )
-    if ladder.doubted.any():
+    if ladder.unreliable.any():
         sentences.append(
-            f"{int(ladder.doubted.sum())} of the prices were stepped over: too few logged users behave like them."
+            f"{int(ladder.unreliable.sum())} of the prices were stepped over: too few logged users behave like them."
         )
     near = range(max(stop.place.rung - _NEAR, 0), min(stop.place.rung + _NEAR + 1, len(ladder.rungs)))
     lower, upper = ladder.bounds(certificate.confidence)

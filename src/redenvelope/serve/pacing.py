@@ -1,6 +1,6 @@
 """Pacing: the prices solved again from what is left, read off the plan's own ladder, moved no faster than is stated.
 
-What is left a user, (total − spent − expected of open holds) / users still to come, is what the plan should now cost.
+What is left per user, (total − spent − expected of open holds) / users still to come, is what the plan should now cost.
 The plan's belief of its cost is held against what was spent, so that a world that spends faster or slower than the log
 said asks for a place on the ladder that much lower or higher. With several budgets each has a target of its own, and
 the prices are those of the best mixture of the ladder's plans that keeps all targets.
@@ -187,7 +187,7 @@ class Paced:
     def begin(self, look: Look) -> str:
         """Take what is asked at once; why."""
         self.target = look.asked
-        return f"{look.wanted or 0.0:.4g} a user is there to be spent, where the plan was made for {self.own_cost:.4g}"
+        return f"{look.wanted or 0.0:.4g} per user is left to spend; the plan was made for {self.own_cost:.4g}"
 
     def move(self, look: Look) -> str:
         """Move towards what is asked, by a bounded step; why."""
@@ -198,7 +198,7 @@ class Paced:
         self.target = min(max(look.asked, before * (1 - step)), max(before * (1 + step), least))
         bounded = "" if self.target == look.asked else f", moved by at most {step:.0%} at once"
         costs = before * look.ratio
-        return f"{look.wanted or 0.0:.4g} a user is left where the plan at this price costs {costs:.4g}{bounded}"
+        return f"{look.wanted or 0.0:.4g} per user is left to spend; the plan at this price costs {costs:.4g}{bounded}"
 
     def _change(self, look: Look) -> float:
         return look.asked / self.aim - 1 if self.aim > 0 else float(look.asked > 0)
@@ -230,8 +230,8 @@ class _Ratio:
         """The ratio of one to the other now; both are given as they stand."""
         growth = (one - self.before[0], other - self.before[1])
         self.before = (one, other)
-        kept = float(np.exp(-max(growth[1], 0.0) / memory))
-        self._sums = (kept * self._sums[0] + growth[0], kept * self._sums[1] + growth[1])
+        decay = float(np.exp(-max(growth[1], 0.0) / memory))
+        self._sums = (decay * self._sums[0] + growth[0], decay * self._sums[1] + growth[1])
         return float(np.clip((self._sums[0] + prior) / (self._sums[1] + prior), 0.1, 10.0))
 
 
@@ -278,7 +278,7 @@ class PriceMixer:
         self._columns: list[tuple[PriceShare, ...]] = [(PriceShare(one.prices, 1.0),) for one in priced]
         outcomes = np.array([one.mean for one in priced]).T
         if not priced:
-            self._columns, outcomes = [rung.followed for rung in ladder.rungs], ladder.means
+            self._columns, outcomes = [rung.price_shares for rung in ladder.rungs], ladder.means
         self._plans = Priced(np.array([each[0].prices for each in self._columns]), outcomes)
 
     @property

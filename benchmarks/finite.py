@@ -119,7 +119,7 @@ def compare(states: int, actions: int, steps: int, successors: int, methods: lis
     for name, other_seconds, reward in rows:
         difference = abs(reward - found.reward) / abs(found.reward)
         print(f"{name:<24}{other_seconds:>12.4f}{other_seconds / seconds:>12.2f}{difference:>34.1e}")
-    print(f"passes {found.passes}, evaluations {len(found.steps)}, cost − budget {found.cost - budget:.1e}")
+    print(f"passes {found.passes}, evaluations {len(found.priced)}, cost − budget {found.cost - budget:.1e}")
 
 
 def compare_several(states: int, actions: int, steps: int, successors: int, methods: list[str]) -> None:
@@ -138,8 +138,8 @@ def compare_several(states: int, actions: int, steps: int, successors: int, meth
         print(f"{f'HiGHS {method}':<24}{other:>12.4f}{other / seconds:>12.2f}{difference:>34.1e}")
     over = max(cost - limit for cost, limit in zip(found.costs, budgets, strict=True))
     print(
-        f"passes {found.passes}, plans {found.plans}, mixed {len(found.shares)}; "
-        f"{', '.join(found.states)}; greatest cost − budget {over:.1e}"
+        f"passes {found.passes}, plans {len(found.priced)}, mixed {len(found.shares)}; "
+        f"{', '.join(found.statuses)}; greatest cost − budget {over:.1e}"
     )
 
 

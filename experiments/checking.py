@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from experiments.curve import Landing, MonotoneCurve
 from experiments.methods import Decisions, Method
-from redenvelope.dual.frontier import Landing, MonotoneCurve
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solvers import Bisection
 from redenvelope.evaluation.estimators import Estimator
@@ -88,8 +88,5 @@ class CheckedPrice:
 def bisect_budget(price: CheckedPrice, budget: float) -> Landing:
     """Algorithm 1, corrected: halve the bracket of prices by the estimated cost, and mix at the jump."""
     found = solve_dual(price, budget, _SEARCH)
-    if found.mixture is None:
-        return Landing(found.status, (found.dual,), (1.0,), found.reward, found.cost)
-    prices = (found.mixture.low_dual, found.mixture.high_dual)
-    shares = (found.mixture.low_share, 1 - found.mixture.low_share)
+    prices, shares = tuple(found.prices[:, 0].tolist()), tuple(found.shares.tolist())
     return Landing(found.status, prices, shares, found.reward, found.cost)

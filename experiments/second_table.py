@@ -12,11 +12,12 @@ from scipy.optimize import brentq
 
 from experiments.charts import second_table_chart
 from experiments.checking import estimated_curve
+from experiments.curve import MonotoneCurve
 from experiments.methods import Continued, Planned, true_values
 from experiments.paper import TABLE_TWO
 from experiments.result import Figure, Result, with_interval
 from experiments.studies import EnvelopeStudy, Studies
-from redenvelope.dual.frontier import MonotoneCurve, refined_frontier
+from redenvelope.dual.frontier import refined_frontier
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.finite.problem import Value
 from redenvelope.planning.rollout import ModelPrice

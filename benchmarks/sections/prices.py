@@ -45,7 +45,7 @@ class Search:
     @property
     def prices(self) -> int:
         """Duals that were priced."""
-        return len(self.found.steps)
+        return len(self.found.priced)
 
 
 def search(price: Price, budget: float) -> DualSolution:
@@ -70,16 +70,8 @@ def plans(search: Search) -> list[tuple[LearnedPolicy, float]]:
         (search.price.policy(dual), share)
         if isinstance(search.price, RetrainedPrice)
         else (LearnedPolicy(search.price.learned, dual), share)
-        for dual, share in mixed(search.found)
+        for dual, share in zip(search.found.prices[:, 0].tolist(), search.found.shares.tolist(), strict=True)
     ]
-
-
-def mixed(solution: DualSolution) -> list[tuple[float, float]]:
-    """The duals of a solution's plans and the share of users of each."""
-    mixture = solution.mixture
-    if mixture is None:
-        return [(solution.dual, 1.0)]
-    return [(mixture.low_dual, mixture.low_share), (mixture.high_dual, 1 - mixture.low_share)]
 
 
 def truth(stage: Stage, encoder: Encoder, done: Search) -> tuple[float, float, float]:

@@ -83,6 +83,6 @@ def test_narrowing_keeps_the_ends_on_their_sides_even_with_noise() -> None:
 
 def test_a_bracket_that_never_fits_is_given_up() -> None:
     price = RecordedPrice(lambda prices: np.stack([np.ones(len(prices)), np.where(np.isinf(prices[:, 0]), 0.0, 2.0)]))
-    low, high = price([0.0, np.inf])
+    low, high = price.points([0.0, np.inf])
     assert finite_bracket(price, Bracket(low, high, 1.0)) is None
     assert price.passes < 50

@@ -11,10 +11,19 @@ from redenvelope.errors import ProblemError
 
 def test_every_evaluation_is_recorded_in_order() -> None:
     price = RecordedPrice(lambda prices: np.stack([prices[:, 0] * 2, 1 / (1 + prices[:, 0])]))
-    price([1.0, 3.0])
+    price.points([1.0, 3.0])
     assert price.at(0.0) == Point(0.0, 1.0, 0.0)
-    assert price.points == [Point(1.0, 0.5, 2.0), Point(3.0, 0.25, 6.0), Point(0.0, 1.0, 0.0)]
-    assert price.passes == 2
+    assert price.plans.prices.tolist() == [[1.0], [3.0], [0.0]]
+    assert price.plans.outcomes.tolist() == [[2.0, 6.0, 0.0], [0.5, 0.25, 1.0]]
+    assert (price.passes, len(price.plans)) == (2, 3)
+
+
+def test_several_budgets_are_recorded_in_the_same_way() -> None:
+    price = RecordedPrice(lambda prices: np.stack([prices.sum(axis=1), prices[:, 0], prices[:, 1]]), budgets=2)
+    assert price([[1.0, 2.0], [0.0, 3.0]]).tolist() == [[3.0, 3.0], [1.0, 0.0], [2.0, 3.0]]
+    assert price.plans.prices.tolist() == [[1.0, 2.0], [0.0, 3.0]]
+    with pytest.raises(ProblemError, match=r"rewards that are not finite at price 1, inf; an infinite price must"):
+        price([[1.0, np.inf]])
 
 
 def test_not_a_number_names_the_price() -> None:

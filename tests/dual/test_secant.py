@@ -40,12 +40,11 @@ def test_equals_the_linear_program_on_200_random_problems(group: int) -> None:
         assert solution.reward == pytest.approx(optimum.reward, rel=1e-8, abs=1e-8), seed
         assert abs(solution.cost - budget) <= 1e-9, seed
         assert abs(solution.duality_gap) <= 1e-9 * max(1.0, abs(solution.reward)), seed
-        if solution.mixture is None:
+        if len(solution.shares) == 1:
             continue
         # The mixture is two policies that anybody can plan again and evaluate.
-        low = evaluate(problem, finite_policy(problem, solution.mixture.low_dual).table)
-        high = evaluate(problem, finite_policy(problem, solution.mixture.high_dual).table)
-        share = solution.mixture.low_share
+        low, high = (evaluate(problem, finite_policy(problem, float(dual)).table) for (dual,) in solution.prices)
+        share = solution.shares[0]
         assert 0 <= share <= 1
         assert share * low.cost + (1 - share) * high.cost == pytest.approx(budget, abs=1e-9), seed
         assert share * low.reward + (1 - share) * high.reward == pytest.approx(optimum.reward, rel=1e-8), seed

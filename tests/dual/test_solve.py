@@ -40,17 +40,16 @@ def test_slack(corners: Callable) -> None:
     assert (solution.dual, solution.cost, solution.reward) == (0.0, 2.0, 5.0)
     assert solution.duality_gap == 0
     assert solution.passes == 1
-    assert "more than the best plan can use" in solution.message
-    assert "more budget would buy nothing" in solution.message
+    assert solution.message() == "The plan earns 5 per user (cost 2 of 3); more cost would buy nothing."
 
 
 def test_infeasible_names_the_least_budget(corners: Callable) -> None:
     solution = solve_dual(corners([1, 2, 9], [0, 5, 8]), 0.9)
     assert solution.status is DualStatus.BUDGET_INFEASIBLE
-    assert solution.least_budget == 1.0
     assert (solution.cost, solution.dual, solution.duality_gap) == (1.0, np.inf, np.inf)
-    assert solution.message == (
-        "No plan is as cheap as 0.9 a user: the cheapest one costs 1, which is the least budget that would do."
+    assert solution.excess == pytest.approx([0.1])
+    assert solution.message() == (
+        "No plan is within the budget of cost: the nearest plan earns 0 per user (cost 1 of 0.9)."
     )
 
 
@@ -59,7 +58,7 @@ def test_the_least_budget_is_enough(corners: Callable, solver: DualSolver) -> No
     solution = solve_dual(corners([1, 1, 9], [0, 2, 8]), 1.0, solver)
     assert solution.status is DualStatus.CONVERGED
     assert (solution.cost, solution.reward, solution.duality_gap) == (1.0, 2.0, 0.0)
-    assert "just enough for the cheapest plan" in solution.message
+    assert "its cost is the least that any plan has" in solution.message()
 
 
 def test_the_greatest_useful_budget_is_spent(corners: Callable) -> None:
@@ -80,7 +79,7 @@ def test_bracket_not_found_returns_the_cheapest_plan(solver: DualSolver) -> None
     if isinstance(solver, Bisection):
         assert solution.status is DualStatus.BRACKET_NOT_FOUND
         assert solution.dual == np.inf
-        assert "too noisy" in solution.message
+        assert "too noisy" in solution.message()
         # Nothing is known of the optimum but the greatest reward.
         assert solution.duality_gap == 1.0
 
@@ -90,14 +89,12 @@ def test_max_steps_reached_keeps_to_the_budget_and_bounds_the_loss(smooth: Calla
     assert solution.status is DualStatus.MAX_STEPS_REACHED
     assert solution.cost == pytest.approx(2.0)
     assert solution.reward <= 4 * np.sqrt(2.0) <= solution.reward + solution.duality_gap
-    assert "a better one may exist" in solution.message
+    assert "a better one may exist" in solution.message()
 
 
 def test_converged_speaks_of_the_shadow_price(corners: Callable) -> None:
     solution = solve_dual(corners([0, 4], [1, 9]), 1.0, Secant())
-    assert solution.message == (
-        "The plan spends 1 of 1 a user and earns 3; one more unit of budget would earn about 2 more."
-    )
+    assert solution.message() == "The plan earns 3 per user (cost 1 of 1); one more unit of cost would earn about 2."
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
@@ -107,7 +104,7 @@ def test_one_action_is_slack_or_infeasible(solver: DualSolver, temperature: floa
     assert solve_dual(price, 5.0, solver).status is DualStatus.BUDGET_SLACK
     assert solve_dual(price, 4.0, solver).status is DualStatus.CONVERGED
     infeasible = solve_dual(price, 3.0, solver)
-    assert (infeasible.status, infeasible.least_budget) == (DualStatus.BUDGET_INFEASIBLE, 4.0)
+    assert (infeasible.status, infeasible.cost) == (DualStatus.BUDGET_INFEASIBLE, 4.0)
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
@@ -118,7 +115,7 @@ def test_constant_cost_is_slack_or_infeasible(solver: DualSolver) -> None:
     # 0.4 in four steps of 0.1, up to rounding: neither more nor less than the budget.
     assert solve_dual(price, 0.4, solver).status is DualStatus.CONVERGED
     assert solve_dual(price, 0.5, solver).status is DualStatus.BUDGET_SLACK
-    assert solve_dual(price, 0.3, solver).least_budget == pytest.approx(0.4)
+    assert solve_dual(price, 0.3, solver).cost == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
@@ -126,8 +123,7 @@ def test_one_step_is_a_mixture_of_two_actions(solver: DualSolver) -> None:
     solution = solve_dual(exact_price(one_state([0.0, 3.0, 4.0], [0.0, 1.0, 2.0])), 1.25, solver)
     assert solution.reward == pytest.approx(3.25, abs=1e-9)
     assert solution.dual == pytest.approx(1.0, rel=1e-9)
-    assert solution.mixture is not None
-    assert solution.mixture.low_share == pytest.approx(0.25)
+    assert solution.shares == pytest.approx([0.25, 0.75])
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
@@ -139,19 +135,17 @@ def test_the_unit_of_money_does_not_matter(solver: DualSolver, unit: float) -> N
     solution = solve_dual(exact_price(scaled), 2.0 * unit, solver)
     assert solution.reward == pytest.approx(plain.reward, rel=1e-9)
     assert solution.dual * unit == pytest.approx(plain.dual, rel=1e-6)
-    assert len(solution.steps) <= len(plain.steps) + 3
+    assert len(solution.priced) <= len(plain.priced) + 3
 
 
 def test_the_log_of_the_search_holds_every_evaluation(smooth: Callable) -> None:
     solution = solve_dual(smooth, 2.0)
-    assert [step.dual for step in solution.steps[:2]] == [0.0, np.inf]
-    rewards, costs = smooth(np.array([[step.dual] for step in solution.steps]))
-    assert [step.cost for step in solution.steps] == costs.tolist()
-    assert [step.reward for step in solution.steps] == rewards.tolist()
+    assert solution.priced.prices[:2].tolist() == [[0.0], [np.inf]]
+    assert solution.priced.outcomes.tolist() == smooth(solution.priced.prices).tolist()
 
 
 def test_what_makes_no_sense_is_refused(smooth: Callable) -> None:
-    with pytest.raises(UsageError, match="the budget must be a number"):
+    with pytest.raises(UsageError, match="a budget must be a number"):
         solve_dual(smooth, float("nan"))
     with pytest.raises(ProblemError, match="not finite at price 0"):
         solve_dual(lambda prices: np.full((2, len(prices)), np.nan), 1.0)

@@ -25,7 +25,7 @@ def test_smooth_costs_are_met_from_below(smooth: Callable, solver: DualSolver, b
     assert solution.status is DualStatus.CONVERGED
     assert 0 <= budget - solution.cost <= 1e-6 * budget
     assert solution.dual == pytest.approx(2 / np.sqrt(budget), rel=1e-5)
-    assert solution.mixture is None
+    assert solution.shares.tolist() == [1.0]
     # What is left unspent, at its price, is all that is missing from the optimum 4·√budget.
     assert 4 * np.sqrt(budget) - solution.reward <= solution.duality_gap + 1e-12
     assert solution.duality_gap <= 1e-5
@@ -36,13 +36,12 @@ def test_jumps_are_mixed_exactly(corners: Callable, solver: DualSolver) -> None:
     # The envelope is (0, 0), (1, 4), (3, 7), (6, 8); the plan (2, 3) lies below it.
     solution = solve_dual(corners([0, 1, 2, 3, 6], [0, 4, 3, 7, 8]), 2.0, solver)
     assert solution.status is DualStatus.CONVERGED
-    assert solution.mixture is not None
-    assert solution.mixture.low_share == pytest.approx(0.5, abs=1e-12)
+    assert solution.shares == pytest.approx([0.5, 0.5], abs=1e-12)
     assert solution.cost == pytest.approx(2.0, abs=1e-12)
     assert solution.reward == pytest.approx(5.5, abs=1e-9)
     assert solution.dual == pytest.approx(1.5, rel=1e-9)
     assert 0 <= solution.duality_gap + 1e-12 <= 1e-8
-    assert solution.mixture.low_dual < 1.5 <= solution.mixture.high_dual
+    assert solution.prices[0, 0] < 1.5 <= solution.prices[1, 0]
 
 
 @pytest.mark.parametrize("solver", ALL, ids=repr)
@@ -77,8 +76,8 @@ def test_newton_needs_at_most_half_of_the_evaluations_of_bisection(temperature: 
             bisection = solve_dual(price, budget, Bisection(tolerance=1e-6))
             assert newton.status is bisection.status is DualStatus.CONVERGED
             assert 0 <= budget - newton.cost <= 1e-6 * abs(budget)
-            newton_steps.append(len(newton.steps))
-            bisection_steps.append(len(bisection.steps))
+            newton_steps.append(len(newton.priced))
+            bisection_steps.append(len(bisection.priced))
     # Both logs count the two ends. A search may be lucky or not, so that single pairs are compared loosely.
     assert 2 * np.sum(newton_steps) <= np.sum(bisection_steps)
     assert (np.array(newton_steps) <= np.array(bisection_steps).max()).all()
@@ -98,7 +97,7 @@ def test_ascent_on_a_jump_stops_and_still_mixes(corners: Callable) -> None:
     assert solution.cost == pytest.approx(2.0)
     assert solution.reward <= 5.5
     assert solution.reward + solution.duality_gap >= 5.5 - 1e-12
-    assert "stopped after" in solution.message
+    assert "stopped after" in solution.message()
 
 
 def test_ascent_reaches_what_bisection_reaches() -> None:

@@ -40,8 +40,8 @@ def certified(policy: DeployedPolicy, fold: Log, budget: float, confidence: floa
     encoded = encode(fold, policy.encoder, policy.specification.steps)
     own = {"plan": Contestant(policy, policy.pricing.table[:1])}
     ladder = check_policies(own, encoded, encoded, Marginalised(seed=0), 0, seed=0).ladder("plan")
-    question = Question(budget, None, confidence)
-    logged = {"cost": float(fold.cost.sum() / len(fold.users)), "reward": float(fold.reward.sum() / len(fold.users))}
+    question = Question.of(budget, None, confidence)
+    logged = tuple(float(values.sum() / len(fold.users)) for values in (fold.reward, fold.cost))
     return certify(ladder, walk(ladder, question), question, policy, Checked(logged, fold_sha256(fold)))
 
 

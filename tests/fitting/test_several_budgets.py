@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +20,10 @@ from redenvelope.finite.problem import FiniteProblem, evaluate
 from redenvelope.fitting.evaluate import evaluate_plan
 from redenvelope.fitting.fit import fit
 from redenvelope.plan.reprice import answer, reprice
+from redenvelope.plan.storage import FORMAT
 from redenvelope.report.page import render_report
 from redenvelope.simulate.finite import FiniteCampaign
+from tests.adversary.signed import sign
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import QUICK
 
@@ -86,13 +90,27 @@ def test_estimates_cover_the_truth_of_every_budget(
         assert each.cost.estimate == pytest.approx(cost, abs=4 * each.cost.standard_error)
 
 
+def _of_the_format_before(folder: Path, copy: Path) -> Plan:
+    """The plan of a folder, written as before: the first budget's frontier without a name, and those of all budgets in
+    a file of their own, by falling price and with the limit that each point was made for."""
+    shutil.copytree(folder, copy)
+    frontier = pl.read_parquet(copy / "frontier.parquet")
+    limits = frontier.with_columns(pl.col("model_cost").alias("limit")).select("budget", "limit", *frontier.columns[1:])
+    limits.reverse().sort("budget", maintain_order=True).write_parquet(copy / "frontiers.parquet")
+    frontier.filter(budget="coupons").drop("budget").write_parquet(copy / "frontier.parquet")
+    manifest = json.loads((copy / "plan.json").read_text())
+    sign(copy, manifest | {"format": FORMAT - 1, "files": manifest["files"] | {"frontiers.parquet": ""}})
+    return Plan.load(copy)
+
+
 def test_it_is_stored_opened_and_repriced_by_name(several: Plan, tmp_path: Path) -> None:
     folder = several.save(tmp_path / "plan")
     opened = Plan.load(folder)
     assert opened.certificate == several.certificate
     assert opened.record.budgets == CAMPAIGN.budgets
-    assert opened.frontiers is not None and several.frontiers is not None
-    assert opened.frontiers.equals(several.frontiers)
+    assert opened.frontier.equals(several.frontier)
+    assert opened.frontier["budget"].unique(maintain_order=True).to_list() == ["coupons", "large ones"]
+    assert _of_the_format_before(folder, tmp_path / "older").frontier.equals(several.frontier)
     less = reprice(opened, budget={"large ones": 0.4})
     assert less.certificate.is_certified
     assert [each.budget for each in less.certificate.budgets] == pytest.approx([LIMITS[0], 0.4])

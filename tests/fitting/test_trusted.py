@@ -72,7 +72,7 @@ def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(
     ladder = found.check.ladder("plan")
     doubted = replace(ladder, rungs=tuple(replace(rung, reasons=(thin,)) for rung in ladder.rungs))
     marked = found.marked(doubted)
-    assert marked.doubted.all()
+    assert marked.unreliable.all()
     assert not walk(marked).holds
     assert [reason.rule for reason in marked.reasons(Place(0))] == ["hidden_past", "thin_overlap"]
 
@@ -87,7 +87,7 @@ def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, mo
     found = trusted_check(check, walk, 10_000, 0)
     ladder = found.marked(check.ladder("plan"))
     assert found.check is check
-    assert not ladder.doubted.any(), "the walk goes on"
+    assert not ladder.unreliable.any(), "the walk goes on"
     far = climb(ladder, [100.0], 0.95).place
     assert far.rung == len(ladder.rungs) - 1
     assert [reason.rule for reason in ladder.reasons(far) if reason.weight is Weight.REFUSAL] == ["hidden_past"]

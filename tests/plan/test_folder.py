@@ -1,4 +1,5 @@
 import json
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,30 @@ def test_a_newer_format_is_refused(folder: Path) -> None:
         Plan.load(folder)
 
 
-@pytest.mark.parametrize("format_", [3, 1, 0, -1])
+def test_the_format_before_is_read(plan: Plan, folder: Path) -> None:
+    """Its frontier of one budget did not say the budget's name."""
+    buffer = BytesIO()
+    plan.frontier.drop("budget").write_parquet(buffer)
+    sign(
+        folder,
+        json.loads((folder / "plan.json").read_text()) | {"format": FORMAT - 1},
+        frontier_parquet=buffer.getvalue(),
+    )
+    opened = Plan.load(folder)
+    assert opened.frontier.equals(plan.frontier)
+    assert opened.certificate == plan.certificate
+    opened.save(folder)
+    assert json.loads((folder / "plan.json").read_text())["format"] == FORMAT
+    assert Plan.load(folder).frontier.equals(plan.frontier)
+
+
+def test_a_frontier_of_the_format_before_is_checked_as_well(plan: Plan, folder: Path) -> None:
+    edit(folder, format=FORMAT - 1)
+    with pytest.raises(PlanError, match=r"frontier\.parquet must have the columns dual"):
+        Plan.load(folder)
+
+
+@pytest.mark.parametrize("format_", [FORMAT - 2, 3, 1, 0, -1])
 def test_an_older_format_is_refused_with_what_to_do(folder: Path, format_: int) -> None:
     edit(folder, format=format_, package="0.1.0")
     with pytest.raises(PlanError, match=f"format {format_} by version 0.1.0.*make the plan again"):
@@ -186,6 +210,7 @@ def test_a_manifest_without_files_is_refused(folder: Path) -> None:
         {"status": "approved"},
         {"dual": "infinity"},
         {"dual": -1.0},
+        {"budgets": []},
         {"users": 10**9},
         {"confidence": 2.0},
         {"logged": {}},

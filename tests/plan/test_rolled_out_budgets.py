@@ -65,7 +65,7 @@ def several(plan: Plan) -> Plan:
         BudgetFigure(name, mean * 1.1, replace(cost, estimate=mean, standard_error=0.02), 0.1, "binding", mean)
         for name, mean in promised.items()
     )
-    certificate = replace(plan.certificate, budgets=figures, budget=figures[0].budget, cost=figures[0].cost)
+    certificate = replace(plan.certificate, budgets=figures)
     return replace(plan, certificate=certificate, record=replace(plan.record, budgets=BUDGETS))
 
 

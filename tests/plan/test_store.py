@@ -12,7 +12,6 @@ import pytest
 from redenvelope.errors import PlanError, UsageError
 from redenvelope.plan import storage as store
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.storage import FORMAT
 
 
 @pytest.fixture
@@ -176,7 +175,7 @@ def test_readers_never_meet_half_a_plan_while_two_write(plans: list[Plan], tmp_p
     def read() -> None:
         while not done.is_set():
             try:
-                manifest, files = store.read_files(folder, FORMAT)
+                manifest, files = store.read_files(folder)
                 met.append((manifest["record"]["seed"], files["report.html"]))
             except PlanError as error:
                 met.append(error)

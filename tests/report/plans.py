@@ -51,26 +51,25 @@ GIVEN = ((0.5, 0.3, 0.2), (0.2, 0.2, 0.6))
 
 
 def certificate(**changes: Any) -> Certificate:
+    """A certificate of one budget; `changes` are of the certificate, or `budget`, `dual` and `cost` of the budget."""
+    first = BudgetFigure(
+        "cost", 4.0, Estimate(3.65, 3.39, 3.9, 0.15, "marginalised"), 0.0625, BudgetStatus.BINDING, logged=7.84
+    )
+    own = {name: changes.pop(name) for name in ("budget", "dual", "cost") if name in changes}
     content: dict[str, Any] = {
         "status": "certified",
         "reasons": (),
-        "budget": 4.0,
-        "dual": 0.0625,
+        "budgets": (replace(first, **own),),
         "method": "planned",
         "confidence": 0.95,
-        "cost": Estimate(3.65, 3.39, 3.9, 0.15, "marginalised"),
         "reward": Estimate(2.97, 2.83, 3.11, 0.08, "marginalised"),
-        "logged": {"cost": 7.84, "reward": 2.81},
+        "logged_reward": 2.81,
         "diagnostics": {"effective_users_by_step": [546.1, 406.7], "propensities_estimated": False},
         "users": 3020,
         "policy_sha256": "ab" * 32,
         "fold_sha256": "cd" * 32,
     }
-    whole = content | changes
-    only = BudgetFigure(
-        "cost", whole["budget"], whole["cost"], whole["dual"], BudgetStatus.BINDING, whole["logged"]["cost"]
-    )
-    return Certificate(**{"budgets": (only,)} | whole)
+    return Certificate(**content | changes)
 
 
 def frontier(points: int = 8) -> pl.DataFrame:
@@ -79,7 +78,7 @@ def frontier(points: int = 8) -> pl.DataFrame:
     reward = np.sqrt(cost)
     dual = np.append(0.5 / reward[:-1], np.inf)
     dual[0] = 0.0
-    columns = {"dual": dual, "cost": cost, "reward": reward}
+    columns = {"budget": "cost", "dual": dual, "cost": cost, "reward": reward}
     for name, spread in (("cost", 0.3), ("reward", 0.1)):
         columns |= {f"{name}_lower": columns[name] - spread, f"{name}_upper": columns[name] + spread}
     return pl.DataFrame(columns | {"model_cost": cost, "model_reward": 1.02 * reward})

@@ -169,9 +169,10 @@ def several() -> Plan:
     money, pushes = np.linspace(1, 9, 161), np.linspace(0.5, 2, 31)
     tables = [
         pl.DataFrame(
-            {"budget": name, "limit": limits, "dual": duals, "cost": 0.9 * limits, "reward": rewards}
+            {"budget": name, "dual": duals, "cost": 0.9 * limits, "reward": rewards}
             | dict.fromkeys(("reward_lower", "reward_upper", "model_reward"), rewards)
-            | dict.fromkeys(("cost_lower", "cost_upper", "model_cost"), 0.9 * limits)
+            | dict.fromkeys(("cost_lower", "cost_upper"), 0.9 * limits)
+            | {"model_cost": limits}
         )
         for name, limits, duals, rewards in (
             ("money", money, 0.5 / np.sqrt(money), np.sqrt(money)),
@@ -187,7 +188,7 @@ def several() -> Plan:
     return plan(
         certificate=certificate(budgets=figures),
         record=record(money=replace(EUROS, value_per_reward=3.0), budgets=asked),
-        frontiers=pl.concat(tables),
+        frontier=pl.concat(tables),
     )
 
 

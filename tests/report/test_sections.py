@@ -143,10 +143,6 @@ def test_the_cheapest_plan_for_a_reward_is_told_by_its_reward() -> None:
     assert "before the first bound below the dotted line, 1.9 per user" in shown
 
 
-def test_a_certificate_without_names_of_budgets_is_shown_as_one_with_a_single_budget() -> None:
-    assert search_section(plan(certificate=certificate(budgets=()))) == search_section(plan())
-
-
 def test_prices_that_were_stepped_over_are_told() -> None:
     doubt = Reason("thin_overlap", Weight.REFUSAL, "too few")
     rungs = tuple(replace(rung, reasons=(doubt,)) for rung in ladder().rungs[:2]) + ladder().rungs[2:]

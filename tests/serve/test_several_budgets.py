@@ -23,7 +23,7 @@ from redenvelope.policies.pricing import Pricing
 from redenvelope.serve.funds import funded_budgets as kept_budgets
 from redenvelope.serve.funds import funds_for
 from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeRequest
-from redenvelope.serve.pacing import Pacer, Progress, SeveralPrices
+from redenvelope.serve.pacing import Pacer, PriceMixer, Progress
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import PacingSettings, ServeSettings
 from tests.program import run_here
@@ -118,12 +118,12 @@ def test_a_cap_of_one_budget_binds_each_user(two_budgets: Path, tmp_path: Path) 
 
 def test_prices_are_those_of_the_best_mixture_for_what_is_left(both: Plan) -> None:
     priced = both.record.priced
-    prices = SeveralPrices(both.ladder, priced)
+    prices = PriceMixer(both.ladder, priced)
     means = np.array([one.mean for one in priced]).T
     plans = {one.prices: place for place, one in enumerate(priced)}
     # What the plans cost on the check users is what the ladder's mixtures of them do.
     for rung in both.ladder.rungs:
-        mixed = sum(each.share * means[:, plans[each.prices]] for each in rung.followed)
+        mixed = sum(each.share * means[:, plans[each.prices]] for each in rung.price_shares)
         np.testing.assert_allclose(mixed, rung.mean, rtol=1e-9)
     limits = np.array(list(LIMITS.values()))
     for factors in ((1.0, 1.0), (0.8, 1.0), (1.0, 0.8), (1.3, 0.8), (0.8, 1.2)):
@@ -168,7 +168,7 @@ def test_each_budget_moves_its_own_target(both: Plan) -> None:
     assert count.target == pytest.approx(0.9 * own[1])
     assert "at most 10%" in count.why
     assert count.wanted == pytest.approx(own[1] / 2, rel=1e-2)
-    assert pacing.pricing == SeveralPrices(both.ladder, both.record.priced).at(np.array([own[0], 0.9 * own[1]]))
+    assert pacing.pricing == PriceMixer(both.ladder, both.record.priced).at(np.array([own[0], 0.9 * own[1]]))
 
 
 async def campaign(

@@ -1,4 +1,4 @@
-"""The exact optimum when one step is all there is: one action a user, one budget, millions of users."""
+"""The exact optimum when one step is all there is: one action per user, one budget, millions of users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROUNDING = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class OneStepAllocation:
-    """An action for every user. Costs and rewards are means a user, the marginal user's share included."""
+    """An action for every user. Costs and rewards are means per user, the marginal user's share included."""
 
     status: DualStatus
     budget: float
@@ -37,9 +37,9 @@ class OneStepAllocation:
     cost: float
     reward: float
     choices: IndexArray
-    """Action of each user, [users]; these alone keep to the budget."""
+    """Action of each user, [users]; these alone are within the budget."""
     marginal_user: int | None
-    """The one user who is drawn for, so that the budget is spent exactly; None if nobody is."""
+    """The one user who is drawn for, so that the budget is spent exactly; None where nobody is drawn for."""
     marginal_choice: int | None
     """The dearer action that user is drawn for."""
     marginal_share: float
@@ -63,7 +63,7 @@ class _Side(NamedTuple):
 
 
 def allocate_one_step(rewards: ArrayLike, costs: ArrayLike, budget: float) -> OneStepAllocation:
-    """Choose one action a user, [users, actions], for the greatest reward within a mean cost a user.
+    """Choose one action per user, [users, actions], for the greatest reward within a mean cost per user.
 
     A discrete secant on the dual, which prices only the users whose action is not yet settled: an action
     that is best at both ends of the bracket is best in between. The result, with one user drawn for, equals
@@ -168,7 +168,7 @@ def _filled(
         reward += share * float(extra_rewards[fits])
     cost, reward = cost / users, reward / users
     message = (
-        f"The allocation spends {cost:.6g} of {budget:.6g} a user and earns {reward:.6g}; "
+        f"The allocation spends {cost:.6g} of {budget:.6g} per user and earns {reward:.6g}; "
         f"one more unit of budget would earn about {dual:.4g} more."
     )
     return OneStepAllocation(DualStatus.CONVERGED, budget, dual, cost, reward, plan, *marginal, None, message)
@@ -185,12 +185,12 @@ def _settled(status: DualStatus, rewards: FloatArray, costs: FloatArray, budget:
     cost, reward = float(_chosen(costs, choices).mean()), float(_chosen(rewards, choices).mean())
     if status is DualStatus.BUDGET_SLACK:
         message = (
-            f"The budget of {budget:.6g} a user is at least what the best allocation can use: it earns "
+            f"The budget of {budget:.6g} per user is at least what the best allocation can use: it earns "
             f"{reward:.6g} for {cost:.6g}, and more budget would buy nothing."
         )
         return OneStepAllocation(status, budget, 0.0, cost, reward, choices, None, None, 0.0, None, message)
     message = (
-        f"No allocation is as cheap as {budget:.6g} a user: the cheapest one costs {cost:.6g}, "
+        f"No allocation is as cheap as {budget:.6g} per user: the cheapest one costs {cost:.6g}, "
         "which is the least budget that would do."
     )
     return OneStepAllocation(status, budget, np.inf, cost, reward, choices, None, None, 0.0, cost, message)
@@ -230,7 +230,7 @@ def _chosen(values: FloatArray, choices: IndexArray) -> FloatArray:
 
 def _checked(rewards: ArrayLike, costs: ArrayLike, budget: float) -> tuple[FloatArray, FloatArray]:
     if not np.isfinite(budget):
-        raise UsageError(f"the budget must be a number (the mean cost a user), not {budget}")
+        raise UsageError(f"the budget must be a number (the mean cost per user), not {budget}")
     checked = [np.ascontiguousarray(values, dtype=np.float64) for values in (rewards, costs)]
     if checked[0].shape != checked[1].shape or checked[0].ndim != 2 or 0 in checked[0].shape:
         raise ProblemError(

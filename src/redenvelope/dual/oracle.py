@@ -1,4 +1,7 @@
-"""What a dual search is handed: a function from prices to the outcomes of their plans."""
+"""The oracle of a dual search: a function from prices (Lagrange multipliers) to the mean outcomes of their plans.
+
+A search for one budget and one for several are handed the same function, and record its answers in the same way.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import ProblemError
+from redenvelope.prices import checked_prices
 
 
 class PriceFunction(Protocol):
-    """Mean outcomes a user of the plan at each row of prices: [prices, budgets] -> [outcomes, prices].
+    """Mean outcomes per user of the plan at each row of prices: [prices, budgets] -> [outcomes, prices].
 
     Outcomes are the reward, then one cost for each budget. Prices are at least 0. A price of 0 ignores its cost. A
     price of infinity plans on its cost alone: with one budget the plan's cost is the least that any plan has, its
@@ -26,43 +31,98 @@ class PriceFunction(Protocol):
 
 
 class Point(NamedTuple):
-    """One evaluation: what the plan at a dual costs and earns."""
+    """One plan of a search for one budget: its price, and what it costs and earns per user."""
 
     dual: float
     cost: float
     reward: float
 
 
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """Some plans: the row of prices of each, and what it earns and costs per user."""
+
+    prices: FloatArray
+    """[plans, budgets]"""
+    outcomes: FloatArray
+    """[outcomes, plans]"""
+
+    def __len__(self) -> int:
+        return len(self.prices)
+
+    @property
+    def rewards(self) -> FloatArray:
+        """[plans]"""
+        return np.asarray(self.outcomes[0])
+
+    @property
+    def costs(self) -> FloatArray:
+        """[budgets, plans]"""
+        return self.outcomes[1:]
+
+    @property
+    def finite(self) -> NDArray[np.bool_]:
+        """Plans whose prices are all finite, [plans]: only these count the reward, and bound the optimum."""
+        return np.asarray(np.isfinite(self.prices).all(axis=1))
+
+    def bounds(self, budgets: FloatArray) -> FloatArray:
+        """The Lagrangian at each row of prices, [plans]: no plan within the budgets [budgets] earns more.
+
+        Infinity where a price is infinite.
+        """
+        finite = self.finite
+        prices = np.where(finite[:, None], self.prices, 0.0)
+        lagrangian = self.rewards - (prices.T * (self.costs - budgets[:, None])).sum(axis=0)
+        return np.where(finite, lagrangian, np.inf)
+
+    def only(self, which: list[int] | NDArray[np.intp]) -> Priced:
+        """Some of the plans, by their positions."""
+        return Priced(self.prices[which], self.outcomes[:, which])
+
+
 @dataclass(eq=False)
 class RecordedPrice:
-    """A price function of one budget that checks every answer and keeps a log of the search."""
+    """A price function that checks every answer and records all plans."""
 
     function: PriceFunction
-    points: list[Point] = field(default_factory=list)
-    """Every evaluation, in order."""
+    budgets: int = 1
     passes: int = 0
-    """Calls of the function; one call may price many duals."""
+    """Calls of the function; one call may price many rows."""
+    _prices: list[FloatArray] = field(default_factory=list)
+    _outcomes: list[FloatArray] = field(default_factory=list)
 
-    def __call__(self, duals: Iterable[float]) -> list[Point]:
-        """Price duals in one pass, in the order given."""
-        vector = np.array(list(duals), dtype=np.float64)
-        outcomes = np.asarray(self.function(vector[:, None]), dtype=np.float64)
+    def __call__(self, prices: ArrayLike) -> FloatArray:
+        """Price rows [prices, budgets] in one pass, in the order given: [outcomes, prices]."""
+        table = checked_prices(prices, self.budgets)
+        outcomes = np.asarray(self.function(table), dtype=np.float64)
         self.passes += 1
-        if outcomes.shape != (2, len(vector)):
+        expected = (1 + self.budgets, len(table))
+        if outcomes.shape != expected:
             raise ProblemError(
-                f"price was given prices of shape {(len(vector), 1)} and returned outcomes of shape {outcomes.shape}; "
-                f"it must return {(2, len(vector))}: the rewards, then the costs, one number for each price"
+                f"price was given prices of shape {table.shape} and returned outcomes of shape {outcomes.shape}; it "
+                f"must return {expected}: the rewards, then the costs of each budget, one number for each row of prices"
             )
-        for name, values in zip(("rewards", "costs"), outcomes, strict=True):
-            if not np.isfinite(values).all():
-                dual = vector[~np.isfinite(values)][0]
-                hint = "; an infinite price must plan on cost alone" if np.isinf(dual) else ""
-                raise ProblemError(f"price returned {name} that are not finite at price {dual:g}{hint}")
-        rewards, costs = outcomes.tolist()
-        points = [Point(*row) for row in zip(vector.tolist(), costs, rewards, strict=True)]
-        self.points.extend(points)
-        return points
+        if not np.isfinite(outcomes).all():
+            first = int(np.argmin(np.isfinite(outcomes).all(axis=0)))
+            name = "costs" if np.isfinite(outcomes[0, first]) else "rewards"
+            hint = "; an infinite price must plan on cost alone" if np.isinf(table[first]).any() else ""
+            at = ", ".join(f"{price:g}" for price in table[first])
+            raise ProblemError(f"price returned {name} that are not finite at price {at}{hint}")
+        self._prices.append(table)
+        self._outcomes.append(outcomes)
+        return outcomes
+
+    def points(self, duals: Iterable[float]) -> list[Point]:
+        """With one budget: price duals in one pass, in the order given."""
+        priced = [float(dual) for dual in duals]
+        rewards, costs = self(priced).tolist()
+        return [Point(*row) for row in zip(priced, costs, rewards, strict=True)]
 
     def at(self, dual: float) -> Point:
-        """Price one dual."""
-        return self([dual])[0]
+        """With one budget: price one dual."""
+        return self.points([dual])[0]
+
+    @property
+    def plans(self) -> Priced:
+        """Every plan that was priced, in order."""
+        return Priced(np.concatenate(self._prices), np.concatenate(self._outcomes, axis=1))

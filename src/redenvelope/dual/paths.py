@@ -1,9 +1,9 @@
-"""Paths through several budgets: mixtures of plans in an order, from tight budgets to wide ones.
+"""Paths through several budgets: mixtures of plans in a fixed order, from tight budgets to wide ones.
 
 A ladder tests plans in a fixed order. With several budgets its plans are the best mixtures for all budgets scaled by
-one number, from the least that can be kept to the one at which no budget binds: every cost then grows with the number,
-and none is beyond its own budget before the others are. Prices that are scaled instead would let the costs of slack
-budgets, whose price is 0, go where they like. A frontier is the same with one budget moved and the others held.
+one number, from the least that is feasible to the one at which no budget binds: every cost then grows with the number,
+and none exceeds its own budget before the others do. If prices were scaled instead, nothing would bound the costs of
+slack budgets, whose price is 0. A frontier is the same with one budget moved and the others held.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
-from redenvelope.dual.column_generation import best_mixture
-from redenvelope.dual.oracle import PriceFunction
-from redenvelope.dual.solution import Priced, RecordedPlans
+from redenvelope.dual.column_generation import best_mixture, budget_units
+from redenvelope.dual.oracle import Priced, PriceFunction, RecordedPrice
 
 # Scales of the budgets at which plans are looked for.
 _SCALES = (0.6, 0.8, 0.9, 1.0, 1.15, 1.5)
-# A fine, in spreads of the reward for one budget, that keeps the budgets wherever plans can.
+# A penalty, in spreads of the reward for one budget, that keeps mixtures within the budgets wherever plans can.
 _FINE = 1e4
 # Prices this close, relatively, have the same plan.
 _SAME = 1e-3
@@ -44,6 +43,10 @@ class Path:
     def __len__(self) -> int:
         return len(self.shares)
 
+    def only(self, plans: NDArray[np.intp]) -> Path:
+        """The path among some of the plans, by their positions: the others have no share in it."""
+        return Path(self.limits, self.shares[:, plans], self.duals)
+
 
 @dataclass(frozen=True, eq=False)
 class Paths:
@@ -53,26 +56,25 @@ class Paths:
     ladder: Path
     """All budgets scaled by one number."""
     frontiers: tuple[Path, ...]
-    """One for each budget, the others held, [budgets]; without a point where the others cannot be kept."""
+    """One for each budget, the others held, [budgets]; without a point where the others are infeasible."""
 
     def ladder_alone(self) -> Paths:
         """The ladder and the plans that it mixes."""
-        kept = np.flatnonzero((self.ladder.shares > 0).any(axis=0))
-        plans = Priced(self.plans.prices[kept], self.plans.outcomes[:, kept])
-        return Paths(plans, Path(self.ladder.limits, self.ladder.shares[:, kept], self.ladder.duals), ())
+        used = np.flatnonzero((self.ladder.shares > 0).any(axis=0))
+        return Paths(self.plans.only(used), self.ladder.only(used), ())
 
 
 def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Priced:
-    """Plans of interest: those that column generation meets for the budgets, for wider and for tighter ones.
+    """Plans of interest: those that column generation prices for the budgets, for wider and for tighter ones.
 
-    Prices are looked for together, a few of each in one pass, so that all of them are near the end after few passes.
+    All searches advance together, a few prices of each in one pass, so that few passes are enough for all of them.
     """
-    recorded, count = RecordedPlans(price, len(budgets)), len(budgets)
+    recorded, count = RecordedPrice(price, len(budgets)), len(budgets)
     alone = np.where(np.eye(count, dtype=bool), np.inf, 0.0)
     recorded(np.concatenate([np.zeros((1, count)), alone, np.full((1, count), np.inf)]))
     for number in range(passes):
         plans = recorded.plans
-        units = _units(plans, budgets)
+        units = budget_units(plans, budgets)
         wanted = [budgets * scale for scale in _within(plans, budgets, _SCALES)]
         if number % 2:  # every other time, each budget by itself
             wanted += [
@@ -95,30 +97,25 @@ def paths_through(plans: Priced, budgets: FloatArray, rungs: int, points: int) -
     used = np.zeros(len(plans.prices), dtype=bool)
     for path in (ladder, *frontiers):
         used |= (path.shares > 0).any(axis=0)
-    kept = np.flatnonzero(used)
-
-    def thinned(path: Path) -> Path:
-        return Path(path.limits, path.shares[:, kept], path.duals)
-
-    left = Priced(plans.prices[kept], plans.outcomes[:, kept])
-    return Paths(left, thinned(ladder), tuple(map(thinned, frontiers)))
+    mixed = np.flatnonzero(used)
+    return Paths(plans.only(mixed), ladder.only(mixed), tuple(path.only(mixed) for path in frontiers))
 
 
 def _path(plans: Priced, limits: list[FloatArray], budgets: FloatArray) -> Path:
-    units, fine = _units(plans, budgets), _fine(plans)
+    units, fine = budget_units(plans, budgets), _fine(plans)
     mixed = [best_mixture(plans, limit, units, fine) for limit in limits]
     size = len(limits), len(plans.prices)
     duals = np.reshape([each.duals for each in mixed], (size[0], len(budgets)))
     return Path(
         np.reshape(limits, (size[0], len(budgets))),
         np.reshape([each.shares for each in mixed], size),
-        # Where the least of a budget is just kept, any price above some is its shadow price.
+        # At the least feasible budget, any price above some is its shadow price.
         np.where(duals >= 0.999 * fine / units, np.inf, duals),
     )
 
 
 def _scales(plans: Priced, budgets: FloatArray, rungs: int) -> FloatArray:
-    """Rising, from the least scale that plans can keep to the one at which nothing binds, [rungs]."""
+    """Rising, from the least feasible scale to the one at which nothing binds, [rungs]."""
     least, most = _least_scale(plans, budgets), _most_scale(plans, budgets)
     near = np.clip(_NEAR, least, most)
     half = max(2, rungs // 2)
@@ -128,7 +125,7 @@ def _scales(plans: Priced, budgets: FloatArray, rungs: int) -> FloatArray:
         np.linspace(near[1], most, max(2, rungs - half - (rungs - half) // 2)),
     ]
     scales = np.unique(np.concatenate([*parts, np.clip([1.0], least, most)]))
-    # Neighbours whose plans nobody could tell apart are one rung.
+    # Neighbours whose plans are indistinguishable are one rung.
     return np.asarray(scales[np.append(True, np.diff(scales) > 1e-6 * most)])
 
 
@@ -137,34 +134,34 @@ def _within(plans: Priced, budgets: FloatArray, scales: tuple[float, ...]) -> Fl
 
 
 def _least_scale(plans: Priced, budgets: FloatArray) -> float:
-    """The least number by which budgets can be multiplied so that a mixture keeps them."""
+    """The least number by which budgets can be multiplied so that some mixture is within them."""
     from scipy.optimize import linprog
 
-    units = _units(plans, budgets)
+    units = budget_units(plans, budgets)
     rows = np.concatenate([plans.costs / units[:, None], -(budgets / units)[:, None]], axis=1)
     count = len(plans.prices)
-    whole = np.append(np.ones(count), 0.0)[None]
-    found = linprog(np.append(np.zeros(count), 1.0), rows, np.zeros(len(budgets)), whole, [1.0], method="highs")
+    one = np.append(np.ones(count), 0.0)[None]
+    found = linprog(np.append(np.zeros(count), 1.0), rows, np.zeros(len(budgets)), one, [1.0], method="highs")
     # A budget of nothing cannot be scaled: then there is no such number.
     return float(found.x[-1]) if found.x is not None else 1.0
 
 
 def _most_scale(plans: Priced, budgets: FloatArray) -> float:
-    """The scale at which the plan of greatest reward keeps all budgets."""
+    """The scale at which the plan of greatest reward is within all budgets."""
     costs = plans.costs[:, int(np.argmax(plans.rewards))]
     known = budgets > 0
     return max(1.0, float((costs[known] / budgets[known]).max(initial=1.0)))
 
 
 def _moved(plans: Priced, budgets: FloatArray, own: int, points: int) -> list[FloatArray]:
-    """Budgets with one of them moved, from the least that can be kept to the most that could be used."""
+    """Budgets with one of them moved, from the least feasible one to the most that could be spent."""
     others = np.arange(len(budgets)) != own
-    units, fine = _units(plans, budgets), _fine(plans)
+    units, fine = budget_units(plans, budgets), _fine(plans)
     free = best_mixture(plans, np.where(others, budgets, _NO_LIMIT * units), units, fine)
     if _excess(plans, free.shares, budgets, others, units) > 1e-7:
         return []
     most = float(plans.costs[own] @ free.shares)
-    # As little of this one as the others allow: it alone is fined, whatever is earned.
+    # As little of this one as the others allow: the reward is replaced by minus its cost.
     alone = Priced(plans.prices, np.concatenate([-plans.costs[[own]], plans.costs]))
     thrifty = best_mixture(alone, np.where(others, budgets, _NO_LIMIT * units), units, _fine(alone))
     least = float(plans.costs[own] @ thrifty.shares)
@@ -179,11 +176,6 @@ def _excess(
     return float(over[which].sum())
 
 
-def _units(plans: Priced, budgets: FloatArray) -> FloatArray:
-    most = np.abs(plans.costs).max(axis=1)
-    return np.where(budgets != 0, np.abs(budgets), np.where(most > 0, most, 1.0))
-
-
 def _fine(plans: Priced) -> float:
     return _FINE * (float(np.ptp(plans.rewards)) or 1.0)
 
@@ -195,12 +187,12 @@ def _nearest(plans: Priced, row: FloatArray) -> FloatArray:
 
 
 def _unknown(rows: FloatArray, known: FloatArray) -> FloatArray:
-    """Rows [rows, budgets] that are not as good as others, or as known ones."""
+    """Rows [rows, budgets] that differ from each other and from the known ones."""
     scale = np.abs(rows).max(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    kept = [row for row in known if np.isfinite(row).all()]
+    finite = [row for row in known if np.isfinite(row).all()]
     new: list[FloatArray] = []
     for row in rows:
-        if all(np.abs((row - other) / scale).max() > _SAME for other in (*kept, *new)):
+        if all(np.abs((row - other) / scale).max() > _SAME for other in (*finite, *new)):
             new.append(row)
     return np.array(new).reshape(-1, rows.shape[1])

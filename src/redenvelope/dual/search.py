@@ -1,4 +1,4 @@
-"""From a price function and a budget to the dual: slack, infeasible, or searched and verified."""
+"""From a price function and one budget to its dual: slack, infeasible, or searched and verified."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
+from redenvelope.arrays import FloatArray
 from redenvelope.dual.oracle import Point, PriceFunction, RecordedPrice
-from redenvelope.dual.solution import DualSolution, DualStatus, Mixture
+from redenvelope.dual.solution import DualSolution, DualStatus, checked_budgets
 from redenvelope.dual.solvers import Bracket, Newton, SearchEnd
-from redenvelope.errors import UsageError
 
 # Costs this close to the budget, relatively, differ from it by the rounding of long sums.
 _ROUNDING = 1e-12
@@ -18,9 +18,9 @@ _ROUNDING = 1e-12
 class DualSolver(Protocol):
     """A way to narrow a bracket of prices until its plans land on the budget.
 
-    A solver is a small class with one method, in a file of its own; a line in `SOLVERS` (dual/solvers.py) gives it a
-    name. It is handed what `solve_dual` has already found out: a plan that costs too much and one that fits. Each
-    `price([dual, …])` is one pass over all users, which is what a solver saves on.
+    A solver is a small class with one method. It is handed what `solve_dual` has already found out: a plan that costs
+    too much and one that fits. Each `price.at(dual)` or `price.points([dual, …])` is one pass over all users, which is
+    what a solver saves on.
 
         class Halving:
             def search(self, price, bracket, scale):
@@ -41,105 +41,69 @@ class DualSolver(Protocol):
 
 
 def solve_dual(price: PriceFunction, budget: float, solver: DualSolver | None = None) -> DualSolution:
-    """The dual at which the plan spends `budget`, the mean cost a user.
+    """The dual at which the plan spends `budget`, the mean cost per user.
 
     `Newton` (the default) suits plans with entropy, `Secant` plans without. The first pass prices the duals
     0 and infinity: if the plan that ignores cost fits the budget there is nothing to search, and if the
     cheapest plan does not fit there is nothing to find.
     """
-    if not np.isfinite(budget):
-        raise UsageError(f"the budget must be a number (the mean cost a user), not {budget}")
-    budget = float(budget)
+    limits = checked_budgets(budget)
+    budget = float(limits[0])
     recorded = RecordedPrice(price)
-    unconstrained, cheapest = recorded([0.0, np.inf])
+    unconstrained, cheapest = recorded.points([0.0, np.inf])
     scale = abs(budget) or max(abs(unconstrained.cost), abs(cheapest.cost)) or 1.0
     room = budget + _ROUNDING * scale
     if unconstrained.cost <= room:
         spent = budget - unconstrained.cost <= _ROUNDING * scale
         status = DualStatus.CONVERGED if spent else DualStatus.BUDGET_SLACK
-        return _single(status, unconstrained, budget, recorded)
+        return _single(status, unconstrained, limits, recorded)
     if cheapest.cost > room:
-        return _single(DualStatus.BUDGET_INFEASIBLE, cheapest, budget, recorded)
+        return _single(DualStatus.BUDGET_INFEASIBLE, cheapest, limits, recorded)
     if cheapest.cost >= budget - _ROUNDING * scale:
-        return _single(DualStatus.CONVERGED, cheapest, budget, recorded)
+        return _single(DualStatus.CONVERGED, cheapest, limits, recorded)
     end = (solver or Newton()).search(recorded, Bracket(unconstrained, cheapest, budget), scale)
     if end.point is not None:
-        return _single(end.status, end.point, budget, recorded)
-    return _mixed(end, budget, recorded)
+        return _single(end.status, end.point, limits, recorded)
+    return _mixed(end, limits, recorded)
 
 
-def _single(status: DualStatus, point: Point, budget: float, recorded: RecordedPrice) -> DualSolution:
-    infeasible = status is DualStatus.BUDGET_INFEASIBLE
+def _single(status: DualStatus, point: Point, limits: FloatArray, recorded: RecordedPrice) -> DualSolution:
+    """Everybody follows the plan at one price."""
+    plans = recorded.plans
     # What a plan leaves unspent, priced at its dual, bounds what another plan could add.
-    unspent = budget - point.cost
+    unspent = float(limits[0]) - point.cost
     gap = point.dual * unspent if point.dual > 0 and unspent > 0 else 0.0
-    if np.isinf(point.dual) and not infeasible:
-        gap = max(0.0, recorded.points[0].reward - point.reward) if unspent > 0 else 0.0
+    if status is DualStatus.BUDGET_INFEASIBLE:
+        gap = np.inf
+    elif np.isinf(point.dual):
+        gap = max(0.0, float(plans.rewards[0]) - point.reward) if unspent > 0 else 0.0
     return DualSolution(
         status=status,
-        budget=budget,
-        dual=point.dual,
-        cost=point.cost,
+        budgets=limits,
+        duals=np.array([point.dual]),
+        prices=np.array([[point.dual]]),
+        shares=np.ones(1),
         reward=point.reward,
-        mixture=None,
-        duality_gap=np.inf if infeasible else gap,
-        least_budget=point.cost if infeasible else None,
-        steps=tuple(recorded.points),
+        costs=np.array([point.cost]),
+        duality_gap=gap,
         passes=recorded.passes,
-        message=_message(status, point, budget, recorded),
+        priced=plans,
     )
 
 
-def _mixed(end: SearchEnd, budget: float, recorded: RecordedPrice) -> DualSolution:
+def _mixed(end: SearchEnd, limits: FloatArray, recorded: RecordedPrice) -> DualSolution:
+    """Users are drawn to the two ends of the bracket, so that the mixture spends the budget exactly."""
     low, high, share = end.bracket.low, end.bracket.high, end.bracket.low_share
-    point = Point(
-        dual=end.dual,
-        cost=share * low.cost + (1 - share) * high.cost,
-        reward=share * low.reward + (1 - share) * high.reward,
-    )
-    # Every finite dual that was priced bounds the optimum from above; the least bound counts.
-    worths = [step.reward - step.dual * (step.cost - budget) for step in recorded.points if step.dual < np.inf]
+    plans, reward = recorded.plans, share * low.reward + (1 - share) * high.reward
     return DualSolution(
         status=end.status,
-        budget=budget,
-        dual=end.dual,
-        cost=point.cost,
-        reward=point.reward,
-        mixture=Mixture(low.dual, high.dual, share),
-        duality_gap=min(worths) - point.reward,
-        least_budget=None,
-        steps=tuple(recorded.points),
+        budgets=limits,
+        duals=np.array([end.dual]),
+        prices=np.array([[low.dual], [high.dual]]),
+        shares=np.array([share, 1 - share]),
+        reward=reward,
+        costs=np.array([share * low.cost + (1 - share) * high.cost]),
+        duality_gap=float(plans.bounds(limits).min()) - reward,
         passes=recorded.passes,
-        message=_message(end.status, point, budget, recorded),
-    )
-
-
-def _message(status: DualStatus, point: Point, budget: float, recorded: RecordedPrice) -> str:
-    if status is DualStatus.BUDGET_SLACK:
-        return (
-            f"The budget of {budget:.6g} a user is more than the best plan can use: it earns "
-            f"{point.reward:.6g} for {point.cost:.6g}, and more budget would buy nothing."
-        )
-    if status is DualStatus.BUDGET_INFEASIBLE:
-        return (
-            f"No plan is as cheap as {budget:.6g} a user: the cheapest one costs {point.cost:.6g}, "
-            "which is the least budget that would do."
-        )
-    if status is DualStatus.BRACKET_NOT_FOUND:
-        return (
-            f"No price tried brought the cost down to {budget:.6g} a user, though the cheapest plan costs "
-            f"only {point.cost:.6g}; the cheapest plan is returned. The cost estimates may be too noisy."
-        )
-    if status is DualStatus.MAX_STEPS_REACHED:
-        return (
-            f"The search stopped after {recorded.passes} passes; the plan costs {point.cost:.6g} of "
-            f"{budget:.6g} a user, but a better one may exist: allow more steps or use another solver."
-        )
-    if np.isinf(point.dual):
-        return (
-            f"The budget of {budget:.6g} a user is just enough for the cheapest plan, which earns {point.reward:.6g}."
-        )
-    return (
-        f"The plan spends {point.cost:.6g} of {budget:.6g} a user and earns {point.reward:.6g}; "
-        f"one more unit of budget would earn about {point.dual:.4g} more."
+        priced=plans,
     )

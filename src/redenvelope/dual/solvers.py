@@ -1,4 +1,8 @@
-"""Two duals with the budget between their costs, and bounds on the dual that spends it."""
+"""Searches for the dual of one budget: the bracket that they narrow, bounds on the dual, and the solvers.
+
+`Bisection` and `DualAscent` are the paper's, corrected. `Newton` suits plans with entropy, whose cost is a smooth
+function of the dual; `Secant` finds the exact optimum of plans without entropy.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ class Bracket:
 
     @property
     def chord(self) -> float:
-        """Reward per unit of cost between the two ends; at this dual both are worth the same."""
+        """Reward per unit of cost between the two ends; at this dual both have the same Lagrangian."""
         return (self.low.reward - self.high.reward) / (self.low.cost - self.high.cost)
 
     @property
@@ -77,7 +81,7 @@ class SearchEnd(NamedTuple):
 def valid_bound(unconstrained: Point, feasible: Point, budget: float) -> float:
     """An upper bound on the optimal dual, from any plan that costs less than the budget.
 
-    At the optimal dual λ no plan is worth more than the optimum: J(feasible) − λ·(cost − budget) ≤ J*,
+    At the optimal dual λ no plan's Lagrangian exceeds the optimum: J(feasible) − λ·(cost − budget) ≤ J*,
     and J* is at most the unconstrained reward.
     """
     room = budget - feasible.cost
@@ -122,12 +126,10 @@ def finite_bracket(price: RecordedPrice, bracket: Bracket, guess: float | None =
     return None
 
 
-# The paper's search, corrected: halve the bracket, or cut it in many parts in one pass.
-
-
 @dataclass(frozen=True)
 class Bisection:
-    """Cut the bracket in equal parts until a plan meets the budget or the bracket closes on a jump."""
+    """The paper's search, corrected: cut the bracket in equal parts until a plan meets the budget or the bracket closes
+    on a jump."""
 
     tolerance: float = 1e-6
     """A plan is accepted when it costs at most the budget and at most this share of it less."""
@@ -153,7 +155,7 @@ class Bisection:
             if bracket.width <= self.precision * first_width:
                 return SearchEnd(DualStatus.CONVERGED, bracket, None, bracket.high.dual)
             cuts = np.linspace(bracket.low.dual, bracket.high.dual, self.parts + 1)[1:-1]
-            points = price(cuts)
+            points = price.points(cuts)
             bracket = bracket.narrowed(points)
             accepted = bracket.accepted(points, self.tolerance * scale)
         if accepted is not None:
@@ -161,12 +163,9 @@ class Bisection:
         return SearchEnd(DualStatus.MAX_STEPS_REACHED, bracket, None, bracket.high.dual)
 
 
-# Dual ascent, the paper's baseline: raise the dual while the plan costs too much.
-
-
 @dataclass(frozen=True)
 class DualAscent:
-    """Gradient steps on the dual function, whose slope is budget − cost."""
+    """The paper's baseline: gradient steps on the dual function, whose slope is budget − cost."""
 
     rate: float = 0.5
     """Length of a step, as a share of the bracket's duals over its costs: no unit to choose."""
@@ -200,9 +199,6 @@ class DualAscent:
         if accepted is not None:
             return SearchEnd(DualStatus.CONVERGED, bracket, accepted, accepted.dual)
         return SearchEnd(DualStatus.MAX_STEPS_REACHED, bracket, None, bracket.high.dual)
-
-
-# Safeguarded Newton search for plans with entropy, whose cost is a smooth function of the dual.
 
 
 # Steps after which the bracket or the error must have halved; otherwise the next step halves the bracket.
@@ -318,9 +314,6 @@ def _dual(place: float, unit: float) -> float:
     return inf if place >= 1 else unit * place / (1 - place)
 
 
-# Discrete secant for plans without entropy: walks the concave envelope to the exact optimum.
-
-
 @dataclass(frozen=True)
 class Secant:
     """Price the slope of the chord between the two ends; when no plan lies above the chord, mix its ends.
@@ -333,7 +326,7 @@ class Secant:
     """
 
     precision: float = 1e-12
-    """A plan counts as above the chord when it gains more than this share of the chord's own worth."""
+    """A plan counts as above the chord when it gains more than this share of the chord's own Lagrangian."""
     companions: int = 1
     """Further duals (up to 7) priced in the same pass, around where interpolation expects the budget."""
     max_steps: int = 100
@@ -347,7 +340,7 @@ class Secant:
             if not bracket.low.dual <= slope <= bracket.high.dual:
                 # Only noise brings the chord outside of its own duals; halving goes on regardless.
                 slope = _between(bracket, 0.5)
-            points = price([slope, *_companions(bracket, slope, self.companions)])
+            points = price.points([slope, *_companions(bracket, slope, self.companions)])
             if slope == bracket.chord and not self._above(points[0], bracket):
                 return SearchEnd(DualStatus.CONVERGED, bracket, None, slope)
             narrowed = bracket.narrowed(points)
@@ -357,8 +350,8 @@ class Secant:
         return SearchEnd(DualStatus.MAX_STEPS_REACHED, bracket, None, bracket.chord)
 
     def _above(self, point: Point, bracket: Bracket) -> bool:
-        worth = max(end.reward - point.dual * end.cost for end in (bracket.low, bracket.high))
-        gain = point.reward - point.dual * point.cost - worth
+        chord = max(end.reward - point.dual * end.cost for end in (bracket.low, bracket.high))
+        gain = point.reward - point.dual * point.cost - chord
         return gain > self.precision * (abs(bracket.low.reward) + point.dual * abs(bracket.low.cost))
 
 

@@ -98,7 +98,7 @@ def _by_the_state(rung: Rung, own: EstimatorChoice) -> Rung:
 
 def _by_the_past(rung: Rung, stood: EstimatorChoice) -> Rung:
     """Every rung says why this estimator was needed; one that is refused, for thin overlap, says it first."""
-    weight = Weight.REFUSAL if rung.is_doubted else Weight.WARNING
+    weight = Weight.REFUSAL if rung.is_unreliable else Weight.WARNING
     return replace(rung, objections=tuple(Reason(each.rule, weight, each.message) for each in stood.reasons))
 
 

@@ -42,11 +42,10 @@ from redenvelope.fitting.price_grid import (
 )
 from redenvelope.fitting.record import (
     compared_policies,
-    first_frontier,
     fit_record,
-    frontier_table,
-    frontiers_table,
+    ladder_frontier,
     logged_by_user,
+    path_frontiers,
     priced_plans,
 )
 from redenvelope.fitting.settings import FitSettings, usual_share
@@ -128,21 +127,21 @@ def fit(
     eligible = np.ones(decided.probabilities.shape, dtype=bool)
     if rows.standing is not None:
         eligible = allowed(rows.standing, policy.constraint, rows.states, rows.steps_left)
-    frontiers = None if paths is None else frontiers_table(check, paths, asked.names, settings.confidence)
-    record = record if paths is None else replace(record, priced=priced_plans(check, paths))
+    if paths is not None:
+        frontier = path_frontiers(check, paths, asked.names, settings.confidence)
+        record = replace(record, priced=priced_plans(check, paths))
     del check  # the evidence of all prices, and not needed any more
     give_back()
-    if frontiers is None:
+    if paths is None:
         duals = ladder.prices[:, 0]
         model = kept.frontier(duals, lambda: model_frontier(policy, scouts, duals, settings.search))
-        frontier = frontier_table(ladder, model, settings.confidence)
+        frontier = ladder_frontier(ladder, model, asked.names[0], settings.confidence)
         lost = lost_along(policy, scouts, model, certificate.cost.estimate, settings.search)
     else:
-        frontier = first_frontier(frontiers, asked.names[0])
         lost = lost_at_prices(policy, scouts, ladder.duals(stop.place))
     record = replace(record, exploration=exploration_record(policy, lost, decided, eligible))
     stages.finish("comparison", _gain(compared))
-    return Plan(policy, certificate, frontier, ladder, record, frontiers)
+    return Plan(policy, certificate, frontier, ladder, record)
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,8 +281,8 @@ def _ladder(check: Check, question: Question, settings: FitSettings) -> tuple[Ch
 
 
 def _about(check: Check, against: tuple[Reason, ...]) -> Checked:
-    reward, *costs = (float(value) for value in logged_by_user(check.log).mean(axis=1))
-    return Checked({"cost": costs[0], "reward": reward}, fold_sha256(check.log), against, tuple(costs))
+    logged = tuple(float(value) for value in logged_by_user(check.log).mean(axis=1))
+    return Checked(logged, fold_sha256(check.log), against)
 
 
 def _bounds(certificate: Certificate) -> str:

@@ -28,13 +28,13 @@ class Objective:
     @property
     def several(self) -> NDArray[np.float64] | None:
         """The mean a user that each budget allows, [budgets]; None with one of them."""
-        limits = np.array([each.limit for each in self.question.asked], dtype=np.float64)
+        limits = np.array([each.limit for each in self.question.budgets], dtype=np.float64)
         return limits if len(limits) > 1 else None
 
     @property
     def names(self) -> tuple[str, ...]:
         """[budgets]"""
-        return tuple(each.name for each in self.question.asked)
+        return tuple(each.name for each in self.question.budgets)
 
     @property
     def audited(self) -> float | None:
@@ -62,8 +62,8 @@ def objective_of(
     """What the arguments ask for; budgets stand in the campaign or beside it, never in both."""
     budgets = () if campaign is None else campaign.budgets
     if not budgets:
-        whole = audience or (None if campaign is None else campaign.audience)
-        return Objective((), Question(budget, target_reward, confidence, (BudgetTarget(FIRST, budget, whole),)))
+        users = audience or (None if campaign is None else campaign.audience)
+        return Objective((), Question((BudgetTarget(FIRST, budget, users),), target_reward, confidence))
     assert campaign is not None
     if budget is not None and len(budgets) > 1:
         raise UsageError(
@@ -76,10 +76,10 @@ def objective_of(
                 f"a target reward asks for the least cost, and the campaign has {len(budgets)} of them; "
                 "leave one budget, or the target"
             )
-        return Objective(budgets, Question(None, target_reward, confidence, (BudgetTarget(budgets[0].name, None),)))
+        return Objective(budgets, Question((BudgetTarget(budgets[0].name, None),), target_reward, confidence))
     limits = campaign.limits if budget is None else (budget,)
     asked = tuple(
         BudgetTarget(each.name, limit, audience or each.audience or campaign.audience)
         for each, limit in zip(budgets, limits, strict=True)
     )
-    return Objective(budgets, Question(None, None, confidence, asked))
+    return Objective(budgets, Question(asked, None, confidence))

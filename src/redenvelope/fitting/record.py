@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from redenvelope.arrays import FloatArray
 from redenvelope.audit.audit import Audit
-from redenvelope.dual.frontier import Frontier, MonotoneCurve
+from redenvelope.dual.frontier import Frontier, falling
 from redenvelope.dual.paths import Paths
 from redenvelope.evaluation.clustering import by_person
 from redenvelope.evaluation.confidence import Spread
@@ -28,7 +28,7 @@ from redenvelope.plan.fixed_sequence_test import Stop, climb
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord, PricedPlan, Source
-from redenvelope.plan.validation import FRONTIER_COLUMNS
+from redenvelope.plan.validation import FRONTIER
 
 
 def compared_policies(check: Check, place: Place, certificate: Certificate) -> tuple[ComparedPolicy, ...]:
@@ -70,7 +70,7 @@ def fit_record(
         model=lessons.neural.as_dict(),
         settings=settings.as_dict(),
         history="" if lessons.history is None else lessons.history.reason,
-        doubts=against,
+        objections=against,
         budgets=asked.budgets,
         source=None if check.log.columns == ColumnMap() else Source.of("", "", check.log.columns),
     )
@@ -101,11 +101,12 @@ def _compared(name: str, users: FloatArray, difference: FloatArray, reach: float
     return ComparedPolicy(name, *(float(figure) for figure in figures))
 
 
-# The frontier as one curve: what every budget buys, as the check users say, monotone and concave.
+# The frontier: what more or less of a budget buys, as the check users say.
 
 
-def frontier_table(ladder: Ladder, model: Frontier, confidence: float) -> pl.DataFrame:
-    """Reward and cost of every rung with two-sided bounds, and as the model believes, by rising price.
+def ladder_frontier(ladder: Ladder, model: Frontier, budget: str, confidence: float) -> pl.DataFrame:
+    """The frontier of one budget, by rising price: reward and cost of every rung with two-sided bounds, and as the
+    model believes.
 
     Costs and rewards fall with the price, so the nearest that do are shown. Two plans can always be mixed, so no reward
     lies below the line between two others.
@@ -114,57 +115,40 @@ def frontier_table(ladder: Ladder, model: Frontier, confidence: float) -> pl.Dat
     lower, upper = (bound[:, upward] for bound in ladder.bounds((1 + confidence) / 2))
     means, prices = ladder.means[:, upward], ladder.prices[upward, 0]
     errors = np.array([rung.square for rung in ladder.rungs]).T[:, upward] ** 0.5
-    rewards, costs = MonotoneCurve(prices, means[:2], errors[:2]).monotone
+    rewards, costs = (falling(means[outcome], errors[outcome]) for outcome in (0, 1))
     corners = (curve := Frontier(prices, costs, rewards)).envelope
-    return pl.DataFrame(
-        {
-            "dual": prices,
-            "cost": costs,
-            "reward": np.interp(costs, curve.costs[corners], curve.rewards[corners]),
-            "cost_lower": lower[1],
-            "cost_upper": upper[1],
-            "reward_lower": lower[0],
-            "reward_upper": upper[0],
-            "model_cost": model.costs[upward],
-            "model_reward": model.rewards[upward],
-        }
-    )
+    concave = np.interp(costs, curve.costs[corners], curve.rewards[corners])
+    return _table(budget, prices, (concave, costs), lower, upper, (model.rewards[upward], model.costs[upward]))
 
 
-# The frontier along each of several budgets: what more or less of it buys, as the check users say.
+def path_frontiers(check: Check, paths: Paths, budgets: tuple[str, ...], confidence: float) -> pl.DataFrame:
+    """The frontier along every budget by its name, the others held, by rising price: the shadow price, off-policy
+    reward and cost of this budget with two-sided bounds, and what was believed of both.
 
-
-def frontiers_table(check: Check, paths: Paths, names: tuple[str, ...], confidence: float) -> pl.DataFrame:
-    """For every budget by its name, the others held: its limit, the shadow price, off-policy cost of this budget and
-    reward with two-sided bounds, and what was believed of both; by falling price, from the least limit on.
-
-    Which plans are mixed at a limit, users of other folds have fixed; the check users only say what they cost and earn.
+    Users of other folds fixed which plans are mixed at a limit; the check users only say what they cost and earn.
     """
     places = check.places("plan")
     added = check.influence[:, :, places.start : places.stop]
-    level, tables = (1 + confidence) / 2, []
-    for own, (name, path) in enumerate(zip(names, paths.frontiers, strict=True)):
+    level, tables = (1 + confidence) / 2, [pl.DataFrame(schema=FRONTIER)]
+    for own, (name, path) in enumerate(zip(budgets, paths.frontiers, strict=True)):
         if not len(path):
             continue
-        # Reward and this budget's cost of every mixture, users by users.
-        mixed = added[[0, 1 + own]] @ path.shares.T
-        spread = Spread.of(mixed, axis=1)
-        lower, upper = spread.lower(level), spread.upper(level)
+        # Reward and this budget's cost of every mixture, user by user.
+        spread = Spread.of(added[[0, 1 + own]] @ path.shares.T, axis=1)
         believed = paths.plans.outcomes[[0, 1 + own]] @ path.shares.T
-        figures = {
-            "limit": path.limits[:, own],
-            "dual": path.duals[:, own],
-            "cost": spread.mean[1],
-            "reward": spread.mean[0],
-            "cost_lower": lower[1],
-            "cost_upper": upper[1],
-            "reward_lower": lower[0],
-            "reward_upper": upper[0],
-            "model_cost": believed[1],
-            "model_reward": believed[0],
-        }
-        tables.append(pl.DataFrame(figures).select(pl.lit(name).alias("budget"), pl.all()))
-    return pl.concat(tables) if tables else _empty()
+        figures = (spread.mean, spread.lower(level), spread.upper(level), believed)
+        tables.append(_table(name, path.duals[:, own], *figures).reverse())
+    return pl.concat(tables)
+
+
+Pair = Sequence[FloatArray] | FloatArray
+
+
+def _table(budget: str, duals: FloatArray, means: Pair, lower: Pair, upper: Pair, model: Pair) -> pl.DataFrame:
+    """Figures of one budget's frontier: duals [points], the others reward and cost, [2, points]."""
+    columns = (duals, means[1], means[0], lower[1], upper[1], lower[0], upper[0], model[1], model[0])
+    figures = pl.DataFrame(dict(zip(list(FRONTIER)[1:], columns, strict=True)))
+    return figures.select(pl.lit(budget).alias("budget"), pl.all())
 
 
 def priced_plans(check: Check, paths: Paths) -> tuple[PricedPlan, ...]:
@@ -173,14 +157,3 @@ def priced_plans(check: Check, paths: Paths) -> tuple[PricedPlan, ...]:
     means = check.influence[:, :, places.start : places.stop].mean(axis=1)
     rows = zip(paths.plans.prices.tolist(), means.T.tolist(), strict=True)
     return tuple(PricedPlan(tuple(prices), tuple(mean)) for prices, mean in rows)
-
-
-def first_frontier(frontiers: pl.DataFrame, name: str) -> pl.DataFrame:
-    """The first budget's, with the columns and in the order that a plan's frontier has: by rising price."""
-    own = frontiers.filter(pl.col("budget") == name).select(FRONTIER_COLUMNS)
-    return own.reverse()
-
-
-def _empty() -> pl.DataFrame:
-    numbers = {name: np.empty(0) for name in ("limit", *FRONTIER_COLUMNS)}
-    return pl.DataFrame({"budget": pl.Series([], dtype=pl.String), **numbers})

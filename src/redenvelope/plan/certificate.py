@@ -1,4 +1,4 @@
-"""The budget certificate: what a plan costs on users that chose nothing, and whether that may be relied on."""
+"""The budget certificate: what a plan costs on held-out users, and whether that may be relied on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redenvelope.serialization import from_plain, to_plain
 
 @dataclass(frozen=True)
 class BudgetFigure:
-    """One budget, and what the plan spends of it: means a user."""
+    """One budget, and what the plan spends of it: means per user."""
 
     name: str
     budget: float
@@ -26,9 +26,9 @@ class BudgetFigure:
     """Shadow price: the reward that one more unit of this budget buys; 0 where it is slack."""
     status: BudgetStatus
     logged: float
-    """What was spent as logged, on the same users."""
+    """What was spent per user as logged, on the same users."""
     audience: int | None = None
-    """Users that the campaign is for, where that is known."""
+    """Users of the campaign, where that number is known."""
     total: float | None = None
     """The budget for all of them."""
 
@@ -38,7 +38,7 @@ class BudgetFigure:
         return None if self.total is None or self.audience is None else self.total - self.cost.estimate * self.audience
 
     def total_sentence(self) -> str:
-        """What is expected to be left for all users; empty where nobody said how many they are."""
+        """What is expected to be left for all users; empty where their number is unknown."""
         if self.unspent is None:
             return ""
         left = "unspent" if self.unspent >= 0 else "too much"
@@ -46,54 +46,55 @@ class BudgetFigure:
 
     def sentence(self) -> str:
         """The budget in words."""
-        said = f"{self.name}: {self.cost.estimate:.4g} of {self.budget:.4g} a user, at most {self.cost.upper:.4g}"
+        said = f"{self.name}: {self.cost.estimate:.4g} of {self.budget:.4g} per user, at most {self.cost.upper:.4g}"
         said += f"; {self.total_sentence()}" if self.unspent is not None else ""
-        worth = f"one more unit buys {self.dual:.3g}" if self.dual > 0 else "more of it would buy nothing"
-        return f"{said} ({self.status}, {worth})" if np.isfinite(self.dual) else f"{said} ({self.status})"
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """What a reason is, beside its words."""
-
-    rule: str
-    weight: Weight
-
-
-@dataclass(frozen=True)
-class _Written:
-    """What of a certificate is written in a form of its own."""
-
-    reasons: tuple[str, ...]
-    rules: tuple[_Rule, ...]
-    dual: float | Literal["infinity"]
-    budgets: tuple[dict[str, Any], ...] = ()
+        buys = f"one more unit buys {self.dual:.3g}" if self.dual > 0 else "more of it would buy nothing"
+        return f"{said} ({self.status}, {buys})" if np.isfinite(self.dual) else f"{said} ({self.status})"
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Certified when the one-sided upper bound of the cost is within the budget and nothing forbids believing it."""
+    """Certified when the one-sided upper bound of every cost is within its budget and nothing forbids believing it.
+
+    `budget`, `dual` and `cost` are those of the first budget.
+    """
 
     status: Literal["certified", "refused"]
     reasons: tuple[Reason, ...]
     """Why it was refused, and what to know besides; refusals first."""
-    budget: float
-    dual: float
+    budgets: tuple[BudgetFigure, ...]
+    """At least one, by their names."""
     method: str
     confidence: float
-    cost: Estimate
-    """`upper` is the one-sided bound; `lower` the one-sided bound on the other side."""
     reward: Estimate
-    logged: dict[str, float]
-    """Cost and reward a user as logged, on the same users."""
+    logged_reward: float
+    """Mean reward per user as logged, on the same users."""
     diagnostics: dict[str, Any]
     users: int
     policy_sha256: str
     fold_sha256: str
     target_reward: float | None = None
     """The reward that was asked for, where that was asked for instead of a budget."""
-    budgets: tuple[BudgetFigure, ...] = ()
-    """All budgets by their names; the first is `budget`, `cost` and `dual`."""
+
+    @property
+    def budget(self) -> float:
+        """The first budget, the mean cost per user."""
+        return self.budgets[0].budget
+
+    @property
+    def dual(self) -> float:
+        """Shadow price of the first budget."""
+        return self.budgets[0].dual
+
+    @property
+    def cost(self) -> Estimate:
+        """What is spent of the first budget; `upper` is the one-sided bound, `lower` that on the other side."""
+        return self.budgets[0].cost
+
+    @property
+    def logged(self) -> dict[str, float]:
+        """Cost (of the first budget) and reward per user as logged, on the same users."""
+        return {"cost": self.budgets[0].logged, "reward": self.logged_reward}
 
     @property
     def is_certified(self) -> bool:
@@ -101,9 +102,8 @@ class Certificate:
         return self.status == "certified"
 
     def of(self, budget: BudgetFigure) -> Certificate:
-        """The same certificate as seen by one of its budgets."""
-        logged = self.logged | {"cost": budget.logged}
-        return replace(self, budget=budget.budget, cost=budget.cost, dual=budget.dual, logged=logged, budgets=(budget,))
+        """The same certificate with one of its budgets alone."""
+        return replace(self, budgets=(budget,))
 
     @property
     def notes(self) -> tuple[Reason, ...]:
@@ -111,57 +111,36 @@ class Certificate:
         return self.reasons if self.is_certified else self.reasons[1:]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: reasons in words, and beside them the rule and the weight of each."""
-        content: dict[str, Any] = to_plain(self)
-        content["reasons"] = [reason.message for reason in self.reasons]
-        content["rules"] = [{"rule": reason.rule, "weight": str(reason.weight)} for reason in self.reasons]
-        for own, written in zip(self.budgets, content["budgets"], strict=True):
+        """Plain data for JSON: reasons in words, with the rule and the weight of each, and the figures of the first
+        budget at the top."""
+        plain = to_plain(self)
+        for own, written in zip(self.budgets, plain["budgets"], strict=True):
             written["dual"] = "infinity" if np.isinf(own.dual) else own.dual
             if own.unspent is None:
                 del written["audience"], written["total"]
-        return content | {"dual": "infinity" if np.isinf(self.dual) else self.dual}
+        top = plain | {"logged": to_plain(self.logged), "reasons": [reason.message for reason in self.reasons]}
+        top |= {name: plain["budgets"][0][name] for name in ("budget", "dual", "cost")}
+        top["rules"] = [{"rule": reason.rule, "weight": str(reason.weight)} for reason in self.reasons]
+        return {name: top[name] for name in _WRITTEN}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Certificate:
         """The certificate that `as_dict` wrote."""
         written = from_plain(_Written, content, "the certificate")
-        if len(written.reasons) != len(written.rules):
-            raise PlanError("the certificate is damaged: its reasons and their rules are not as many")
-        reasons = tuple(
-            Reason(entry.rule, entry.weight, message)
+        if len(written.reasons) != len(written.rules) or not written.budgets:
+            raise PlanError("the certificate is damaged: it needs a rule for each reason, and at least one budget")
+        reasons = [
+            {"rule": entry.rule, "weight": entry.weight.value, "message": message}
             for entry, message in zip(written.rules, written.reasons, strict=True)
-        )
-        plain = {name: value for name, value in content.items() if name not in ("reasons", "rules", "dual")}
-        plain["budgets"] = [
-            entry | {"dual": np.inf} if entry.get("dual") == "infinity" else entry for entry in written.budgets
         ]
-        numbers = {"dual": np.inf if written.dual == "infinity" else float(written.dual), "reasons": []}
-        return replace(from_plain(cls, plain | numbers, "the certificate"), reasons=reasons)
-
-    def _sentence_of_target(self, target: float) -> str:
-        figures = (
-            f"{self.reward.estimate:.4g} a user, at least {self.reward.lower:.4g} with {self.confidence:.0%} "
-            f"confidence, for {self.cost.estimate:.4g}, at most {self.cost.upper:.4g}"
-        )
-        if self.is_certified:
-            return (
-                f"Certified: on {self.users:,} users that neither trained the model nor chose the price, the plan "
-                f"earns {figures}: it reaches the target of {target:.4g}."
-            )
-        return f"Refused: {self.reasons[0].message} (estimated reward {figures}; target {target:.4g})."
-
-    def _sentence_of_several(self) -> str:
-        kept = "; ".join(
-            f"{each.name} {each.cost.estimate:.4g}, at most {each.cost.upper:.4g} of {each.budget:.4g}"
-            for each in self.budgets
-        )
-        level = f"with {self.confidence:.0%} confidence each"
-        if self.is_certified:
-            return (
-                f"Certified: on {self.users:,} users that neither trained the model nor chose the prices, the plan "
-                f"keeps all {len(self.budgets)} budgets a user, {level}: {kept}."
-            )
-        return f"Refused: {self.reasons[0].message} (estimated costs a user, {level}: {kept})."
+        budgets = [each | {"dual": np.inf} if each.get("dual") == "infinity" else each for each in written.budgets]
+        own = {"reasons": reasons, "budgets": budgets, "logged_reward": written.logged.get("reward")}
+        found = from_plain(cls, content | own, "the certificate")
+        again = found.as_dict()
+        for name in ("budget", "dual", "cost", "logged"):
+            if content.get(name) != again[name]:
+                raise PlanError(f"the certificate is damaged: {name} is not that of its first budget")
+        return found
 
     def sentence(self) -> str:
         """The certificate in words."""
@@ -169,10 +148,56 @@ class Certificate:
             return self._sentence_of_target(self.target_reward)
         if len(self.budgets) > 1:
             return self._sentence_of_several()
-        bound = f"{self.cost.estimate:.4g} a user, at most {self.cost.upper:.4g} with {self.confidence:.0%} confidence"
+        bound = (
+            f"{self.cost.estimate:.4g} per user, at most {self.cost.upper:.4g} with {self.confidence:.0%} confidence"
+        )
         if self.is_certified:
-            return (
-                f"Certified: on {self.users:,} users that neither trained the model nor chose the price, the plan "
-                f"costs {bound}, within the budget of {self.budget:.4g}."
-            )
+            return f"{self._on('price')} costs {bound}, within the budget of {self.budget:.4g}."
         return f"Refused: {self.reasons[0].message} (estimated cost {bound}; budget {self.budget:.4g})."
+
+    def _sentence_of_target(self, target: float) -> str:
+        figures = (
+            f"{self.reward.estimate:.4g} per user, at least {self.reward.lower:.4g} with {self.confidence:.0%} "
+            f"confidence, for {self.cost.estimate:.4g}, at most {self.cost.upper:.4g}"
+        )
+        if self.is_certified:
+            return f"{self._on('price')} earns {figures}: it reaches the target of {target:.4g}."
+        return f"Refused: {self.reasons[0].message} (estimated reward {figures}; target {target:.4g})."
+
+    def _sentence_of_several(self) -> str:
+        spent = "; ".join(
+            f"{each.name} {each.cost.estimate:.4g}, at most {each.cost.upper:.4g} of {each.budget:.4g}"
+            for each in self.budgets
+        )
+        level = f"with {self.confidence:.0%} confidence each"
+        if self.is_certified:
+            return f"{self._on('prices')} keeps all {len(self.budgets)} budgets per user, {level}: {spent}."
+        return f"Refused: {self.reasons[0].message} (estimated costs per user, {level}: {spent})."
+
+    def _on(self, prices: str) -> str:
+        return f"Certified: on {self.users:,} users who neither trained the model nor chose the {prices}, the plan"
+
+
+_WRITTEN = (
+    *("status", "reasons", "budget", "dual", "method", "confidence", "cost", "reward", "logged", "diagnostics"),
+    *("users", "policy_sha256", "fold_sha256", "target_reward", "budgets", "rules"),
+)
+"""What a certificate in JSON holds, in this order."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """The rule and the weight of a reason."""
+
+    rule: str
+    weight: Weight
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What is written in another form than in Python."""
+
+    reasons: tuple[str, ...]
+    rules: tuple[_Rule, ...]
+    budgets: tuple[dict[str, Any], ...]
+    logged: dict[str, float]

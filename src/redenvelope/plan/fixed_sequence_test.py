@@ -1,10 +1,10 @@
-"""Climb the ladder: the dearest plan whose bound still holds, tested in an order that was fixed before.
+"""The fixed-sequence test: the dearest plan of a ladder whose bound still holds, and the certificate of that plan.
 
 The hypotheses "the plan on this rung costs more than the budget" are tested one after the other, each at the full
 level, and the walk ends at the first that cannot be rejected. To err, the first one that is true would have to be
 rejected: so the level holds for the whole walk, without a correction (fixed-sequence testing; "Learn then Test",
 Angelopoulos et al. 2021). With several budgets every bound must hold on a rung (an intersection-union test).
-Rungs whose estimates must not be relied on are stepped over: nobody may stand on them, and they say nothing.
+Rungs with unreliable estimates are stepped over: they are not tested, and no plan ends there.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Holds = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
 
 # Mixtures tested between two rungs; finer ones would spend no thousandth more of what lies between them.
 _SHARES = 200
-# A mixture that moves the cost by less than this share of it is not worth two prices.
-_WORTH_MIXING = 0.0025
+# A mixture that moves the cost by less than this share of it does not justify two prices.
+_LEAST_MOVE = 0.0025
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def descend(ladder: Ladder, target_reward: float, confidence: float) -> Stop:
 def _walk(ladder: Ladder, holds: Holds, estimates: NDArray[np.bool_], confidence: float, step: int) -> Stop:
     """`estimates` say on which rungs the promise holds without any bound, [rungs]; `step` is 1 up and −1 down."""
     passed = holds(*ladder.bounds(confidence))
-    order = [rung for rung in range(len(ladder.rungs))[::step] if not ladder.doubted[rung]]
+    order = [rung for rung in range(len(ladder.rungs))[::step] if not ladder.unreliable[rung]]
     stood = _first_failing(passed[order])
     if not stood:
         return _nowhere(ladder, estimates, step)
@@ -78,7 +78,7 @@ def _walk(ladder: Ladder, holds: Holds, estimates: NDArray[np.bool_], confidence
     if stood == len(order):
         slack = DualStatus.BUDGET_SLACK if rung == range(len(ladder.rungs))[::step][-1] else DualStatus.CONVERGED
         return Stop(Place(rung), slack, True)
-    if order[stood] != rung + step:  # what lies between is doubted
+    if order[stood] != rung + step:  # what lies between is unreliable
         return Stop(Place(rung), DualStatus.CONVERGED, True)
     return Stop(_mixed(ladder, rung, step, holds, confidence), DualStatus.CONVERGED, True)
 
@@ -90,7 +90,7 @@ def _mixed(ladder: Ladder, rung: int, step: int, holds: Holds, confidence: float
     means, low, high = ladder.between(lower_rung, shares, confidence)
     last = max(_first_failing(holds(low, high)) - 1, 0)
     moved = np.abs(means[1:, last] - means[1:, 0])
-    if (moved <= _WORTH_MIXING * np.abs(means[1:, 0])).all() or shares[last] in (0.0, 1.0):
+    if (moved <= _LEAST_MOVE * np.abs(means[1:, 0])).all() or shares[last] in (0.0, 1.0):
         return Place(rung)
     return Place(lower_rung, float(shares[last]))
 
@@ -102,7 +102,7 @@ def _first_failing(passed: NDArray[np.bool_]) -> int:
 
 
 def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
-    """No bound holds: where the walk would have ended by the estimates alone, for whoever wants to see that plan."""
+    """No bound holds: where the walk would have ended by the estimates alone, for a look at the refused plan."""
     order = list(range(len(ladder.rungs))[::step])
     reached = _first_failing(estimates[order])
     if not reached:
@@ -110,11 +110,8 @@ def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
     return Stop(Place(order[reached - 1]), DualStatus.CONVERGED, False)
 
 
-# Certify: a plan at a place of its ladder, in the words and figures of a certificate.
-
-
 FIRST = "cost"
-"""What a budget is called that nobody named."""
+"""The name of a budget that was given none."""
 
 
 @dataclass(frozen=True)
@@ -123,56 +120,58 @@ class BudgetTarget:
 
     name: str
     limit: float | None
-    """Mean a user; None where a reward is asked for."""
+    """Mean per user; None where a reward is asked for."""
     audience: int | None = None
-    """Users that the campaign is for, where that is known."""
+    """Users of the campaign, where that number is known."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a plan: the best for a budget or several, or the cheapest for a reward."""
+    """What is asked of a plan: the best within its budgets, or the cheapest for a reward."""
 
-    budget: float | None
-    """Mean cost a user, of the first budget."""
+    budgets: tuple[BudgetTarget, ...]
+    """At least one."""
     target_reward: float | None
-    """Mean reward a user."""
+    """Mean reward per user, where no limits are given."""
     confidence: float
-    asked: tuple[BudgetTarget, ...] = ()
-    """All budgets by their names; one that nobody named where it is empty."""
     for_all_prices: bool = False
     """Whether the bounds must hold at all prices at once."""
 
     def __post_init__(self) -> None:
-        if self.asked and self.budget is None:
-            object.__setattr__(self, "budget", self.asked[0].limit)
-        elif not self.asked:
-            object.__setattr__(self, "asked", (BudgetTarget(FIRST, self.budget),))
         if (self.budget is None) == (self.target_reward is None):
-            raise UsageError("give either a budget (the mean cost a user) or a target reward")
-        named = {each.name if len(self.asked) > 1 else "budget": each.limit for each in self.asked}
+            raise UsageError("give either a budget (the mean cost per user) or a target reward")
+        named = {each.name if len(self.budgets) > 1 else "budget": each.limit for each in self.budgets}
         for name, wanted in (*named.items(), ("target reward", self.target_reward)):
             if wanted is not None and not np.isfinite(wanted):
                 raise UsageError(f"the {name} must be a number, not {wanted}")
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
 
+    @classmethod
+    def of(cls, budget: float | None, target_reward: float | None, confidence: float) -> Question:
+        """A question about one budget that has no name."""
+        return cls((BudgetTarget(FIRST, budget),), target_reward, confidence)
+
+    @property
+    def budget(self) -> float | None:
+        """The first budget; None where a reward is asked for."""
+        return self.budgets[0].limit
+
     @property
     def limits(self) -> list[float]:
-        """The mean a user that each budget allows, [budgets]."""
-        return [each.limit for each in self.asked if each.limit is not None]
+        """The mean cost per user that each budget allows, [budgets]."""
+        return [each.limit for each in self.budgets if each.limit is not None]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The users that a ladder was checked on."""
+    """The held-out users that a ladder was checked on."""
 
-    logged: dict[str, float]
-    """Cost of the first budget and reward a user, as logged."""
+    logged: tuple[float, ...]
+    """Reward, then the cost of each budget, per user as logged, [outcomes]."""
     fold_sha256: str
-    doubts: tuple[Reason, ...] = ()
+    objections: tuple[Reason, ...] = ()
     """What the audit and the model's fidelity say against any plan of this log."""
-    spent: tuple[float, ...] = ()
-    """Cost of every budget a user, as logged, [budgets]; empty where it is the one in `logged`."""
 
 
 def walk(ladder: Ladder, question: Question) -> Stop:
@@ -196,62 +195,58 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
     upper bound of its cost.
     """
     reward, *costs = ladder.figures(stop.place, _level(ladder, question))
-    cost = costs[0]
-    budget = cost.upper if question.budget is None else question.budget
-    several = len(costs) > 1
+    budgets = tuple(_budget_figures(ladder, stop, question, costs, checked))
+    not_kept = _not_kept if len(budgets) > 1 else _not_reached
     reasons = [
-        *(_several_not_kept if several else _not_reached)(ladder, stop, question, cost, budget),
+        *not_kept(ladder, stop, question, budgets),
         *ladder.reasons(stop.place),
-        *checked.doubts,
-        *(() if several else _end(stop, question, reward, cost)),
-        *_no_gain(reward, cost, checked.logged),
+        *checked.objections,
+        *_end(stop, question, reward, budgets),
+        *_no_gain(reward, budgets[0], checked.logged[0]),
     ]
     refused = any(reason.weight is Weight.REFUSAL for reason in reasons)
     return Certificate(
         status="refused" if refused else "certified",
         reasons=tuple(sorted(reasons, key=lambda reason: reason.weight is not Weight.REFUSAL)),
-        budget=budget,
-        dual=float(ladder.duals(stop.place)[0]),
+        budgets=budgets,
         method=policy.specification.method,
         confidence=question.confidence,
-        cost=cost,
         reward=reward,
-        logged=checked.logged,
+        logged_reward=checked.logged[0],
         diagnostics=ladder.diagnostics(stop.place),
         users=ladder.users,
         policy_sha256=policy_sha256(policy),
         fold_sha256=checked.fold_sha256,
         target_reward=question.target_reward,
-        budgets=tuple(_budget_figures(ladder, stop, question, tuple(costs), checked)),
     )
 
 
 def _budget_figures(
-    ladder: Ladder, stop: Stop, question: Question, costs: tuple[Estimate, ...], checked: Checked
+    ladder: Ladder, stop: Stop, question: Question, costs: Sequence[Estimate], checked: Checked
 ) -> Iterator[BudgetFigure]:
     """Every budget with what is spent of it."""
-    spent = checked.spent or (checked.logged["cost"],)
-    for asked, cost, dual, logged in zip(question.asked, costs, ladder.duals(stop.place), spent, strict=True):
+    duals, logged = ladder.duals(stop.place), checked.logged[1:]
+    for asked, cost, dual, spent in zip(question.budgets, costs, duals, logged, strict=True):
         limit = cost.upper if asked.limit is None else asked.limit
         status = BudgetStatus.BINDING if dual > 0 else BudgetStatus.SLACK
         if not stop.holds and cost.estimate > limit:
             status = BudgetStatus.EXCEEDED
         total = None if asked.audience is None else limit * asked.audience
-        yield BudgetFigure(asked.name, limit, cost, dual, status, logged, asked.audience, total)
+        yield BudgetFigure(asked.name, limit, cost, float(dual), status, spent, asked.audience, total)
 
 
-def _several_not_kept(
-    ladder: Ladder, stop: Stop, question: Question, cost: Estimate, budget: float
-) -> Iterator[Reason]:
-    """Why no rung keeps all of several budgets: which cannot be kept together, and by how much."""
-    if stop.holds or ladder.doubted.all():
+Budgets = tuple[BudgetFigure, ...]
+
+
+def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) -> Iterator[Reason]:
+    """Why no rung is within all of several budgets: which cannot be kept together, and by how much."""
+    if stop.holds or ladder.unreliable.all():
         return
-    figures = ladder.figures(stop.place, _level(ladder, question))[1:]
     over = [
-        f"{asked.name} would cost {figure.estimate:.4g}, at most {figure.upper:.4g}, of {asked.limit:.4g} "
-        f"({figure.upper - (asked.limit or 0.0):.4g} too much)"
-        for asked, figure in zip(question.asked, figures, strict=True)
-        if asked.limit is not None and figure.upper > asked.limit
+        f"{each.name} would cost {each.cost.estimate:.4g}, at most {each.cost.upper:.4g}, of {each.budget:.4g} "
+        f"({each.cost.upper - each.budget:.4g} too much)"
+        for each in budgets
+        if each.cost.upper > each.budget
     ]
     if stop.status is DualStatus.BUDGET_INFEASIBLE:
         said = "no plan keeps all budgets together; of the one that comes nearest"
@@ -264,19 +259,19 @@ def _several_not_kept(
     )
 
 
-def _not_reached(ladder: Ladder, stop: Stop, question: Question, cost: Estimate, budget: float) -> Iterator[Reason]:
-    """Why no rung holds."""
-    if stop.holds or ladder.doubted.all():  # then the reasons of the rungs say why
+def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) -> Iterator[Reason]:
+    """Why no rung is within the one budget, or reaches the target."""
+    if stop.holds or ladder.unreliable.all():  # then the reasons of the rungs say why
         return
     if question.target_reward is not None:
         yield _target_missed(ladder, question, question.target_reward)
         return
-    level = f"{question.confidence:.0%} confidence"
+    level, budget, cost = f"{question.confidence:.0%} confidence", budgets[0].budget, budgets[0].cost
     if stop.status is DualStatus.BUDGET_INFEASIBLE:
         yield Reason(
             "over_budget",
             Weight.REFUSAL,
-            f"no plan is as cheap as the budget of {budget:.4g} a user: the cheapest costs {cost.estimate:.4g}, at "
+            f"no plan is as cheap as the budget of {budget:.4g} per user: the cheapest costs {cost.estimate:.4g}, at "
             f"most {cost.upper:.4g} at {level}; ask for at least that, or for actions that cost less",
         )
         return
@@ -286,7 +281,7 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, cost: Estimate,
     yield Reason(
         "over_budget",
         Weight.REFUSAL,
-        f"even of the cheapest plan, which costs {cheapest.estimate:.4g} a user, the upper bound at {level} is "
+        f"even of the cheapest plan, which costs {cheapest.estimate:.4g} per user, the upper bound at {level} is "
         f"{cheapest.upper:.4g}, above the budget of {budget:.4g}; about {users:,} users to check on would do "
         f"(now {ladder.users:,}), or a larger budget",
     )
@@ -297,36 +292,34 @@ def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:
     return Reason(
         "target_missed",
         Weight.REFUSAL,
-        f"no plan is sure to earn {target:.4g} a user: the best one earns {best.estimate:.4g}, at least "
+        f"no plan is sure to earn {target:.4g} per user: the best one earns {best.estimate:.4g}, at least "
         f"{best.lower:.4g} at {question.confidence:.0%} confidence; ask for less, or bring more users",
     )
 
 
-def _end(stop: Stop, question: Question, reward: Estimate, cost: Estimate) -> Iterator[Reason]:
-    """That more budget would buy nothing, or less reward save nothing."""
-    if stop.status is not DualStatus.BUDGET_SLACK:
+def _end(stop: Stop, question: Question, reward: Estimate, budgets: Budgets) -> Iterator[Reason]:
+    """That more budget would buy nothing, or less reward save nothing; of several budgets each has a status."""
+    if stop.status is not DualStatus.BUDGET_SLACK or len(budgets) > 1:
         return
-    if question.budget is not None:
+    figures = f"it earns {reward.estimate:.6g} for {budgets[0].cost.estimate:.6g}"
+    if question.target_reward is None:
         message = (
-            f"the budget of {question.budget:.6g} a user is more than the best plan can use: it earns "
-            f"{reward.estimate:.6g} for {cost.estimate:.6g}, and more budget would buy nothing"
+            f"the budget of {budgets[0].budget:.6g} per user is more than the best plan can use: {figures}, and more "
+            "budget would buy nothing"
         )
     else:
-        message = (
-            f"even the cheapest plan earns the target of {question.target_reward:.6g} a user: it earns "
-            f"{reward.estimate:.6g} for {cost.estimate:.6g}"
-        )
+        message = f"even the cheapest plan earns the target of {question.target_reward:.6g} per user: {figures}"
     yield Reason(stop.status.value, Weight.WARNING, message)
 
 
-def _no_gain(reward: Estimate, cost: Estimate, logged: dict[str, float]) -> Iterator[Reason]:
-    """A plan within its budget may still earn less than what was done before: nobody should have to find that out."""
-    if reward.estimate >= logged["reward"]:
+def _no_gain(reward: Estimate, first: BudgetFigure, logged: float) -> Iterator[Reason]:
+    """A plan within its budget may still earn less than what was logged: that must be said."""
+    if reward.estimate >= logged:
         return
-    sure = "earns less than" if reward.upper < logged["reward"] else "may earn less than"
+    sure = "earns less than" if reward.upper < logged else "may earn less than"
     yield Reason(
         "no_gain",
         Weight.WARNING,
-        f"the plan {sure} what was logged on the same users: {reward.estimate:.4g} against {logged['reward']:.4g} a "
-        f"user, for a cost of {cost.estimate:.4g} against {logged['cost']:.4g}",
+        f"the plan {sure} what was logged on the same users: {reward.estimate:.4g} against {logged:.4g} a "
+        f"user, for a cost of {first.cost.estimate:.4g} against {first.logged:.4g}",
     )

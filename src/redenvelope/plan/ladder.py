@@ -1,7 +1,7 @@
-"""The ladder: plans in a fixed order of prices, and what they earn and cost on users that chose nothing.
+"""The ladder: plans in a fixed order of prices, and what they earn and cost on held-out users.
 
 A rung holds sums over the check users, so that any budget can be certified later without the log. Between two rungs
-lie the mixtures of their plans, drawn once a user; their bounds follow from the same sums.
+lie the mixtures of their plans, drawn once per user; their bounds follow from the same sums.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Mixtures:
     duals: FloatArray
     """Shadow prices, [rungs, budgets]."""
 
-    def followed(self, rung: int) -> tuple[PriceShare, ...]:
+    def price_shares(self, rung: int) -> tuple[PriceShare, ...]:
         """The plans that a rung mixes."""
         return tuple(
             PriceShare(tuple(float(price) for price in self.prices[plan]), float(self.shares[rung, plan]))
@@ -68,20 +68,20 @@ class Rung:
     products: tuple[tuple[float, ...], ...]
     """Of deviations d here and e on the next rung: d·e, d²·e and d·e², [3, outcomes]; empty on the last rung."""
     reasons: tuple[Reason, ...]
-    """What speaks against the estimates: where they must not be relied on, the walk steps over the rung."""
+    """What speaks against the estimates; where that is a refusal, the fixed-sequence test steps over the rung."""
     diagnostics: dict[str, Any]
     objections: tuple[Reason, ...] = ()
-    """What besides speaks against a plan that stands here; the walk goes on, the next rung may be free of it."""
+    """What else speaks against a plan that ends here; the test goes on, the next rung may be free of it."""
     mixture: tuple[PriceShare, ...] = ()
     """With several budgets, the plans that users are drawn to, once each; `prices` are then the shadow prices."""
 
     @property
-    def followed(self) -> tuple[PriceShare, ...]:
-        """What users follow."""
+    def price_shares(self) -> tuple[PriceShare, ...]:
+        """The prices that users follow."""
         return self.mixture or (PriceShare(self.prices, 1.0),)
 
     @property
-    def is_doubted(self) -> bool:
+    def is_unreliable(self) -> bool:
         """Whether its estimates must not be relied on."""
         return any(reason.weight is Weight.REFUSAL for reason in self.reasons)
 
@@ -132,9 +132,9 @@ class Ladder:
         return np.array([rung.prices for rung in self.rungs])
 
     @cached_property
-    def doubted(self) -> NDArray[np.bool_]:
-        """Rungs that no plan may stand on, [rungs]."""
-        return np.array([rung.is_doubted for rung in self.rungs])
+    def unreliable(self) -> NDArray[np.bool_]:
+        """Rungs where no plan may end, [rungs]."""
+        return np.array([rung.is_unreliable for rung in self.rungs])
 
     def bounds(self, confidence: float) -> tuple[FloatArray, FloatArray]:
         """One-sided lower and upper bounds of every rung, each [outcomes, rungs]."""
@@ -149,33 +149,33 @@ class Ladder:
 
     def each_confidence(self, confidence: float) -> float:
         """The confidence of a single bound, so that those of all rungs hold at once with the one that is asked for."""
-        for whole, each in self.joint:
-            if whole == confidence:
+        for together, each in self.joint:
+            if together == confidence:
                 return each
-        known = ", ".join(f"{whole:g}" for whole, _ in self.joint) or "none"
+        known = ", ".join(f"{together:g}" for together, _ in self.joint) or "none"
         raise UsageError(f"bounds for all prices at once are known for a confidence of {known}, not of {confidence:g}")
 
     def pricing(self, place: Place) -> Pricing:
         """What a plan at a place pays."""
         rows: dict[tuple[float, ...], float] = {}
         for rung, weight in ((place.rung + 1, place.share), (place.rung, 1 - place.share)):
-            for each in self.rungs[rung].followed if weight else ():
+            for each in self.rungs[rung].price_shares if weight else ():
                 rows[each.prices] = rows.get(each.prices, 0.0) + weight * each.share
         return Pricing(tuple(rows), tuple(rows.values()))
 
     def duals(self, place: Place) -> tuple[float, ...]:
-        """Shadow prices of a plan at a place, [budgets]: of the rung that it has reached."""
+        """Shadow prices of a plan at a place, [budgets]: those of its rung."""
         return self.rungs[place.rung].prices
 
     def mixtures(self) -> Mixtures | None:
         """The rungs as mixtures; None where each is of one plan."""
         if not any(rung.mixture for rung in self.rungs):
             return None
-        rows = dict.fromkeys(each.prices for rung in self.rungs for each in rung.followed)
+        rows = dict.fromkeys(each.prices for rung in self.rungs for each in rung.price_shares)
         places = {prices: place for place, prices in enumerate(rows)}
         shares = np.zeros((len(self.rungs), len(rows)))
         for number, rung in enumerate(self.rungs):
-            for each in rung.followed:
+            for each in rung.price_shares:
                 shares[number, places[each.prices]] += each.share
         return Mixtures(np.array(list(rows)), shares, self.prices)
 
@@ -249,7 +249,7 @@ def new_ladder(
                 products=products,
                 reasons=tuple(reasons[place]),
                 diagnostics=dict(diagnostics[place]),
-                mixture=() if mixtures is None else mixtures.followed(place),
+                mixture=() if mixtures is None else mixtures.price_shares(place),
             )
         )
     return Ladder(sums.users, estimator, tuple(rungs), joint)

@@ -1,4 +1,4 @@
-"""Means a user as totals for an audience, and money in words: `47,000 of 200,000 EUR`."""
+"""Means per user as totals for an audience, and money in words: `47,000 of 200,000 EUR`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Money:
     """What sums are counted in, and how many users they are for."""
 
     currency: str = ""
-    """EUR, or a sign; empty where nobody said."""
+    """EUR, or a sign; empty where unknown."""
     audience: int | None = None
     """Users that the plan is for; None where only means are known."""
     value_per_reward: float | None = None
-    """What a unit of reward is worth in it; None where nobody said."""
+    """What a unit of reward is worth in it; None where unknown."""
 
     def __post_init__(self) -> None:
         if self.currency and not _CODE.fullmatch(self.currency):

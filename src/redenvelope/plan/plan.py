@@ -17,7 +17,7 @@ from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.log.log import ActionCatalogue, Log
-from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.money import Money, Totals, totals
 from redenvelope.plan.record import FitRecord, Source
@@ -33,14 +33,12 @@ class Plan:
     policy: DeployedPolicy
     certificate: Certificate
     frontier: pl.DataFrame
-    """dual, cost, reward and their bounds, off-policy, and the model's own cost and reward, by rising dual."""
+    """For each `budget` by its name, the others held: dual, cost, reward and their bounds, off-policy, and the model's
+    own cost and reward, by rising dual."""
     ladder: Ladder
     """What was found on the check users at every price: another budget is certified from it."""
     record: FitRecord
     """How the plan came about."""
-    frontiers: pl.DataFrame | None = None
-    """With several budgets, what more or less of each would buy while the others are held, by the name of the budget
-    that is moved and its `limit`; columns as in `frontier`."""
 
     @property
     def catalogue(self) -> ActionCatalogue:
@@ -98,10 +96,13 @@ class Plan:
         return door("plot_frontier")(self)
 
     def along(self, budget: str) -> pl.DataFrame:
-        """The frontier along one of the budgets, the others held, by rising price; columns as in `frontier`."""
-        if self.frontiers is None:
-            return self.frontier
-        return self.frontiers.filter(pl.col("budget") == budget).drop("budget", "limit").reverse()
+        """The frontier along one of the budgets, the others held, by rising price."""
+        return self.frontier.filter(pl.col("budget") == budget).drop("budget")
+
+    def of(self, budget: BudgetFigure) -> Plan:
+        """The plan with one of its budgets alone, for charts and tables of that budget."""
+        own = self.frontier.filter(pl.col("budget") == budget.name)
+        return replace(self, certificate=self.certificate.of(budget), frontier=own)
 
     @property
     def needs_history(self) -> bool:
@@ -131,7 +132,7 @@ class Plan:
 
     @property
     def totals(self) -> Totals | None:
-        """What it costs and earns for all users that it is for; None where nobody said how many."""
+        """What it costs and earns for all users that it is for; None where their number is unknown."""
         return totals(self.certificate, self.record.money)
 
     @property
@@ -157,13 +158,9 @@ class Plan:
         return load_plan(Path(folder))
 
 
-# What a plan can be asked that other rooms answer: evaluations, reports and charts.
-#
-# A plan is an artefact: opening one and deciding by it loads neither the factory nor anything that draws. These rooms
-# import the plan, not the other way round; they are found by name here, at the moment that somebody asks.
-
-
-_ROOMS = {
+# Opening a plan and deciding by it loads neither training nor drawing code. The packages that evaluate and draw import
+# the plan, not the other way round: they are imported by name here, when they are needed.
+_PROVIDERS = {
     "evaluate_plan": "redenvelope.fitting.evaluate",
     "save_with_report": "redenvelope.report.page",
     "write_report": "redenvelope.report.page",
@@ -172,12 +169,9 @@ _ROOMS = {
 
 
 def door(name: str) -> Callable[..., Any]:
-    """The function of this name, in the room where it is."""
-    found: Callable[..., Any] = getattr(import_module(_ROOMS[name]), name)
+    """The function of this name."""
+    found: Callable[..., Any] = getattr(import_module(_PROVIDERS[name]), name)
     return found
-
-
-# A plan in a few lines, for whoever looks at one in a notebook or a console.
 
 
 def plan_lines(plan: Plan) -> tuple[str, ...]:
@@ -203,8 +197,8 @@ def plan_table(plan: Plan) -> str:
 def _wanted(plan: Plan) -> str:
     given = plan.certificate
     if given.target_reward is not None:
-        return f"for a reward of {given.target_reward:.4g} a user"
-    return f"for a budget of {given.budget:.4g} a user"
+        return f"for a reward of {given.target_reward:.4g} per user"
+    return f"for a budget of {given.budget:.4g} per user"
 
 
 def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -216,12 +210,12 @@ def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
     return (
         (
             "costs",
-            f"{given.cost.estimate:.4g} a user, at most {given.cost.upper:.4g} ({sure}); as logged "
+            f"{given.cost.estimate:.4g} per user, at most {given.cost.upper:.4g} ({sure}); as logged "
             f"{given.logged['cost']:.4g}",
         ),
         (
             "earns",
-            f"{given.reward.estimate:.4g} a user, at least {given.reward.lower:.4g} ({sure}); as logged "
+            f"{given.reward.estimate:.4g} per user, at least {given.reward.lower:.4g} ({sure}); as logged "
             f"{given.logged['reward']:.4g}",
         ),
         ("price", f"{given.dual:.4g} of reward for one more unit of budget; {given.method}"),

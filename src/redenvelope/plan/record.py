@@ -64,7 +64,7 @@ class ExplorationRecord:
     share: float
     """Of the decisions, drawn evenly among what is eligible."""
     reward_lost: float
-    """Reward a user that this costs at the plan's own mean cost, by the model's frontiers with it and without."""
+    """Reward per user that this costs at the plan's own mean cost, by the model's frontiers with and without it."""
     effective_share: float
     """Of the next log's users: what is left of them to weigh a policy that gives everything evenly, at the least of the
     steps."""
@@ -72,7 +72,7 @@ class ExplorationRecord:
 
 @dataclass(frozen=True)
 class ComparedPolicy:
-    """A policy's cost and reward a user, and what it differs by from the logged behaviour on the same users."""
+    """A policy's cost and reward per user, and how they differ from the logged behaviour on the same users."""
 
     policy: str
     cost: float
@@ -167,29 +167,26 @@ class FitRecord:
     """Where the walk along the ladder ended."""
     comparison: tuple[ComparedPolicy, ...]
     shares: ActionShares | None
-    """None where nobody looked at it again after the price was changed."""
+    """None where the price was changed since."""
     model: dict[str, Any]
-    """How the model was trained, for the reader; nothing looks into it."""
+    """How the model was trained, for the reader; no code reads it."""
     settings: dict[str, Any]
-    """Everything that was asked for, for the reader; nothing looks into it."""
+    """Everything that was asked for, for the reader; no code reads it."""
     history: str = ""
     """Whether states tell what happened before, and why, in words."""
     sample: str = ""
     """Who of a lake's users the plan was made from and checked on, in words; empty where the log was no lake."""
-    doubts: tuple[Reason, ...] = ()
+    objections: tuple[Reason, ...] = ()
     """What audit and fidelity say against any plan of this log."""
     exploration: ExplorationRecord | None = None
-    """What is left to chance, and what that costs; None where nobody looked at it again after the price was changed."""
+    """What is left to chance, and what that costs; None where the price was changed since."""
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""
     priced: tuple[PricedPlan, ...] = ()
-    """With several budgets, the plans that ladder and frontiers mix: whoever follows the money mixes them anew."""
+    """With several budgets, the plans that ladder and frontiers mix: pacing mixes them anew."""
     money: Money = field(default_factory=Money)
     """What sums are counted in, and how many users the plan is for."""
-
-
-# Who gets what, told by groups and by examples: what the report says in words.
 
 
 @dataclass(frozen=True)

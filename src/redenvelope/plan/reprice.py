@@ -1,4 +1,7 @@
-"""Another budget, target or audience from the same plan, without the log: its ladder is walked again."""
+"""Another budget, target or audience from the same plan, without the log, and what other budgets would buy.
+
+The fixed-sequence test is run again on the plan's ladder.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _REPRICED = Reason(
     "repriced",
     Weight.WARNING,
     "this certificate is from the same check users as the plan's first one. Each holds with its confidence if the "
-    "budget was chosen for other reasons; whoever looks at many and takes the one that suits is less sure than that. "
+    "budget was chosen for other reasons; choosing among many by looking at their certificates lowers it. "
     "--for-all-prices (in Python: for_all_prices=True) gives bounds that hold for all budgets at once",
 )
 
@@ -33,9 +36,9 @@ def reprice(
     confidence: float | None = None,
     for_all_prices: bool = False,
 ) -> Plan:
-    """The plan for another budget (mean cost a user), or for a reward, with a certificate of its own.
+    """The plan for another budget (mean cost per user), or for a reward, with a certificate of its own.
 
-    `budget` is a number, of the first budget, or numbers by the names of budgets; those that are not named stay. What
+    `budget` is a number, for the first budget, or numbers by the names of budgets; the others stay as they are. What
     was learned stays as it is; what was compared and shown at the old price is left out. With `for_all_prices` the
     bounds hold at once for every budget that may be asked for. Another `audience` changes what the totals are.
     """
@@ -44,8 +47,8 @@ def reprice(
     stop = walk(plan.ladder, question)
     policy = replace(plan.policy, pricing=plan.ladder.pricing(stop.place))
     given = plan.certificate
-    spent = tuple(each.logged for each in given.budgets)
-    checked = Checked(given.logged, given.fold_sha256, plan.record.doubts, spent)
+    logged = (given.logged_reward, *(each.logged for each in given.budgets))
+    checked = Checked(logged, given.fold_sha256, plan.record.objections)
     certificate = certify(plan.ladder, stop, question, policy, checked)
     if not for_all_prices:
         certificate = replace(certificate, reasons=(*certificate.reasons, _REPRICED))
@@ -62,35 +65,36 @@ def _question(
     for_all_prices: bool,
 ) -> Question:
     """What is asked, with the names of the plan's budgets."""
-    known = plan.certificate.budgets
-    names = [each.name for each in known]
-    given = budget if isinstance(budget, Mapping) or budget is None else {names[0]: budget}
-    for name in given or ():
-        if name not in names:
-            raise UsageError(f"the plan has no budget {name!r}; it has {', '.join(map(repr, names))}")
+    known, given = plan.certificate.budgets, _by_name(plan, budget)
     if target_reward is not None and len(known) > 1:
         raise UsageError(
             f"a target reward asks for the least cost, and the plan has {len(known)} of them; give budgets instead"
         )
+    if target_reward is None and not given and audience is None:
+        return Question.of(None, None, confidence)  # which says what is missing
+    asked = tuple(_asked(each, given.get(each.name), audience) for each in known)
     if target_reward is not None:
-        first = BudgetTarget(names[0], (given or {}).get(names[0]), audience or known[0].audience)
-        return Question(first.limit, target_reward, confidence, (first,), for_all_prices)
-    if not given and audience is None:
-        return Question(None, None, confidence)  # which says what is missing
-    asked = tuple(_asked(each, (given or {}).get(each.name), audience) for each in known)
-    return Question(None, None, confidence, asked, for_all_prices)
+        asked = (replace(asked[0], limit=given.get(asked[0].name)),)
+    return Question(asked, target_reward, confidence, for_all_prices)
+
+
+def _by_name(plan: Plan, budget: float | Mapping[str, float] | None) -> Mapping[str, float]:
+    """The budgets that are given, by their names: a number is the first's."""
+    names = [each.name for each in plan.certificate.budgets]
+    given = budget if isinstance(budget, Mapping) else {} if budget is None else {names[0]: budget}
+    for name in given:
+        if name not in names:
+            raise UsageError(f"the plan has no budget {name!r}; it has {', '.join(map(repr, names))}")
+    return given
 
 
 def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> BudgetTarget:
-    """A budget that is asked for, or stays: with another audience a total stays, and the mean a user does not."""
+    """A budget that is asked for, or stays: with another audience the total stays, and the mean per user changes."""
     if limit is not None:
         return BudgetTarget(known.name, limit, audience or known.audience)
     if audience is not None and known.total is not None:
         return BudgetTarget(known.name, known.total / audience, audience)
     return BudgetTarget(known.name, known.budget, audience or known.audience)
-
-
-# What other budgets would buy, read off a plan's frontier.
 
 
 def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float | None) -> dict[str, Any]:
@@ -99,12 +103,8 @@ def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float
     With several budgets each has a frontier of its own, along which the others are held; a `budget` is then asked for
     by name, and a number is the first's.
     """
-    named = [each.name for each in plan.certificate.budgets]
-    given = budget if isinstance(budget, Mapping) else {} if budget is None else {named[0]: budget}
-    for name in given:
-        if name not in named:
-            raise UsageError(f"the plan has no budget {name!r}; it has {', '.join(map(repr, named))}")
-    if len(named) > 1 and reward is not None:
+    given = _by_name(plan, budget)
+    if len(plan.certificate.budgets) > 1 and reward is not None:
         raise UsageError("a reward asks for the least cost, and the plan has several; give --budget NAME=VALUE")
     for name, asked_for in (*given.items(), ("reward", reward)):
         if asked_for is not None and not np.isfinite(asked_for):

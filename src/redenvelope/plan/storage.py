@@ -1,4 +1,11 @@
-"""A plan on disk: a manifest with hashes, weights, tables and the certificate. Opening it runs nothing from it."""
+"""A plan on disk: a manifest with hashes, weights, tables and the certificate. Opening it runs nothing from it.
+
+The files of a folder are replaced all at once or not at all, and read as they belong together. `plan.json` names every
+other file with its hash, so the moment it is renamed into place is the moment that the new plan stands. The other files
+wait beside it under names with their hashes until then, and are renamed right after; a reader in between, or after a
+kill in between, finds them there. Only a plan's own files are ever touched, so that folders that cannot be renamed
+(mount points, the working folder, links) work too.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +47,13 @@ from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification, source_from_state
 from redenvelope.plan.record import FitRecord
-from redenvelope.plan.validation import require_consistent, require_frontier, require_frontiers, require_policy
+from redenvelope.plan.validation import FRONTIER, Schema, require_consistent, require_frontier, require_policy
 from redenvelope.policies.pricing import Pricing
 from redenvelope.serialization import decoded, from_plain, to_plain
 
-FORMAT = 5
-"""Version of the folder's format; any other is refused."""
-FRONTIERS = "frontiers.parquet"
-"""What more or less of each of several budgets would buy."""
+FORMAT = 6
+"""Version of the folder's format. The one before is read as well; any other is refused."""
+_RENAMED = {"doubts": "objections"}  # parts of a record since format 5
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class _Manifest:
 
 
 def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -> Path:
-    """Write a plan to a folder, in one step: whoever looks finds the older plan there or this one, and never half.
+    """Write a plan to a folder, in one step: a reader finds the older plan or this one, never half of one.
 
     `extra` files (a report) are stored and hashed with it. Of what is in the folder, only an older plan's own files are
     replaced; a folder that holds anything else, and no plan, is refused.
@@ -87,7 +93,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
 
 @dataclass(frozen=True)
 class PackedPlan:
-    """A plan as it would be written, for somebody who works elsewhere; opened once, and then kept."""
+    """A plan as it would be written, for another process; opened once, then cached."""
 
     manifest: bytes
     files: dict[str, bytes]
@@ -113,7 +119,6 @@ def _content(plan: Plan) -> tuple[dict[str, Any], dict[str, bytes]]:
         "frontier.parquet": _parquet(plan.frontier),
         "certificate.json": _json(plan.certificate.as_dict()),
         "ladder.json": _json(to_plain(plan.ladder)),
-        **({} if plan.frontiers is None else {FRONTIERS: _parquet(plan.frontiers)}),
     }
     manifest = {"format": FORMAT} | to_plain(
         _Manifest(
@@ -133,9 +138,9 @@ def _content(plan: Plan) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def load_plan(folder: Path) -> Plan:
     """Open a plan folder, refusing what is damaged, too large, too new, not what its hashes say, or contradictory."""
-    content, files = read_files(folder, FORMAT)
+    content, files = read_files(folder)
     try:
-        return _plan(content, files)
+        return _plan(content if content["format"] == FORMAT else _manifest_of_format_5(content), files)
     except (PlanError, ModelError, UsageError) as error:
         raise PlanError(f"{folder}: {error}") from None
 
@@ -153,13 +158,14 @@ def _plan(content: dict[str, Any], files: dict[str, bytes]) -> Plan:
         manifest.joins_late,
     )
     require_policy(policy)
+    certificate = Certificate.from_dict(decoded(files["certificate.json"], "certificate.json"))
+    is_older = content["format"] < FORMAT
     plan = Plan(
         policy,
-        Certificate.from_dict(decoded(files["certificate.json"], "certificate.json")),
-        _frontier(files["frontier.parquet"]),
+        certificate,
+        _frontier_of_format_5(files, certificate.budgets[0].name) if is_older else _frontier(files),
         from_plain(Ladder, decoded(files["ladder.json"], "ladder.json"), "ladder.json"),
         manifest.record,
-        None if FRONTIERS not in files else _frontiers(files[FRONTIERS]),
     )
     require_consistent(plan)
     return plan
@@ -172,22 +178,31 @@ def _weights(content: bytes) -> dict[str, Any]:
         raise PlanError(f"weights.safetensors is damaged ({error})") from None
 
 
-def _frontier(content: bytes) -> pl.DataFrame:
+def _frontier(files: dict[str, bytes], name: str = "frontier.parquet", columns: Schema = FRONTIER) -> pl.DataFrame:
     """The table, read only when its columns and its length are a frontier's."""
+    content = files[name]
     try:
-        require_frontier(pl.read_parquet_schema(BytesIO(content)), _rows(content))
+        require_frontier(name, columns, pl.read_parquet_schema(BytesIO(content)), _rows(content))
         return pl.read_parquet(BytesIO(content))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise PlanError(f"frontier.parquet is damaged ({str(error).splitlines()[0]})") from None
+        raise PlanError(f"{name} is damaged ({str(error).splitlines()[0]})") from None
 
 
-def _frontiers(content: bytes) -> pl.DataFrame:
-    """The same of several budgets."""
-    try:
-        require_frontiers(pl.read_parquet_schema(BytesIO(content)), _rows(content))
-        return pl.read_parquet(BytesIO(content))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise PlanError(f"{FRONTIERS} is damaged ({str(error).splitlines()[0]})") from None
+def _manifest_of_format_5(content: dict[str, Any]) -> dict[str, Any]:
+    """The manifest in today's words."""
+    record = content.get("record")
+    if not isinstance(record, dict):
+        return content
+    return content | {"record": {_RENAMED.get(name, name): value for name, value in record.items()}}
+
+
+def _frontier_of_format_5(files: dict[str, bytes], first: str) -> pl.DataFrame:
+    """One table of what was written as two: the first budget's, and those of several in a file of their own."""
+    figures = {name: kind for name, kind in FRONTIER.items() if name != "budget"}
+    if "frontiers.parquet" not in files:
+        return _frontier(files, columns=figures).select(pl.lit(first).alias("budget"), pl.all())
+    table = _frontier(files, "frontiers.parquet", {"budget": pl.String, "limit": pl.Float64, **figures})
+    return pl.concat([table.clear(), *(own.reverse() for own in table.partition_by("budget"))]).drop("limit")
 
 
 def _rows(content: bytes) -> int:
@@ -204,14 +219,6 @@ def _parquet(frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-# The files of a plan folder: replaced all at once or not at all, and read as they belong together.
-#
-# `plan.json` names every other file with its hash, so the moment that it takes its name is the moment that the new
-# plan stands. The others wait beside it under names with their hashes until then, and take theirs right after;
-# whoever reads in between, or after a kill in between, finds them there. Nothing but a plan's own files is ever
-# touched, which also serves folders that cannot be renamed: mount points, the working folder, links.
-
-
 MANIFEST = "plan.json"
 
 _LARGEST_BYTES = {
@@ -221,7 +228,6 @@ _LARGEST_BYTES = {
     "certificate.json": 2**20,
     "ladder.json": 2**24,
 }
-# A frontier of each of several budgets is among the others: a plan with one budget has none.
 _LARGEST_OTHER = 2**26
 _MOST_FILES = 32
 _READERS_WAIT = 5.0
@@ -266,22 +272,22 @@ def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> Non
             _tidy(place, before, files)
 
 
-def read_files(folder: Path, format_version: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The manifest and the content of every file that it names, all of one plan.
 
-    Where that fails it is read again while nobody can replace it: what is wrong then is wrong.
+    Where that fails it is read again under a lock, so that a replacement in between is not mistaken for damage.
     """
     try:
-        return _read_once(folder, format_version)
+        return _read_once(folder)
     except PlanError:
         with ExitStack() as held:
-            with suppress(OSError):  # no folder, or somebody who does not let go: then as it is
+            with suppress(OSError):  # no folder, or a lock that is never released: then without it
                 held.enter_context(locked(folder, shared=True, patience=_READERS_WAIT))
-            return _read_once(folder, format_version)
+            return _read_once(folder)
 
 
-def _read_once(folder: Path, format_version: int) -> tuple[dict[str, Any], dict[str, bytes]]:
-    manifest = _manifest(folder, _read(folder, MANIFEST), format_version)
+def _read_once(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    manifest = _manifest(folder, _read(folder, MANIFEST))
     return manifest, {name: _found(folder, name, digest) for name, digest in manifest["files"].items()}
 
 
@@ -368,20 +374,16 @@ def _is_plan(folder: Path) -> bool:
     return known and type(manifest.get("format")) is int and {"package", "policy", "record"} <= manifest.keys()
 
 
-def _manifest(folder: Path, content: bytes, format_version: int) -> dict[str, Any]:
+def _manifest(folder: Path, content: bytes) -> dict[str, Any]:
     """The manifest, whose form, version, seal and names of files are in order."""
     manifest = decoded(content, f"{folder}: {MANIFEST}")
     if type(manifest.get("format")) is not int:
         raise PlanError(f"{folder}: {MANIFEST} is not the manifest of a plan")
-    if manifest["format"] != format_version:
-        remedy = (
-            "upgrade redenvelope"
-            if manifest["format"] > format_version
-            else "make the plan again with `redenvelope fit`"
-        )
+    if not FORMAT - 1 <= manifest["format"] <= FORMAT:
+        remedy = "upgrade redenvelope" if manifest["format"] > FORMAT else "make the plan again with `redenvelope fit`"
         raise PlanError(
             f"{folder}: written in format {manifest['format']} by version {str(manifest.get('package'))[:40]}; this "
-            f"version reads format {format_version}: {remedy}"
+            f"version reads formats {FORMAT - 1} and {FORMAT}: {remedy}"
         )
     seal = manifest.get("seal")
     if not isinstance(seal, str) or len(seal) != len(_NO_SEAL) or content != _with_seal(content, seal):
@@ -416,7 +418,7 @@ def _read(folder: Path, place: str, name: str | None = None) -> bytes:
     try:
         return read_regular(folder / place, _LARGEST_BYTES.get(name or place, _LARGEST_OTHER))
     except FileNotFoundError:
-        raise PlanError(f"{folder}: there is no {place}; this is not a (whole) plan folder") from None
+        raise PlanError(f"{folder}: there is no {place}; this is not a complete plan folder") from None
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise PlanError(f"{folder}: {place} cannot be read ({said})") from None

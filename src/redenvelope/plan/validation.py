@@ -1,7 +1,7 @@
-"""Whether what a plan folder says fits together: hashes protect against damage, not against content.
+"""Whether the parts of a plan folder agree: hashes protect against damage, not against content.
 
-Every part was decoded by its types before. Here the parts are held against each other, so that nothing downstream has
-to fear an odd shape, a price that nobody checked, or a certificate of other figures. The limits are stated here too.
+Every part was decoded by its types before. Here the parts are checked against each other, so that the code downstream
+need not expect an odd shape, an unchecked price, or a certificate of other figures. The limits are stated here too.
 """
 
 from __future__ import annotations
@@ -38,17 +38,12 @@ MOST_RUNGS = 4_096
 
 METHODS = frozenset({"planned", "learned", "bandit"})
 
-FRONTIER_COLUMNS = (
-    "dual",
-    "cost",
-    "reward",
-    "cost_lower",
-    "cost_upper",
-    "reward_lower",
-    "reward_upper",
-    "model_cost",
-    "model_reward",
-)
+Schema = Mapping[str, type[pl.DataType]]
+"""Columns of a table, in order, and what each holds."""
+
+_FIGURES = ("cost", "reward", "cost_lower", "cost_upper", "reward_lower", "reward_upper", "model_cost", "model_reward")
+FRONTIER: Schema = {"budget": pl.String, **dict.fromkeys(("dual", *_FIGURES), pl.Float64)}
+"""The columns of a frontier."""
 
 # Figures are written with all their digits; what is computed again may differ in the last ones.
 _TOLERANCE = 1e-6
@@ -57,19 +52,12 @@ _TOLERANCE = 1e-6
 _LARGEST_SUM = 1e100
 
 
-def require_frontier(schema: Mapping[str, Any], rows: int) -> None:
-    """The columns of a frontier, and a length that one may have."""
-    if tuple(schema) != FRONTIER_COLUMNS or any(kind != pl.Float64 for kind in schema.values()):
-        raise PlanError(f"frontier.parquet must have the columns {', '.join(FRONTIER_COLUMNS)}, all of 64-bit floats")
-    _require(0 < rows <= MOST_RUNGS, f"frontier.parquet has {rows:,} rows; at least 1 and at most {MOST_RUNGS:,}")
-
-
-def require_frontiers(schema: Mapping[str, Any], rows: int) -> None:
-    """The columns of the frontiers of several budgets, and a length that they may have."""
-    wanted = {"budget": pl.String, **dict.fromkeys(("limit", *FRONTIER_COLUMNS), pl.Float64)}
-    if dict(schema) != wanted:
-        raise PlanError(f"frontiers.parquet must have the columns {', '.join(wanted)}: a text, then 64-bit floats")
-    _require(rows <= MOST_RUNGS, f"frontiers.parquet has {rows:,} rows; at most {MOST_RUNGS:,}")
+def require_frontier(name: str, columns: Schema, found: Mapping[str, Any], rows: int) -> None:
+    """The columns of a frontier in a file of this name, and a length that one may have."""
+    if tuple(found.items()) != tuple(columns.items()):
+        wanted = ", ".join(f"{column} ({kind.__name__})" for column, kind in columns.items())
+        raise PlanError(f"{name} must have the columns {wanted}")
+    _require(rows <= MOST_RUNGS, f"{name} has {rows:,} rows; at most {MOST_RUNGS:,} are allowed")
 
 
 def require_policy(policy: DeployedPolicy) -> None:
@@ -172,7 +160,6 @@ def require_consistent(plan: Plan) -> None:
     ladder, certificate, stop = plan.ladder, plan.certificate, plan.record.stop
     _require_ladder(ladder)
     _require(ladder.prices.shape[1] == plan.policy.pricing.budgets, "ladder.json: as many prices a rung as costs")
-    _require_table(plan.frontier, ladder)
     rung, share = stop.place.rung, stop.place.share
     last = len(ladder.rungs) - 1
     inside = 0 <= rung <= last and 0 <= share <= 1 and (rung < last or not share)
@@ -186,9 +173,8 @@ def require_consistent(plan: Plan) -> None:
     _require_certificate(certificate)
     _require(certificate.users == ladder.users, "certificate.json: users: not those of the ladder")
     _require(certificate.method == plan.policy.specification.method, "certificate.json: method: not the policy's")
-    _require(_same(certificate.dual, ladder.duals(stop.place)[0]), "certificate.json: dual: not the price of the plan")
-    _require_figures(certificate, ladder, plan)
-    _require_budgets(plan)
+    _require_figures(plan)
+    _require_table(plan)
     if certificate.policy_sha256 != policy_sha256(plan.policy):
         raise PlanError("the certificate is not this policy's; fit it again")
     require_record(plan.record, plan.catalogue.labels)
@@ -213,72 +199,58 @@ def _require_ladder(ladder: Ladder) -> None:
     # Along several budgets the price of one may rise while that of another falls.
     falls = prices.shape[1] > 1 or (prices[1:] <= prices[:-1]).all()
     _require(bool(falls), "ladder.json: prices must fall from rung to rung")
-    for whole, each in ladder.joint:
-        _require(0.5 < whole <= each < 1, "ladder.json: joint: confidences of all bounds and of each")
+    for together, each in ladder.joint:
+        _require(0.5 < together <= each < 1, "ladder.json: joint: confidences of all bounds and of each")
 
 
-def _require_table(frontier: pl.DataFrame, ladder: Ladder) -> None:
-    values = frontier.to_numpy()
+def _require_table(plan: Plan) -> None:
+    where, frontier = "frontier.parquet", plan.frontier
+    values = frontier.drop("budget").to_numpy()
     finite = np.isfinite(values[:, 1:]).all() and not frontier.null_count().to_numpy().any()
-    _require(bool(finite), "frontier.parquet: holds what is not a number")
-    if ladder.prices.shape[1] > 1:  # along the first budget, the others held: no rungs of the ladder
-        return
-    same = len(frontier) == len(ladder.rungs) and np.array_equal(values[::-1, 0], ladder.prices[:, 0])
-    _require(bool(same), "frontier.parquet: dual: not the prices of the ladder")
+    _require(bool(finite), f"{where}: holds what is not a number")
+    names = [each.name for each in plan.certificate.budgets]
+    _require(set(frontier["budget"]) <= set(names), f"{where}: budget: not those of the certificate")
+    if len(names) == 1:  # along one of several budgets, the others held, plans are no rungs of the ladder
+        same = np.array_equal(values[::-1, 0], plan.ladder.prices[:, 0])
+        _require(same, f"{where}: dual: not the prices of the ladder")
 
 
 def _require_certificate(certificate: Certificate) -> None:
     """A certificate that does not contradict itself."""
     where = "certificate.json"
     _require(0.5 < certificate.confidence < 1, f"{where}: confidence: {certificate.confidence}")
-    _require(certificate.dual >= 0, f"{where}: dual: {certificate.dual}")
-    _require(bool(np.isfinite(certificate.budget)), f"{where}: budget: it is no number")
-    for name in ("cost", "reward"):
-        _require(bool(np.isfinite(certificate.logged.get(name, np.nan))), f"{where}: logged: no {name}")
+    _require(bool(np.isfinite(certificate.logged_reward)), f"{where}: logged: no reward")
     refused = any(reason.weight is Weight.REFUSAL for reason in certificate.reasons)
     _require(refused != certificate.is_certified, f"{where}: status: it is not what its reasons say")
     _require(certificate.is_certified or bool(certificate.reasons), f"{where}: reasons: refused without one")
-    target = certificate.target_reward
-    _require(target is None or bool(np.isfinite(target)), f"{where}: target_reward: it is no number")
     for each in certificate.budgets:
-        _require(bool(np.isfinite(each.budget)), f"{where}: budgets: {each.name[:40]!r} is no number")
+        name = f"{where}: budgets: {each.name[:40]!r}"
+        _require(bool(np.isfinite((each.budget, each.logged)).all()), f"{name}: budget or logged is not a number")
         over = each.cost.upper > each.budget * (1 + _TOLERANCE) + _TOLERANCE
-        _require(not (certificate.is_certified and over), f"{where}: status: certified, and {each.name[:40]!r} is not")
-    if certificate.is_certified:
-        kept = certificate.cost.upper <= certificate.budget * (1 + _TOLERANCE) + _TOLERANCE
-        reached = target is None or certificate.reward.lower >= target - _TOLERANCE * (1 + abs(target))
-        _require(kept and reached, f"{where}: status: certified, and its bounds say otherwise")
+        _require(not (certificate.is_certified and over), f"{name}: certified, and its bound says otherwise")
+    target = certificate.target_reward
+    _require(target is None or bool(np.isfinite(target)), f"{where}: target_reward: it is not a number")
+    reached = target is None or certificate.reward.lower >= target - _TOLERANCE * (1 + abs(target))
+    _require(reached or not certificate.is_certified, f"{where}: status: certified, and its bounds say otherwise")
 
 
-def _require_budgets(plan: Plan) -> None:
-    """Budgets of the certificate that are those of the ladder, with its figures."""
-    certificate, ladder, where = plan.certificate, plan.ladder, "certificate.json: budgets"
-    named = certificate.budgets
-    _require(len(named) == ladder.prices.shape[1], f"{where}: not as many as the ladder has costs")
-    first = named[0]
-    same = _same(first.budget, certificate.budget) and _alike(first.cost, certificate.cost)
-    _require(same and _same(first.dual, certificate.dual), f"{where}: the first is not the certificate's own")
-    asked = [budget.name for budget in plan.record.budgets]
-    _require(not asked or asked == [each.name for each in named], f"{where}: not those that were asked for")
-    levels = [certificate.confidence]
-    with suppress(UsageError):
-        levels.append(ladder.each_confidence(certificate.confidence))
-    found = [ladder.figures(plan.record.stop.place, level)[1:] for level in levels]
-    for place, (each, dual) in enumerate(zip(named, ladder.duals(plan.record.stop.place), strict=True)):
-        given = any(_alike(each.cost, figures[place]) for figures in found)
-        _require(given and _same(each.dual, dual), f"{where}: {each.name[:40]!r} is not what the ladder gives")
-
-
-def _require_figures(certificate: Certificate, ladder: Ladder, plan: Plan) -> None:
-    """Figures that the ladder gives, with bounds for this budget or for all prices at once."""
+def _require_figures(plan: Plan) -> None:
+    """Figures that the ladder gives at the plan's place, with bounds for these budgets or for all prices at once."""
+    certificate, ladder, place = plan.certificate, plan.ladder, plan.record.stop.place
     levels = {certificate.confidence}
     with suppress(UsageError):  # bounds for all prices at once are known for some confidences
         levels.add(ladder.each_confidence(certificate.confidence))
-    written = (certificate.reward, certificate.cost)
-    found = [ladder.figures(plan.record.stop.place, level)[:2] for level in sorted(levels)]
-    for name, place, own in (("reward", 0, written[0]), ("cost", 1, written[1])):
-        given = any(_alike(own, figures[place]) for figures in found)
-        _require(given, f"certificate.json: {name}: not what the ladder gives at the place of the plan")
+    given = [ladder.figures(place, level) for level in sorted(levels)]
+    written = {"reward": certificate.reward, **{each.name: each.cost for each in certificate.budgets}}
+    where = "certificate.json: budgets"
+    _require(len(written) == len(given[0]), f"{where}: not as many as the ladder has costs, or two alike")
+    for outcome, (name, own) in enumerate(written.items()):
+        same = any(_alike(own, figures[outcome]) for figures in given)
+        _require(same, f"certificate.json: {name[:40]!r} is not what the ladder gives at the place of the plan")
+    same = all(_same(each.dual, dual) for each, dual in zip(certificate.budgets, ladder.duals(place), strict=True))
+    _require(same, f"{where}: dual: not the prices of the plan")
+    asked = [budget.name for budget in plan.record.budgets]
+    _require(not asked or asked == list(written)[1:], f"{where}: not those that were asked for")
 
 
 def _alike(one: Estimate, other: Estimate) -> bool:
@@ -294,9 +266,6 @@ def _same(one: float, other: float) -> bool:
 def _require(fits: bool, message: str) -> None:
     if not fits:
         raise PlanError(f"{message}; the plan contradicts itself: fit it again, or ask who made it")
-
-
-# Whether what is remembered of a fit fits together: a report is drawn from it, one list beside the other.
 
 
 def require_record(record: FitRecord, labels: tuple[str, ...]) -> None:

@@ -56,7 +56,7 @@ def _several(plan: Plan) -> Iterator[str]:
         words = Spoken.of(plan) if budget.name in money else replace(Spoken.of(plan), currency="")
         value = plan.record.money.value_per_reward if budget.name in money else None
         record = replace(plan.record, money=replace(plan.record.money, value_per_reward=value))
-        own = replace(plan, record=record, certificate=plan.certificate.of(budget), frontier=plan.along(budget.name))
+        own = replace(plan.of(budget), record=record)
         points, chart = points_along(plan, budget), budget_chart(own, words)
         yield f"<h3>{text(budget.name)}, the others held</h3>"
         if not points:
@@ -272,14 +272,14 @@ def budget_points(plan: Plan) -> tuple[BudgetPoint, ...]:
     if len(ladder.rungs[0].prices) > 1:
         return ()
     upper = ladder.bounds(certificate.confidence)[1][1]
-    stands = ~ladder.doubted & np.isfinite(upper)
+    stands = ~ladder.unreliable & np.isfinite(upper)
     if not stands.any():
         return ()
     wanted = np.linspace(upper[stands].min(), upper[stands].max(), _POINTS).tolist()
     curve, own = _Curve.of(ladder), certificate.cost.estimate
     points = []
     for budget in sorted({*wanted, certificate.budget}):
-        stop = walk(ladder, Question(budget, None, certificate.confidence))
+        stop = walk(ladder, Question.of(budget, None, certificate.confidence))
         if stop.holds:
             cost = (
                 own if budget == certificate.budget else ladder.figures(stop.place, certificate.confidence)[1].estimate
@@ -295,12 +295,9 @@ def points_along(plan: Plan, budget: BudgetFigure) -> tuple[BudgetPoint, ...]:
     As along a ladder, rewards beside the plan's own follow from the prices: with the others held, one more of a budget
     earns its shadow price.
     """
-    if plan.frontiers is None:
-        return ()
-    rows = plan.frontiers.filter(pl.col("budget") == budget.name).sort("limit")
-    rows = rows.filter(pl.all_horizontal(pl.col("limit", "dual", "cost").is_finite())).unique(
-        "limit", keep="last", maintain_order=True
-    )
+    # A limit is what the plans were believed to cost that are best within it.
+    rows = plan.along(budget.name).select("dual", "cost", limit="model_cost").sort("limit")
+    rows = rows.filter(pl.all_horizontal(pl.all().is_finite())).unique("limit", keep="last", maintain_order=True)
     if len(rows) < 2:
         return ()
     limits, prices, costs = (rows[name].to_numpy() for name in ("limit", "dual", "cost"))

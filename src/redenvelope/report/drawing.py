@@ -176,7 +176,8 @@ def plot_frontier(plan: Plan) -> alt.LayerChart:
     given = plan.certificate
     names = ["cost", "reward", "reward_lower", "reward_upper"]
     finite = pl.all_horizontal(pl.col("cost").is_finite(), pl.col("reward").is_finite())
-    rows = plan.frontier.filter(finite).select(*names, price=pl.col("dual").cast(pl.String)).sort("cost").to_dicts()
+    found = plan.along(given.budgets[0].name).filter(finite)
+    rows = found.select(*names, price=pl.col("dual").cast(pl.String)).sort("cost").to_dicts()
     points = [
         {"policy": "this plan", "cost": given.cost.estimate, "reward": given.reward.estimate},
         {"policy": "as logged", "cost": given.logged["cost"], "reward": given.logged["reward"]},

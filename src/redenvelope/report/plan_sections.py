@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -22,10 +21,10 @@ def frontier_section(plan: Plan) -> str:
     """What a budget buys."""
     comparison, certificate = plan.record.comparison, plan.certificate
     level = f"{certificate.confidence:.0%} interval"
-    pair = figure(by_price_chart(plan.frontier, "cost", certificate))
-    pair += figure(by_price_chart(plan.frontier, "reward", certificate))
     if len(certificate.budgets) > 1:
         return _several_frontiers(plan, level)
+    pair = figure(by_price_chart(plan.frontier, "cost", certificate))
+    pair += figure(by_price_chart(plan.frontier, "reward", certificate))
     return folded(
         "frontier",
         "The frontier and its prices",
@@ -41,7 +40,7 @@ def _several_frontiers(plan: Plan, level: str) -> str:
     """What each of several budgets buys while the others are held."""
     parts = [_policies(plan.record.comparison, level)]
     for each in plan.certificate.budgets:
-        own = replace(plan, certificate=plan.certificate.of(each), frontier=plan.along(each.name))
+        own = plan.of(each)
         chart = figure(frontier_chart(own.frontier, own.certificate, ()))
         if not own.frontier.height:
             chart = items([f"Whatever {each.name} may be, the other budgets cannot be kept."])
@@ -141,9 +140,9 @@ def search_section(plan: Plan) -> str:
             f"Between two prices their plans are mixed: {stop.place.share:.0%} of the users, drawn once each, follow "
             "the cheaper price."
         )
-    if ladder.doubted.any():
+    if ladder.unreliable.any():
         sentences.append(
-            f"{int(ladder.doubted.sum())} of the prices were stepped over: too few logged users behave like them."
+            f"{int(ladder.unreliable.sum())} of the prices were stepped over: too few logged users behave like them."
         )
     near = range(max(stop.place.rung - _NEAR, 0), min(stop.place.rung + _NEAR + 1, len(ladder.rungs)))
     lower, upper = ladder.bounds(certificate.confidence)

@@ -1,6 +1,6 @@
 """Pacing: the prices solved again from what is left, read off the plan's own ladder, moved no faster than is stated.
 
-What is left a user, (total − spent − expected of open holds) / users still to come, is what the plan should now cost.
+What is left per user, (total − spent − expected of open holds) / users still to come, is what the plan should now cost.
 The plan's belief of its cost is held against what was spent, so that a world that spends faster or slower than the log
 said asks for a place on the ladder that much lower or higher. With several budgets each has a target of its own, and
 the prices are those of the best mixture of the ladder's plans that keeps all targets.
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from redenvelope.arrays import FloatArray
 from redenvelope.dual.column_generation import best_mixture
-from redenvelope.dual.solution import Priced
+from redenvelope.dual.oracle import Priced
 from redenvelope.ledger.records import COUNTED, THOUSANDTHS, Balance
 from redenvelope.plan.ladder import Ladder, Place, PriceShare
 from redenvelope.plan.plan import Plan
@@ -70,7 +70,7 @@ class Pacer:
         self._settings, self._audience = settings, audience
         self._budgets = [Paced(plan, place, units, settings) for place, units in enumerate(minor_units)]
         self._own, self._steps = plan.policy.pricing, plan.policy.specification.steps
-        self._prices = prices_of(plan)
+        self._mixer = PriceMixer(plan.ladder, plan.record.priced)
         self.pricing = plan.policy.pricing
         self.beliefs: tuple[Belief, ...] = ()
         """Of every budget, in the plan's order."""
@@ -83,7 +83,7 @@ class Pacer:
     @property
     def rows(self) -> int:
         """Rows of prices that it may mix, at most."""
-        return max(len(self._own.shares), self._prices.rows)
+        return max(len(self._own.shares), self._mixer.rows)
 
     def solve(self, progress: Progress) -> bool:
         """Look at the money again; whether the prices changed."""
@@ -103,8 +103,7 @@ class Pacer:
     def _begin(self, looks: Sequence[Look]) -> bool:
         """The first price: the plan's own where that is what the money is for, else the place that costs so much."""
         near = 2 * self._settings.dead_band + 0.05
-        several = len(looks) > 1
-        if all(one.suits(look, near, several) for one, look in zip(self._budgets, looks, strict=True)):
+        if all(one.suits(look, near) for one, look in zip(self._budgets, looks, strict=True)):
             for one in self._budgets:
                 one.target = one.own_cost
             return self._keep(looks, ["the plan's own price"] * len(looks))
@@ -112,9 +111,9 @@ class Pacer:
 
     def _move(self, looks: Sequence[Look], why: Sequence[str]) -> bool:
         before = self.pricing
-        self.pricing = self._prices.at(np.array([one.target for one in self._budgets]))
+        self.pricing = self._mixer.at(np.array([one.target for one in self._budgets]))
         self._keep(looks, why)
-        return len(looks) == 1 or self.pricing != before
+        return self.pricing != before
 
     def _keep(self, looks: Sequence[Look], why: Sequence[str]) -> bool:
         self.beliefs = tuple(
@@ -122,9 +121,6 @@ class Pacer:
             for one, look, said in zip(self._budgets, looks, why, strict=True)
         )
         return False
-
-
-# One budget as pacing sees it: what is left of it, who is still to come, and what it really costs.
 
 
 class Look(NamedTuple):
@@ -150,9 +146,8 @@ class Paced:
 
     def __init__(self, plan: Plan, place: int, minor_units: int, settings: PacingSettings) -> None:
         self._settings, self._minor_units = settings, minor_units
-        figures = plan.certificate.budgets
-        self.own_cost = float(figures[place].cost.estimate if figures else plan.certificate.cost.estimate)
-        self._slack = bool(figures) and figures[place].dual == 0
+        figure = plan.certificate.budgets[place]
+        self.own_cost, self._slack = float(figure.cost.estimate), figure.dual == 0
         costs = plan.ladder.means[1 + place]
         self._range = (float(costs.min()), float(costs.max()))
         self._weights = _step_weights(plan, place)
@@ -178,12 +173,12 @@ class Paced:
         wanted = max(free, 0.0) / to_come
         return Look(to_come, free, ratio, wanted, min(max(wanted / ratio, self._range[0]), self._range[1]))
 
-    def suits(self, look: Look, near: float, several: bool) -> bool:
-        """Whether the plan's own price is right for what there is; beside others, more than a slack budget needs is."""
+    def suits(self, look: Look, near: float) -> bool:
+        """Whether the plan's own price is right for what is left; more than a slack budget needs is right too."""
         if self.own_cost <= 0:
-            return several and self._slack
+            return self._slack
         change = look.asked / self.own_cost - 1
-        return abs(change) <= near or (several and self._slack and change > 0)
+        return abs(change) <= near or (self._slack and change > 0)
 
     def is_within(self, look: Look, band: float) -> bool:
         """Whether the target is near enough to what it should be."""
@@ -192,7 +187,7 @@ class Paced:
     def begin(self, look: Look) -> str:
         """Take what is asked at once; why."""
         self.target = look.asked
-        return f"{look.wanted or 0.0:.4g} a user is there to be spent, where the plan was made for {self.own_cost:.4g}"
+        return f"{look.wanted or 0.0:.4g} per user is left to spend; the plan was made for {self.own_cost:.4g}"
 
     def move(self, look: Look) -> str:
         """Move towards what is asked, by a bounded step; why."""
@@ -203,7 +198,7 @@ class Paced:
         self.target = min(max(look.asked, before * (1 - step)), max(before * (1 + step), least))
         bounded = "" if self.target == look.asked else f", moved by at most {step:.0%} at once"
         costs = before * look.ratio
-        return f"{look.wanted or 0.0:.4g} a user is left where the plan at this price costs {costs:.4g}{bounded}"
+        return f"{look.wanted or 0.0:.4g} per user is left to spend; the plan at this price costs {costs:.4g}{bounded}"
 
     def _change(self, look: Look) -> float:
         return look.asked / self.aim - 1 if self.aim > 0 else float(look.asked > 0)
@@ -235,8 +230,8 @@ class _Ratio:
         """The ratio of one to the other now; both are given as they stand."""
         growth = (one - self.before[0], other - self.before[1])
         self.before = (one, other)
-        kept = float(np.exp(-max(growth[1], 0.0) / memory))
-        self._sums = (kept * self._sums[0] + growth[0], kept * self._sums[1] + growth[1])
+        decay = float(np.exp(-max(growth[1], 0.0) / memory))
+        self._sums = (decay * self._sums[0] + growth[0], decay * self._sums[1] + growth[1])
         return float(np.clip((self._sums[0] + prior) / (self._sums[1] + prior), 0.1, 10.0))
 
 
@@ -264,31 +259,46 @@ def _step_weights(plan: Plan, place: int) -> FloatArray:
     return np.asarray(counts / counts.sum()) if counts.any() else np.full(steps, 1 / steps)
 
 
-# From what a plan should cost to the prices it then pays: a place on its ladder, or the best mixture of its plans.
-
-# A fine, in spreads of the reward for a budget's unit, that keeps the targets wherever plans can.
+# A penalty, in spreads of the reward for a budget's unit, that keeps mixtures within the targets wherever plans can.
 _FINE = 1e4
 _LEAST_SHARE = 1e-6
 
 
-class Prices(Protocol):
-    """Prices for what a plan should cost."""
+class PriceMixer:
+    """From what a plan should cost to the prices that it then pays.
+
+    The rungs of a ladder stand in the order of one budget's cost: there a target is a place on the ladder. Several
+    costs have no such order. Their targets are met by the mixture of greatest reward among the plans that were priced
+    for tighter and wider budgets, all together and each alone, so that every budget's price moves by itself; of a plan
+    that does not know them, the rungs are mixed.
+    """
+
+    def __init__(self, ladder: Ladder, priced: Sequence[PricedPlan] = ()) -> None:
+        self._ladder = ladder
+        self._columns: list[tuple[PriceShare, ...]] = [(PriceShare(one.prices, 1.0),) for one in priced]
+        outcomes = np.array([one.mean for one in priced]).T
+        if not priced:
+            self._columns, outcomes = [rung.price_shares for rung in ladder.rungs], ladder.means
+        self._plans = Priced(np.array([each[0].prices for each in self._columns]), outcomes)
 
     @property
     def rows(self) -> int:
-        """Rows of prices that are mixed, at most."""
-        ...
+        """Rows of prices that are mixed, at most: one more plan than there are budgets."""
+        return len(self._plans.outcomes) * max(len(column) for column in self._columns)
 
     def at(self, costs: FloatArray) -> Pricing:
         """The prices at which a user costs each budget so much, [budgets]."""
-        ...
-
-
-def prices_of(plan: Plan) -> Prices:
-    """Prices of a plan."""
-    if len(plan.ladder.rungs[0].prices) == 1:
-        return OnePrice(plan.ladder)
-    return SeveralPrices(plan.ladder, plan.record.priced)
+        if len(costs) == 1:
+            return self._ladder.pricing(place_for(self._ladder, float(costs[0])))
+        most, rewards = np.abs(self._plans.costs).max(axis=1), self._plans.rewards
+        units = np.where(costs > 0, costs, np.where(most > 0, most, 1.0))
+        shares = best_mixture(self._plans, costs, units, _FINE * (float(np.ptp(rewards)) or 1.0)).shares
+        rows: dict[tuple[float, ...], float] = {}
+        for column in np.flatnonzero(shares > _LEAST_SHARE):
+            for each in self._columns[column]:
+                rows[each.prices] = rows.get(each.prices, 0.0) + float(shares[column]) * each.share
+        total = sum(rows.values())
+        return Pricing(tuple(rows), tuple(share / total for share in rows.values()))
 
 
 def place_for(ladder: Ladder, cost: float, budget: int = 0) -> Place:
@@ -301,50 +311,3 @@ def place_for(ladder: Ladder, cost: float, budget: int = 0) -> Place:
     rung = int(np.searchsorted(costs, cost, side="right")) - 1
     share = float((cost - costs[rung]) / (costs[rung + 1] - costs[rung]))
     return Place(rung, share)
-
-
-class OnePrice:
-    """Of one budget: a place on the ladder."""
-
-    rows = 2
-
-    def __init__(self, ladder: Ladder) -> None:
-        self._ladder = ladder
-
-    def at(self, costs: FloatArray) -> Pricing:
-        """See Prices."""
-        return self._ladder.pricing(place_for(self._ladder, float(costs[0])))
-
-
-class SeveralPrices:
-    """Of several budgets: the mixture of greatest reward among the plan's own plans that keeps what they should cost.
-
-    Every budget's price moves by itself: the plans are those that were met for tighter and wider budgets, all together
-    and each alone. Of a plan that does not know them, the rungs of its ladder are mixed.
-    """
-
-    def __init__(self, ladder: Ladder, priced: Sequence[PricedPlan] = ()) -> None:
-        self._columns: list[tuple[PriceShare, ...]] = [(PriceShare(one.prices, 1.0),) for one in priced]
-        outcomes = np.array([one.mean for one in priced]).T
-        if not priced:
-            self._columns, outcomes = [rung.followed for rung in ladder.rungs], ladder.means
-        prices = np.array([each[0].prices for each in self._columns])
-        self._plans = Priced(prices, outcomes)
-        self._fine = _FINE * (float(np.ptp(outcomes[0])) or 1.0)
-        self._most = np.abs(outcomes[1:]).max(axis=1)
-
-    @property
-    def rows(self) -> int:
-        """See Prices: a corner of the program mixes one more plan than there are budgets."""
-        return (len(self._most) + 1) * max(len(column) for column in self._columns)
-
-    def at(self, costs: FloatArray) -> Pricing:
-        """See Prices."""
-        units = np.where(costs > 0, costs, np.where(self._most > 0, self._most, 1.0))
-        shares = best_mixture(self._plans, costs, units, self._fine).shares
-        rows: dict[tuple[float, ...], float] = {}
-        for column in np.flatnonzero(shares > _LEAST_SHARE):
-            for each in self._columns[column]:
-                rows[each.prices] = rows.get(each.prices, 0.0) + float(shares[column]) * each.share
-        whole = sum(rows.values())
-        return Pricing(tuple(rows), tuple(share / whole for share in rows.values()))

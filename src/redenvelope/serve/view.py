@@ -55,7 +55,7 @@ def campaign_view(ledger: Ledger, use: InUse, settings: ServeSettings, metrics: 
         },
         "pacing": _pacing(use, settings),
         "price_notes": [{"at": at, **msgspec.json.decode(content)} for at, content in ledger.price_notes(_MOST_NOTES)],
-        "frontier": _frontier(use.plan.plan.frontier),
+        "frontier": _frontier(use.plan.plan.along(certificate.budgets[0].name)),
         "frontiers": _frontiers(use),
     }
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from experiments.curve import Landing, MonotoneCurve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redenvelope.dual.frontier import Landing, MonotoneCurve
 from redenvelope.dual.oracle import PriceFunction
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solution import DualStatus

@@ -112,7 +112,7 @@ def test_the_commands(url: str, tmp_path: Path) -> None:
     assert runner.invoke(app, ["ledger", "export", url, "--out", str(out)]).exit_code == 0
     audited = runner.invoke(app, ["audit", str(out), "--json"])
     assert audited.exit_code == 0, audited.output
-    with ledger._database.transaction() as session:  # type: ignore[attr-defined]
+    with ledger.database.transaction() as session:
         session.many("UPDATE budgets SET spent = spent - 1", [()])
     wrong = runner.invoke(app, ["ledger", "verify", url])
     assert wrong.exit_code == 3

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.ledger.ledger import SqlLedger
+from redenvelope.ledger.ledger import Ledger
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.plan.plan import Plan
 from redenvelope.serve import active_plan as use
@@ -90,14 +90,14 @@ def test_a_ledger_that_does_not_answer_does_not_keep_it_from_ending(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, goes_on = ServeSettings(limits=Limits(answer_seconds=0.5)), threading.Event()
-    apply = SqlLedger.apply
+    apply = Ledger.apply
 
-    def hang(self: SqlLedger, commands: Any) -> Any:
+    def hang(self: Ledger, commands: Any) -> Any:
         goes_on.wait(60)
         return apply(self, commands)
 
     with running(folder, f"sqlite:///{tmp_path}/l.db", settings=settings) as served:
-        monkeypatch.setattr(SqlLedger, "apply", hang)
+        monkeypatch.setattr(Ledger, "apply", hang)
         assert served.decide("a", "u")[1]["code"] == "timeout"
         began = time.monotonic()
     # Half a second for those who wait and half a second for the ledger; the rest is for a busy machine.

@@ -26,6 +26,7 @@ from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeR
 from redenvelope.serve.pacing import Pacer, Progress, SeveralPrices
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import PacingSettings, ServeSettings
+from tests.ledger.asking import rows
 from tests.program import run_here
 from tests.serve.conftest import LIMITS
 from tests.serve.coupons import LABELS, STEPS, Coupons
@@ -105,7 +106,7 @@ def test_when_one_budget_is_used_up_only_what_it_does_not_pay_is_given(two_budge
         answers = given(served, 60)
         assert sum(one["action"] != "nothing" for one in answers) == 2
         assert all(one["propensity"] == 1.0 for one in answers[-10:])
-        for row in served.service.ledger.query("SELECT action, propensity, probabilities FROM decisions"):
+        for row in rows(served.service.ledger, "SELECT action, propensity, probabilities FROM decisions"):
             shares = json.loads(row[2])
             assert row[1] == pytest.approx(shares[row[0]])
             assert sum(shares.values()) == pytest.approx(1.0)
@@ -179,11 +180,11 @@ async def campaign(
     service = Service(folder, open_ledger(url, seed=0), funds(*totals), settings)
     await service.start()
     world, chance, earned, sent = Coupons(), np.random.default_rng(4), 0.0, 0
-    rows = world.users(users, 4).to_dicts()
+    people = world.users(users, 4).to_dicts()
     for first in range(0, users, 50):
         factor = factors[0] + (factors[1] - factors[0]) * first / users
         for step in range(STEPS):
-            some = rows[first : first + 50]
+            some = people[first : first + 50]
             asked = [
                 DecisionRequest(f"{row['user']}-{step}", row["user"], {"taste": row["taste"], "city": row["city"]})
                 for row in some

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
-from redenvelope.ledger.commands import Result
-from redenvelope.ledger.database import chunks, marks
+from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock
 from redenvelope.ledger.records import COUNTED, Decided, Done, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
 from redenvelope.policies.pricing import Pricing
@@ -376,7 +375,7 @@ def plan_group(
 ) -> PlannedGroup:
     """Look up what happened before, and plan for all of a group together; nobody in it is of the same user."""
     pasts = ledger.pasts([one.user for one in group])
-    known = _known(ledger, [one.request.request_id for one in group])
+    known = ledger.known_requests([one.request.request_id for one in group])
     found = PlannedGroup([], [])
     asked: list[tuple[Waiting, DecisionQuery, Any]] = []
     ends = now + settings.hold_milliseconds
@@ -411,15 +410,6 @@ def _proposals(
         if len(asked) == 1:
             return [model_refusal(error)]
     return [found for row in asked for found in _proposals(use, pricing, [row])]
-
-
-def _known(ledger: Ledger, requests: Sequence[str]) -> set[str]:
-    """Which requests are in the books already: nothing is planned for them again."""
-    found: set[str] = set()
-    for some in chunks(requests):
-        query = f"SELECT request FROM decisions WHERE request IN ({marks(len(some))})"
-        found.update(row[0] for row in ledger.query(query, some))
-    return found
 
 
 def _hold(

@@ -31,11 +31,11 @@ def test_sound_books_are_called_sound(used: Ledger) -> None:
     ("change", "named"),
     [
         (
-            "UPDATE budgets SET spent = 8 WHERE budget = 'money'",
+            "UPDATE budgets SET spent = 8 WHERE place = 1",
             "budget money, spent: the balance says 8, the entries say 7",
         ),
         (
-            "UPDATE budgets SET held = 4 WHERE budget = 'money'",
+            "UPDATE budgets SET held = 4 WHERE place = 1",
             "budget money, held: the balance says 4, the entries say 5",
         ),
         ("UPDATE budgets SET total = 90 WHERE budget = 'money'", "budget money, total"),

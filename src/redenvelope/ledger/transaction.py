@@ -1,4 +1,4 @@
-"""One transaction: the balances and decisions it has loaded, the changes its commands make, the rows it writes at the end.
+"""One transaction: the balances and decisions it has loaded, the changes of its commands, the rows that it writes.
 
 Commands are decided one after the other in memory, while other writers wait, so that one refusal does not undo the
 others. Then everything is written at once. Should a change ever violate a CHECK, the whole transaction is undone.
@@ -317,14 +317,7 @@ def decision_states(session: Session, found: Iterable[tuple[Any, ...]]) -> list[
 def _state(row: tuple[Any, ...], charged: Sequence[tuple[Any, ...]]) -> DecisionState:
     fingerprint, is_number, status, reward, closed_at = row[12:]
     spent = {budget: amount for budget, _, _, _, amount, _ in charged}
-    record = Decided(
-        *row[:12],
-        status=Status(status),
-        reward=reward,
-        closed_at=closed_at,
-        charges=tuple(Charge(budget, held, ceiling, expected) for budget, held, _, ceiling, _, expected in charged),
-        spent=spent,
-        is_number=bool(is_number),
-    )
+    charges = tuple(Charge(budget, held, ceiling, expected) for budget, held, _, ceiling, _, expected in charged)
+    record = Decided(*row[:12], Status(status), reward, closed_at, charges, spent, False, bool(is_number))
     still_held = {budget: amount for budget, _, amount, _, _, _ in charged}
     return DecisionState(record, fingerprint, still_held, spent, record.status, reward, closed_at)

@@ -20,8 +20,7 @@ from redenvelope.ledger.verify import verify
 from redenvelope.plan.decide import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.funds import funded_budgets as kept_budgets
-from redenvelope.serve.funds import funds_for
+from redenvelope.serve.funds import funded_budgets, funds_for
 from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeRequest
 from redenvelope.serve.pacing import Pacer, Progress, SeveralPrices
 from redenvelope.serve.service import Service
@@ -94,7 +93,7 @@ def test_each_budget_is_held_by_its_name_and_what_is_counted_is_spent(two_budget
         assert campaign["price"]["budgets"] == [MONEY, COUNT]
         assert set(campaign["frontiers"]) == {MONEY, COUNT}
         metrics = served.ask("GET", "/metrics")[1]
-        assert f'redenvelope_budget_spent{{budget="{COUNT}"}} {len(sent) - 1}' in metrics
+        assert f'redenvelope_budget_spent{{budget="{COUNT}"}} {len(sent) - 1}.0\n' in metrics
         assert f'redenvelope_price{{budget="{MONEY}"}}' in metrics
     ledger = open_ledger(url)
     assert verify(ledger).is_sound
@@ -235,8 +234,8 @@ def test_the_exported_log_has_the_budgets_columns(two_budgets: Path, tmp_path: P
 
 
 def test_totals_are_given_by_name(both: Plan, two_budgets: Path, tmp_path: Path) -> None:
-    kept = kept_budgets(both, 100)
-    found = funds_for(kept, {COUNT: "2400", MONEY: "1500.50"}, {COUNT: "2"}, 5)
+    budgets = funded_budgets(both, 100)
+    found = funds_for(budgets, {COUNT: "2400", MONEY: "1500.50"}, {COUNT: "2"}, 5)
     assert [(one.budget, one.total, one.user_cap, one.measure, one.minor_units) for one in found] == [
         (MONEY, 150_050, None, "cost", 100),
         (COUNT, 2_400, 2, "", 1),
@@ -248,7 +247,7 @@ def test_totals_are_given_by_name(both: Plan, two_budgets: Path, tmp_path: Path)
         ({MONEY: "100", COUNT: "1", "pushes": "2"}, "no budget 'pushes'"),
     ):
         with pytest.raises(UsageError, match=said):
-            funds_for(kept, totals, {}, 0)
+            funds_for(budgets, totals, {}, 0)
     refused = run_here("serve", two_budgets, "--ledger", f"sqlite:///{tmp_path}/l.db", "--budget-total", "100")
     assert refused.returncode == 2
     assert "write NAME=AMOUNT" in refused.stderr

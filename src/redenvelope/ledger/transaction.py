@@ -318,6 +318,7 @@ def _state(row: tuple[Any, ...], charged: Sequence[tuple[Any, ...]]) -> Decision
     fingerprint, is_number, status, reward, closed_at = row[12:]
     spent = {budget: amount for budget, _, _, _, amount, _ in charged}
     charges = tuple(Charge(budget, held, ceiling, expected) for budget, held, _, ceiling, _, expected in charged)
-    record = Decided(*row[:12], Status(status), reward, closed_at, charges, spent, False, bool(is_number))
+    fields: tuple[Any, ...] = (*row[:12], Status(status), reward, closed_at, charges, spent, False, bool(is_number))
+    record = Decided(*fields)
     still_held = {budget: amount for budget, _, amount, _, _, _ in charged}
     return DecisionState(record, fingerprint, still_held, spent, record.status, reward, closed_at)

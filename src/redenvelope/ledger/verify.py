@@ -72,12 +72,12 @@ _RUNNING = """SELECT entry, budget, sum(total_change) OVER before AS total,
 
 def _tally_query() -> str:
     names = ("decided", "settled", "released", "expired")
-    said = " || ', ' || ".join(f"tallies.{name} || ' {name}'" for name in names)
+    stored = " || ', ' || ".join(f"tallies.{name} || ' {name}'" for name in names)
     found = " || ', ' || ".join(f"coalesce(counted.{name}, 0) || ' {name}'" for name in names)
     counts = ", ".join(f"sum(CASE WHEN status = '{name}' THEN 1 ELSE 0 END) AS {name}" for name in names[1:])
     differs = " OR ".join(f"tallies.{name} <> coalesce(counted.{name}, 0)" for name in names)
     return (
-        f"SELECT tallies.step, tallies.action, {said}, {found} FROM tallies LEFT JOIN "
+        f"SELECT tallies.step, tallies.action, {stored}, {found} FROM tallies LEFT JOIN "
         f"(SELECT step, action, count(*) AS decided, {counts} FROM decisions GROUP BY step, action) AS counted "
         f"ON counted.step = tallies.step AND counted.action = tallies.action WHERE {differs}"
     )

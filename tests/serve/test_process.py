@@ -158,12 +158,12 @@ def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--host", "0.0.0.0"], "--tokens"),
-        (["--budget-total", "1.234"], "no amount"),
+        (["--budget-total", "1.234"], "with at most 2 decimals"),
         (["--amounts", "nothing=0"], "--amounts"),
         (["--mode", "generous"], "strict or overbook"),
-        (["--hold-hours", "1e9"], "--hold-hours 1e+09: an offer stands for at most 87,600 hours"),
+        (["--hold-hours", "1e9"], "--hold-hours 1e+09: give at most 87,600 hours"),
         (["--hold-hours", "inf"], "--hold-hours inf"),
-        (["--ledger", "mysql://x"], "is no ledger"),
+        (["--ledger", "mysql://x"], "is not the URL of a ledger"),
     ],
 )
 def test_what_makes_no_sense_is_refused(folder: Path, tmp_path: Path, options: list[str], said: str) -> None:

@@ -243,7 +243,7 @@ def test_totals_are_given_by_name(both: Plan, two_budgets: Path, tmp_path: Path)
     for totals, said in (
         ({"": "100"}, "write NAME=AMOUNT"),
         ({MONEY: "100"}, f"--budget-total {COUNT}=AMOUNT"),
-        ({MONEY: "100", COUNT: "1.5"}, "no amount"),
+        ({MONEY: "100", COUNT: "1.5"}, "with at most 0 decimals"),
         ({MONEY: "100", COUNT: "1", "pushes": "2"}, "no budget 'pushes'"),
     ):
         with pytest.raises(UsageError, match=said):

@@ -30,7 +30,7 @@ def serve(
         list[str],
         typer.Option(
             metavar="[NAME=]AMOUNT",
-            help="The most that may be spent, in units of currency. Give one per budget, by name, where there are several.",
+            help="The most that may be spent, in units of currency. With several budgets, give one for each.",
         ),
     ],
     audience: Annotated[

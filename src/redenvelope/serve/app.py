@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -134,7 +134,7 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
     handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
     routes: dict[str, dict[str, Work]] = {}
 
-    def route(path: str, method: str, role: str | None, work: Work) -> None:
+    def add(path: str, method: str, role: str | None, work: Work) -> None:
         async def endpoint(request: Request) -> Response:
             began = time.perf_counter()
             try:
@@ -151,19 +151,11 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
 
         routes.setdefault(path, {})[method] = endpoint
 
-    route("/v1/decisions", "POST", "decide", handlers.decide)
-    route("/v1/decisions/batch", "POST", "decide", handlers.decide_batch)
-    route("/v1/outcomes", "POST", "settle", handlers.settle)
-    route("/v1/outcomes/batch", "POST", "settle", handlers.settle_batch)
-    route("/v1/plan", "POST", "admin", handlers.plan)
-    route("/v1/campaign", "GET", "read", handlers.campaign)
-    route("/v1/log", "GET", "read", handlers.log)
-    route("/metrics", "GET", "read", handlers.metrics)
-    route("/healthz", "GET", None, handlers.health)
-    route("/readyz", "GET", None, handlers.ready)
-    route("/openapi.json", "GET", None, handlers.openapi)
+    for route in _ROUTES:
+        add(route.path, route.method, route.role, getattr(handlers, route.handler))
+    add("/openapi.json", "GET", None, handlers.openapi)
     for path, content in _PAGE.items():
-        route(path, "GET", None, _file(*content))
+        add(path, "GET", None, _file(*content))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -234,81 +226,84 @@ def _error(error: ApiError) -> Response:
     return _Answer(msgspec.json.encode(error.content()), error.status, more, "application/json")
 
 
-_ERROR = {
-    "type": "object",
-    "required": ["code", "message", "remedy"],
-    "properties": {name: {"type": "string"} for name in ("code", "message", "remedy")},
-}
+class _Route(NamedTuple):
+    """An address: who may use it, which method of the handlers answers, and what goes in and out."""
+
+    path: str
+    method: str
+    role: str | None
+    handler: str
+    summary: str
+    body: type | None = None
+    answer: Any = None
+    """A type, a list of one type for a batch, a media type for text, or None for any object."""
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+_LOG_PARAMETERS = (("after", "Number of the last decision that was read"), ("limit", "Largest number of rows"))
+_ROUTES = (
+    _Route("/v1/decisions", "POST", "decide", "decide", "Decide", DecisionRequest, DecisionAnswer),
+    _Route(
+        "/v1/decisions/batch", "POST", "decide", "decide_batch", "Decide for several", DecisionBatch, [DecisionAnswer]
+    ),
+    _Route("/v1/outcomes", "POST", "settle", "settle", "Settle", OutcomeRequest, OutcomeAnswer),
+    _Route("/v1/outcomes/batch", "POST", "settle", "settle_batch", "Settle several", OutcomeBatch, [OutcomeAnswer]),
+    _Route("/v1/plan", "POST", "admin", "plan", "Activate another plan", PlanRequest),
+    _Route("/v1/campaign", "GET", "read", "campaign", "Balances, prices, pacing, and counts of actions"),
+    _Route("/v1/log", "GET", "read", "log", "Decisions as JSON lines", None, "application/x-ndjson", _LOG_PARAMETERS),
+    _Route("/metrics", "GET", "read", "metrics", "Metrics for Prometheus", None, "text/plain"),
+    _Route("/healthz", "GET", None, "health", "200 while the process runs"),
+    _Route("/readyz", "GET", None, "ready", "200 once the plan is loaded and compiled"),
+)
 
 
 def document() -> dict[str, Any]:
     """The interface as an OpenAPI 3.1 document, made from the types that requests are decoded with."""
     kinds = [DecisionRequest, DecisionBatch, OutcomeRequest, OutcomeBatch, PlanRequest, DecisionAnswer, OutcomeAnswer]
     shapes, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    shape = {kind.__name__: found for kind, found in zip(kinds, shapes, strict=True)}
-
-    def answers(kind: str) -> dict[str, Any]:
-        either = {"anyOf": [shape[kind], {"$ref": "#/components/schemas/Error"}]}
-        return {"type": "object", "properties": {"answers": {"type": "array", "items": either}}}
-
     text = {"type": "string"}
-    anything = {"type": "object"}
+    names = ("code", "message", "remedy")
+    error = {"type": "object", "required": list(names), "properties": dict.fromkeys(names, text)}
+    schemas = dict(zip(kinds, shapes, strict=True))
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "redenvelope",
-            "version": __version__,
-            "description": "Decisions paid from a ledger.",
-        },
-        "paths": {
-            "/v1/decisions": {"post": _post("decide", "Decide", shape["DecisionRequest"], shape["DecisionAnswer"])},
-            "/v1/decisions/batch": {
-                "post": _post("decide", "Decide for several", shape["DecisionBatch"], answers("DecisionAnswer"))
-            },
-            "/v1/outcomes": {"post": _post("settle", "Settle", shape["OutcomeRequest"], shape["OutcomeAnswer"])},
-            "/v1/outcomes/batch": {
-                "post": _post("settle", "Settle several", shape["OutcomeBatch"], answers("OutcomeAnswer"))
-            },
-            "/v1/plan": {"post": _post("admin", "Activate another plan", shape["PlanRequest"], anything)},
-            "/v1/campaign": {"get": _get("read", "Balances, prices, pacing, and counts of actions", anything)},
-            "/v1/log": {
-                "get": {
-                    **_get("read", "Decisions as JSON lines", text, "application/x-ndjson"),
-                    "parameters": [
-                        _parameter("after", "Number of the last decision that was read"),
-                        _parameter("limit", "Largest number of rows"),
-                    ],
-                }
-            },
-            "/metrics": {"get": _get("read", "Metrics for Prometheus", text, "text/plain")},
-            "/healthz": {"get": _get(None, "200 while the process runs", anything)},
-            "/readyz": {"get": _get(None, "200 once the plan is loaded and compiled", anything)},
-        },
+        "info": {"title": "redenvelope", "version": __version__, "description": "Decisions paid from a ledger."},
+        "paths": {route.path: {route.method.lower(): _operation(route, schemas)} for route in _ROUTES},
         "components": {
-            "schemas": {**components, "Error": _ERROR},
+            "schemas": {**components, "Error": error},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _post(role: str, summary: str, body: Any, answer: Any) -> dict[str, Any]:
-    content = {"required": True, "content": {"application/json": {"schema": body}}}
-    return {**_get(role, summary, answer), "requestBody": content}
-
-
-def _get(role: str | None, summary: str, answer: Any, kind: str = "application/json") -> dict[str, Any]:
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+def _operation(route: _Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    """One address in the OpenAPI document."""
+    error = {"$ref": "#/components/schemas/Error"}
+    media: str = "application/json"
+    if isinstance(route.answer, str):
+        media, answer = route.answer, {"type": "string"}
+    elif route.answer is None:
+        answer = {"type": "object"}
+    elif isinstance(route.answer, type):
+        answer = schemas[route.answer]
+    else:
+        items = {"anyOf": [schemas[route.answer[0]], error]}
+        answer = {"type": "object", "properties": {"answers": {"type": "array", "items": items}}}
     found: dict[str, Any] = {
-        "summary": summary,
+        "summary": route.summary,
         "responses": {
-            "200": {"description": "Done", "content": {kind: {"schema": answer}}},
-            "default": {"description": "Refused", "content": error},
+            "200": {"description": "Done", "content": {media: {"schema": answer}}},
+            "default": {"description": "Refused", "content": {"application/json": {"schema": error}}},
         },
     }
-    if role is not None:
-        found |= {"security": [{"token": []}], "description": f"Needs the role {role}."}
+    if route.role is not None:
+        found |= {"security": [{"token": []}], "description": f"Needs the role {route.role}."}
+    if route.body is not None:
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schemas[route.body]}}}
+    if route.parameters:
+        number = {"type": "integer", "minimum": 0}
+        found["parameters"] = [
+            {"name": name, "in": "query", "description": description, "schema": number}
+            for name, description in route.parameters
+        ]
     return found
-
-
-def _parameter(name: str, description: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": description, "schema": {"type": "integer", "minimum": 0}}

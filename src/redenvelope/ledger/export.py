@@ -42,15 +42,15 @@ def export_log(ledger: Ledger, out: Path, minor_units: int | None = None) -> Exp
     ignored = ["price", "plan", *(name for name in frame.columns if name.startswith(_PRICE_OF))]
     with replacing(out) as file:
         frame.write_parquet(file)
-    beside = out.parent / "campaign.toml"
-    with writing(beside):
+    campaign_file = out.parent / "campaign.toml"
+    with writing(campaign_file):
         try:
-            with beside.open("x", encoding="utf-8") as file:
+            with campaign_file.open("x", encoding="utf-8") as file:
                 file.write("# price and plan describe how a row was decided; they are not features of the user\n")
                 file.write(f"ignore = {json.dumps(ignored, ensure_ascii=False)}\n")
         except FileExistsError:
             return Exported(len(frame), frame["user"].n_unique(), open_users, expired, None)
-    return Exported(len(frame), frame["user"].n_unique(), open_users, expired, beside)
+    return Exported(len(frame), frame["user"].n_unique(), open_users, expired, campaign_file)
 
 
 def log_frame(ledger: Ledger, minor_units: int | None = None) -> tuple[pl.DataFrame, int, int]:

@@ -279,7 +279,8 @@ def document() -> dict[str, Any]:
 def _operation(route: _Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     """One address in the OpenAPI document."""
     error = {"$ref": "#/components/schemas/Error"}
-    media: str = "application/json"
+    answer: Any
+    media = "application/json"
     if isinstance(route.answer, str):
         media, answer = route.answer, {"type": "string"}
     elif route.answer is None:

@@ -81,7 +81,7 @@ function showMoney() {
     : number(campaign.plan.cost);
   byId("pace").textContent =
     `${users}, ${campaign.decisions.toLocaleString("en")} decisions; so far ${costs} spent and ` +
-    `${number(campaign.users ? campaign.reward / campaign.users : 0)} earned a user, where the plan says ` +
+    `${number(campaign.users ? campaign.reward / campaign.users : 0)} earned per user; the plan expects ` +
     `${plannedCosts} and ${number(campaign.plan.reward)} over all of its steps.`;
 }
 
@@ -92,9 +92,9 @@ function whyPrice(budget, at, now) {
   const belief = campaign.pacing.paced ? campaign.pacing.budgets[budget] : undefined;
   const named = campaign.budgets.length > 1 ? `The price of ${budget} is` : "The price is";
   if (!campaign.pacing.paced) return `${named} ${number(now[at], 4)}. ${campaign.pacing.why}.`;
-  if (!belief) return `${named} ${number(now[at], 4)}: not solved yet.`;
+  if (!belief) return `${named} ${number(now[at], 4)}: not paced yet.`;
   return `${named} ${number(now[at], 4)}: ${belief.why}. Users cost ${number(belief.cost_ratio)} times ` +
-    `what the plan believes; ${number(belief.users_to_come, 6)} are still to come.`;
+    `what the plan expects; ${number(belief.users_to_come, 6)} are still to come.`;
 }
 
 function showPrice() {
@@ -217,7 +217,7 @@ function showFrontier() {
   byId("buys-total").textContent = campaign.audience
     ? `${number(cost * campaign.audience, 6)} buys ${number(found.reward * campaign.audience, 6)}`
     : "no audience given";
-  slider.setAttribute("aria-valuetext", `${number(cost)} a user buys ${number(found.reward)}`);
+  slider.setAttribute("aria-valuetext", `${number(cost)} per user buys ${number(found.reward)}`);
   const name = along() === null ? "" : `${along()}=`;
   const wanted = `${name}${number(cost, 6).replaceAll(",", "")}`;
   byId("command").textContent = `redenvelope reprice PLAN --budget ${/^[\w.=-]+$/.test(wanted) ? wanted : quoted(wanted)} --out PLAN2`;

@@ -1,6 +1,6 @@
 """Where a ledger is stored: SQLite for one machine, PostgreSQL for several processes, with the same tables.
 
-Both run the same statements, with `?` in place of a value. Balances are rows of their own, next to the entries that explain them, and
+Both run the same statements, with `?` in place of a value. Balances are rows next to the entries that explain them, and
 CHECK constraints refuse every transaction that would overspend.
 """
 

@@ -204,7 +204,7 @@ function showFrontier() {
   byId("frontier").replaceChildren(
     draw("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" }),
     draw("text", { x: left, y: bottom + 20 }, number(least)),
-    draw("text", { x: right, y: bottom + 20, "text-anchor": "end" }, `${number(most)} a user`),
+    draw("text", { x: right, y: bottom + 20, "text-anchor": "end" }, `${number(most)} per user`),
     draw("text", { x: left - 6, y: bottom, "text-anchor": "end" }, number(low)),
     draw("text", { x: left - 6, y: top + 6, "text-anchor": "end" }, number(high)),
     draw("line", { x1: x(cost), x2: x(cost), y1: bottom, y2: y(found.reward), class: "ghost" }),
@@ -225,7 +225,7 @@ function showFrontier() {
 
 function show() {
   byId("plan").textContent =
-    `plan ${campaign.plan.sha256.slice(0, 12)}, ${campaign.plan.certificate} for ${number(campaign.plan.budget)} a user, ` +
+    `plan ${campaign.plan.sha256.slice(0, 12)}, ${campaign.plan.certificate} for ${number(campaign.plan.budget)} per user, ` +
     `${campaign.mode}`;
   showMoney();
   showPrice();

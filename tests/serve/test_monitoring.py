@@ -45,4 +45,4 @@ def test_metrics_say_what_happened_and_what_is_in_the_ledger(folder: Path, tmp_p
         assert found[f"redenvelope_budget_{name}", "budget"] == getattr(balance, name)
     assert ("redenvelope_price", "budget") in found
     assert "_created" not in text
-    assert 'redenvelope_budget_total{budget="budget"} 1.23456789012e+011' in text
+    assert 'redenvelope_budget_total{budget="budget"} 1.23456789012e+11' in text

@@ -48,13 +48,13 @@ async def served(
     settings = ServeSettings(audience=users, pacing=PacingSettings() if paced else None)
     service = Service(folder, open_ledger(ledger, seed=0), [Fund("budget", total, 0)], settings)
     await service.start()
-    assert service.use is not None
-    places = {float(label): place for place, label in enumerate(service.use.plan.labels)}
+    assert service.active is not None
+    places = {float(label): place for place, label in enumerate(service.active.plan.labels)}
     earned = 0.0
     for part, people in enumerate(new_crowd(users, factors, 5)):
         for first in range(0, len(people), GROUP):
             rows = np.arange(first, min(first + GROUP, len(people)))
-            for step in range(service.use.plan.steps):
+            for step in range(service.active.plan.steps):
                 seen = people.seen(rows, step)
                 names = [f"{part}-{row}" for row in rows]
                 asked = [DecisionRequest(f"{name}-{step}", name, one) for name, one in zip(names, seen, strict=True)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
+from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Charge, Choice, Fund, Hold, Settle
 
-__all__ = ["NOW", "TTL", "fund", "hold", "settle"]
+__all__ = ["NOW", "TTL", "fund", "hold", "rows", "settle"]
 
 NOW = 1_700_000_000_000
 TTL = 60_000
@@ -44,3 +46,9 @@ def hold(
 
 def settle(decision: int, amount: int | Mapping[str, int], reward: float = 1.0, at: int = NOW + 1) -> Settle:
     return Settle(decision, reward, {"money": amount} if isinstance(amount, int) else dict(amount), at)
+
+
+def rows(ledger: Ledger, statement: str) -> list[tuple[Any, ...]]:
+    """The rows of a query, past all that the ledger itself answers."""
+    with ledger.database.reading() as session:
+        return session.rows(statement)

@@ -105,14 +105,14 @@ def test_the_commands(url: str, tmp_path: Path) -> None:
     runner = CliRunner()
     said = runner.invoke(app, ["ledger", "verify", url])
     assert said.exit_code == 0, said.output
-    assert "every balance is what the entries say" in said.output
+    assert "every balance matches the entries" in said.output
     found = json.loads(runner.invoke(app, ["ledger", "verify", url, "--json"]).output)
     assert found["status"] == "sound"
     out = tmp_path / "log.parquet"
     assert runner.invoke(app, ["ledger", "export", url, "--out", str(out)]).exit_code == 0
     audited = runner.invoke(app, ["audit", str(out), "--json"])
     assert audited.exit_code == 0, audited.output
-    with ledger._database.transaction() as session:  # type: ignore[attr-defined]
+    with ledger.database.transaction() as session:
         session.many("UPDATE budgets SET spent = spent - 1", [()])
     wrong = runner.invoke(app, ["ledger", "verify", url])
     assert wrong.exit_code == 3

@@ -11,7 +11,7 @@ from redenvelope.errors import LedgerError, UsageError
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Decided, Done, Expire, PriceNote, Refusal, Refused, Settled, Status
 from redenvelope.ledger.verify import verify
-from tests.ledger.asking import NOW, TTL, fund, hold, settle
+from tests.ledger.asking import NOW, TTL, fund, hold, rows, settle
 
 
 def money(ledger: Ledger, budget: str = "money") -> tuple[int, int]:
@@ -200,7 +200,7 @@ def test_a_total_may_rise_and_fall_but_not_below_what_is_committed(ledger: Ledge
 
 def test_the_database_itself_refuses_to_overspend(ledger: Ledger) -> None:
     ledger.apply([fund(20), hold("a")])
-    database = ledger._database  # type: ignore[attr-defined]
+    database = ledger.database
     for statement in (
         "UPDATE budgets SET spent = 11",
         "UPDATE charges SET spent = 11",
@@ -238,12 +238,12 @@ def test_what_is_committed_is_there_when_it_is_opened_again(opened: Callable[[],
 
 def test_a_ledger_of_another_format_is_refused_and_left_as_it_is(opened: Callable[[], Ledger]) -> None:
     ledger = opened()
-    with ledger._database.transaction() as session:  # type: ignore[attr-defined]
+    with ledger.database.transaction() as session:
         session.many("DELETE FROM counters WHERE name = ?", [("seed",)])
         session.many("UPDATE counters SET value = 2 WHERE name = ?", [("format",)])
     with pytest.raises(LedgerError, match=r"format 2.*use the version that made it"):
         opened()
-    assert ledger.query("SELECT name FROM counters WHERE name = 'seed'") == []
+    assert rows(ledger, "SELECT name FROM counters WHERE name = 'seed'") == []
 
 
 def test_two_that_write_do_not_get_in_each_others_way(opened: Callable[[], Ledger]) -> None:

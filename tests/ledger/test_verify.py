@@ -1,4 +1,4 @@
-"""Whatever is changed behind the books' back is named."""
+"""Whatever is changed directly in the tables is reported."""
 
 from __future__ import annotations
 
@@ -30,25 +30,31 @@ def test_sound_books_are_called_sound(used: Ledger) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ("UPDATE budgets SET spent = 8 WHERE budget = 'money'", "budget money, spent: the books say 8, the entries 7"),
-        ("UPDATE budgets SET held = 4 WHERE budget = 'money'", "budget money, held: the books say 4, the entries 5"),
+        (
+            "UPDATE budgets SET spent = 8 WHERE place = 1",
+            "budget money, spent: the balance says 8, the entries say 7",
+        ),
+        (
+            "UPDATE budgets SET held = 4 WHERE place = 1",
+            "budget money, held: the balance says 4, the entries say 5",
+        ),
         ("UPDATE budgets SET total = 90 WHERE budget = 'money'", "budget money, total"),
         ("UPDATE charges SET spent = 6 WHERE decision = 1 AND budget = 'money'", "decision 1, charge to money"),
         ("UPDATE charges SET open = 1 WHERE decision = 3 AND budget = 'money'", "decision 3 (expired)"),
         ("DELETE FROM charges WHERE decision = 2 AND budget = 'money'", "entries of decision 2 with money"),
         ("UPDATE user_balances SET spent = 0 WHERE user_id = 'u'", "user u of money"),
-        ("DELETE FROM user_balances WHERE user_id = 'u'", "user u of money: the books say no balance"),
+        ("DELETE FROM user_balances WHERE user_id = 'u'", "user u of money: the balance says no balance"),
         ("UPDATE decisions SET status = 'expired' WHERE decision = 4", "decision 4 (expired)"),
         ("UPDATE tallies SET decided = 9", "tally of step 0"),
         ("UPDATE counters SET value = 1 WHERE name = 'decision'", "counter of decisions"),
         (
             "INSERT INTO entries VALUES (99, 0, 'hold', 0, 'money', 0, 1000, 0, 0)",
-            "budget money, after entry 99: the books say 100 in total, the entries 1012 spent and held",
+            "budget money, after entry 99: the balance says 100 in total, the entries say 1012 spent and held",
         ),
     ],
 )
 def test_what_differs_is_named(used: Ledger, change: str, named: str) -> None:
-    with used._database.transaction() as session:  # type: ignore[attr-defined]
+    with used.database.transaction() as session:
         session.many(change, [()])
     found = verify(used)
     assert not found.is_sound

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.verify import verify
+from tests.ledger.asking import rows
 
 __all__ = ["MUST_BE_ZERO", "Told", "killed"]
 
@@ -61,18 +62,18 @@ class Told:
 
     def check(self, ledger: Ledger, total: int) -> dict[str, int]:
         """Counts of what must be 0, and of what was looked at."""
-        rows = {row[0]: row for row in ledger.query("SELECT request, decision, status FROM decisions")}
-        spent = dict(ledger.query("SELECT decision, spent FROM charges"))
+        found = {row[0]: row for row in rows(ledger, "SELECT request, decision, status FROM decisions")}
+        spent = dict(rows(ledger, "SELECT decision, spent FROM charges"))
         (balance,) = ledger.balances()
-        lost = sum(request not in rows or rows[request][1] != number for request, (number, _) in self.held.items())
+        lost = sum(request not in found or found[request][1] != number for request, (number, _) in self.held.items())
         lost_outcomes = sum(spent[number] != amount for number, amount in self.settled.items())
         wrong = sum(
             amount not in (0, self.settling.get(number, 0))
             for number, amount in spent.items()
             if number not in self.settled
         )
-        settlements = ledger.query(
-            "SELECT count(*), count(DISTINCT decision) FROM entries WHERE kind IN ('settle', 'release')"
+        settlements = rows(
+            ledger, "SELECT count(*), count(DISTINCT decision) FROM entries WHERE kind IN ('settle', 'release')"
         )
         return {
             "acknowledged": len(self.held),

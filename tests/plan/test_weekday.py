@@ -13,8 +13,7 @@ from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
-from redenvelope.serve.active_plan import DecisionQuery as Asked
-from redenvelope.serve.active_plan import PlanInUse
+from redenvelope.serve.active_plan import DecisionQuery, LoadedPlan
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import QUICK
 
@@ -89,9 +88,9 @@ def test_without_dates_only_their_share_of_the_coupons_meets_a_weekend(later: pl
 def test_tables_rows_and_the_service_decide_alike(plan: Plan, later: pl.DataFrame) -> None:
     asked = later.head(60)
     decisions, _ = plan.allocate(asked)
-    decider, used = Decider(plan), PlanInUse(plan)
+    decider, used = Decider(plan), LoadedPlan(plan)
     states, _ = plan.policy.encoder.encode_frame(asked)
     for number, row in enumerate(asked.iter_rows(named=True)):
         assert decider.decide(row).action == decisions["action"][number]
         written = {"sent_on": str(row["sent_on"]), "joined_on": str(row["joined_on"])}  # as JSON holds it
-        np.testing.assert_array_equal(used.encode(Asked(row["user"], 0, written, [])), states[number])
+        np.testing.assert_array_equal(used.encode(DecisionQuery(row["user"], 0, written, [])), states[number])

@@ -14,7 +14,7 @@ import pytest
 import redenvelope
 from redenvelope import Budget, Campaign
 from redenvelope.plan.plan import Plan
-from redenvelope.serve.active_plan import PlanInUse
+from redenvelope.serve.active_plan import LoadedPlan
 from tests.ledger.conftest import postgres, url
 from tests.quick_programs import quick_programs
 from tests.serve.coupons import Coupons
@@ -105,5 +105,5 @@ def plan(folder: Path) -> Plan:
 
 
 @pytest.fixture(scope="session")
-def in_use(plan: Plan) -> Iterator[PlanInUse]:
-    yield PlanInUse(plan).warm()
+def in_use(plan: Plan) -> Iterator[LoadedPlan]:
+    yield LoadedPlan(plan).warm()

@@ -11,8 +11,7 @@ from redenvelope.errors import UsageError
 from redenvelope.ledger.records import Choice
 from redenvelope.plan.plan import Plan
 from redenvelope.randomness import draw
-from redenvelope.serve.funds import FundedBudget as Kept
-from redenvelope.serve.funds import Tariff, choose, face_values, tariff_of
+from redenvelope.serve.funds import ChargeTable, FundedBudget, charge_table_of, choose, face_values
 from redenvelope.serve.settings import ServeSettings
 from tests.serve.coupons import LABELS
 
@@ -20,12 +19,12 @@ SHARES = (0.2, 0.5, 0.3)
 EXPECTED = ((0.0, 0.25, 0.6),)
 
 
-def tariff(mode: str = "strict", ceilings: tuple[int, ...] = (0, 100, 300)) -> Tariff:
-    return Tariff(LABELS, (Kept("money", "cost", 100),), np.array([ceilings]), mode, 0.25)
+def table(mode: str = "strict", ceilings: tuple[int, ...] = (0, 100, 300)) -> ChargeTable:
+    return ChargeTable(LABELS, (FundedBudget("money", "cost", 100),), np.array([ceilings]), mode, 0.25)
 
 
 def drawn(left: int, uniform: float, **changes: object) -> Choice:
-    known = {"tariff": tariff(), "probabilities": SHARES, "expected": EXPECTED, "eligible": None}
+    known = {"table": table(), "probabilities": SHARES, "expected": EXPECTED, "eligible": None}
     choice = choose(**known | changes, uniform=uniform, left={"money": left})  # type: ignore[arg-type]
     assert choice is not None
     return choice
@@ -47,10 +46,10 @@ def test_only_what_can_be_paid_is_drawn_and_the_propensity_says_so(left: int, sh
 
 def test_what_is_held_is_face_value_or_what_is_expected() -> None:
     assert [(one.held, one.ceiling) for one in drawn(300, 0.99).charges] == [(300, 300)]
-    booked = drawn(300, 0.99, tariff=tariff("overbook")).charges
+    booked = drawn(300, 0.99, table=table("overbook")).charges
     assert [(one.held, one.ceiling, one.expected_thousandths) for one in booked] == [(75, 300, 60_000)]
     assert drawn(300, 0.1).charges == ()
-    assert drawn(75, 0.99, tariff=tariff("overbook")).action == "3 €"
+    assert drawn(75, 0.99, table=table("overbook")).action == "3 €"
 
 
 def test_a_plan_that_wants_nothing_of_what_can_be_paid_gives_the_cheapest() -> None:
@@ -60,8 +59,8 @@ def test_a_plan_that_wants_nothing_of_what_can_be_paid_gives_the_cheapest() -> N
 
 
 def test_with_nothing_to_give_there_is_no_decision() -> None:
-    dear = tariff(ceilings=(50, 100, 300))
-    known = {"tariff": dear, "probabilities": SHARES, "expected": EXPECTED, "uniform": 0.5}
+    dear = table(ceilings=(50, 100, 300))
+    known = {"table": dear, "probabilities": SHARES, "expected": EXPECTED, "uniform": 0.5}
     assert choose(**known, eligible=None, left={"money": 49}) is None  # type: ignore[arg-type]
     only = (False, False, True)
     assert choose(**known, eligible=only, left={"money": 299}) is None  # type: ignore[arg-type]
@@ -69,8 +68,8 @@ def test_with_nothing_to_give_there_is_no_decision() -> None:
 
 
 def test_several_budgets_must_all_pay() -> None:
-    kept = (Kept("money", "cost", 100), Kept("pushes", "", 1))
-    both = Tariff(LABELS, kept, np.array([[0, 100, 300], [0, 1, 1]]), "overbook", 0.0)
+    budgets = (FundedBudget("money", "cost", 100), FundedBudget("pushes", "", 1))
+    both = ChargeTable(LABELS, budgets, np.array([[0, 100, 300], [0, 1, 1]]), "overbook", 0.0)
     expected = ((0.0, 0.25, 0.6), (0.0, 1.0, 1.0))
     given = choose(both, SHARES, expected, None, 0.99, {"money": 1_000, "pushes": 1})
     assert given is not None
@@ -82,7 +81,7 @@ def test_several_budgets_must_all_pay() -> None:
 
 def test_the_plan_knows_what_its_coupons_cost(plan: Plan) -> None:
     assert face_values(plan) == pytest.approx([0.0, 1.0, 3.0], abs=1e-6)
-    assert tariff_of(plan, ["money"], None, ServeSettings()).ceilings.tolist() == [[0, 100, 300]]
+    assert charge_table_of(plan, ["money"], None, ServeSettings()).ceilings.tolist() == [[0, 100, 300]]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_the_plan_knows_what_its_coupons_cost(plan: Plan) -> None:
 )
 def test_amounts_are_given_for_every_action_or_refused(plan: Plan, amounts: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="--amounts"):
-        tariff_of(plan, ["money"], {"": amounts}, ServeSettings())
+        charge_table_of(plan, ["money"], {"": amounts}, ServeSettings())
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.1, 0.2, 0.5, 0.7, 0.999999, 1 - 2**-53])

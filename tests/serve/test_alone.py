@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.ledger.ledger import SqlLedger
+from redenvelope.ledger.ledger import Ledger
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.plan.plan import Plan
 from redenvelope.serve import active_plan as use
 from redenvelope.serve import service
-from redenvelope.serve.active_plan import DecisionQuery as Asked
-from redenvelope.serve.active_plan import PlanInUse, Proposal
+from redenvelope.serve.active_plan import ActionDistribution, DecisionQuery, LoadedPlan
 from redenvelope.serve.messages import decision_answer
 from redenvelope.serve.settings import Limits, ServeSettings
 from tests.serve.running import Running, running
@@ -73,14 +72,14 @@ def test_an_answer_that_cannot_be_written_fails_alone(
 
 
 def test_who_does_not_fit_the_plan_fails_alone(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    propose = PlanInUse.propose
+    propose = LoadedPlan.propose
 
-    def picky(self: PlanInUse, asked: Sequence[Asked], *more: Any) -> list[Proposal]:
+    def picky(self: LoadedPlan, asked: Sequence[DecisionQuery], *more: Any) -> list[ActionDistribution]:
         if any(one.user == "bad" for one in asked):
             raise ModelError("the history holds an action that the plan does not know")
         return propose(self, asked, *more)
 
-    monkeypatch.setattr(PlanInUse, "propose", picky)
+    monkeypatch.setattr(LoadedPlan, "propose", picky)
     with running(folder, f"sqlite:///{tmp_path}/l.db") as served:
         good, bad, other = batch(served, "good", "bad", "other")
     assert (good["user"], bad["code"], other["user"]) == ("good", "invalid_request", "other")
@@ -90,14 +89,14 @@ def test_a_ledger_that_does_not_answer_does_not_keep_it_from_ending(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, goes_on = ServeSettings(limits=Limits(answer_seconds=0.5)), threading.Event()
-    apply = SqlLedger.apply
+    apply = Ledger.apply
 
-    def hang(self: SqlLedger, commands: Any) -> Any:
+    def hang(self: Ledger, commands: Any) -> Any:
         goes_on.wait(60)
         return apply(self, commands)
 
     with running(folder, f"sqlite:///{tmp_path}/l.db", settings=settings) as served:
-        monkeypatch.setattr(SqlLedger, "apply", hang)
+        monkeypatch.setattr(Ledger, "apply", hang)
         assert served.decide("a", "u")[1]["code"] == "timeout"
         began = time.monotonic()
     # Half a second for those who wait and half a second for the ledger; the rest is for a busy machine.

@@ -13,8 +13,7 @@ from scipy.stats import binom
 
 from redenvelope.errors import UsageError
 from redenvelope.ledger.ledger import open_ledger
-from redenvelope.serve.active_plan import DecisionQuery as Asked
-from redenvelope.serve.active_plan import Proposal
+from redenvelope.serve.active_plan import ActionDistribution, DecisionQuery
 from tests.program import run_here
 from tests.serve.running import Running, running
 
@@ -30,11 +29,11 @@ def drawn(served: Running, users: range) -> list[tuple[Any, ...]]:
     return [(one["action"], one["propensity"], tuple(one["prices"])) for one in found["answers"]]
 
 
-def proposals(served: Running, users: int) -> list[Proposal]:
+def proposals(served: Running, users: int) -> list[ActionDistribution]:
     """Of the plan in use, with the seed that it draws with."""
-    assert served.service.use is not None
-    plan = served.service.use.plan
-    return plan.propose([Asked(user, 0, ROW, ()) for user in range(users)], served.service.use.pricing)
+    assert served.service.active is not None
+    plan = served.service.active.plan
+    return plan.propose([DecisionQuery(user, 0, ROW, ()) for user in range(users)], served.service.active.pricing)
 
 
 def test_campaigns_draw_independently_of_each_other(

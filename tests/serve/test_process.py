@@ -19,6 +19,7 @@ import pytest
 
 from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.verify import verify
+from tests.ledger.asking import rows
 from tests.program import run_here
 from tests.serve.coupons import Coupons
 
@@ -49,12 +50,12 @@ def client(
     port: int, turn: int, number: int, told: dict[str, Any], lock: threading.Lock, stop: threading.Event
 ) -> None:
     """Decides and settles until the server is gone; remembers what it was told, and nothing else."""
-    rows = Coupons().users(200, seed=2).to_dicts()
+    people = Coupons().users(200, seed=2).to_dicts()
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
         for count in range(100_000):
             if stop.is_set():
                 return
-            row, request = rows[count % 200], f"{turn}-{number}-{count}"
+            row, request = people[count % 200], f"{turn}-{number}-{count}"
             features = {"taste": row["taste"], "city": row["city"]}
             try:
                 _decide_and_settle(connection, request, features, bool(count % 2), told, lock)
@@ -106,14 +107,14 @@ def under_load(port: int, turn: int, told: dict[str, Any]) -> tuple[list[threadi
 def check(url: str, told: dict[str, Any]) -> None:
     """What clients were told is in the books, once; and no unit too many."""
     ledger = open_ledger(url)
-    rows = {row[0]: row for row in ledger.query("SELECT request, decision, action, propensity FROM decisions")}
+    found = {row[0]: row for row in rows(ledger, "SELECT request, decision, action, propensity FROM decisions")}
     lost = [
-        request for request, one in told["decided"].items() if f"d{rows.get(request, (0, 0))[1]}" != one["decision_id"]
+        request for request, one in told["decided"].items() if f"d{found.get(request, (0, 0))[1]}" != one["decision_id"]
     ]
     assert lost == []
     for request, one in told["decided"].items():
-        assert (rows[request][2], rows[request][3]) == (one["action"], one["propensity"])
-    spent = {f"d{number}": amount for number, amount in ledger.query("SELECT decision, spent FROM charges")}
+        assert (found[request][2], found[request][3]) == (one["action"], one["propensity"])
+    spent = {f"d{number}": amount for number, amount in rows(ledger, "SELECT decision, spent FROM charges")}
     assert [one for one, amount in told["settled"].items() if spent[one] != amount] == []
     assert all(amount in (0, told["settling"].get(one, 0)) for one, amount in spent.items())
     assert sum(spent.values()) <= TOTAL
@@ -157,12 +158,12 @@ def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--host", "0.0.0.0"], "--tokens"),
-        (["--budget-total", "1.234"], "no amount"),
+        (["--budget-total", "1.234"], "with at most 2 decimals"),
         (["--amounts", "nothing=0"], "--amounts"),
         (["--mode", "generous"], "strict or overbook"),
-        (["--hold-hours", "1e9"], "--hold-hours 1e+09: an offer stands for at most 87,600 hours"),
+        (["--hold-hours", "1e9"], "--hold-hours 1e+09: give at most 87,600 hours"),
         (["--hold-hours", "inf"], "--hold-hours inf"),
-        (["--ledger", "mysql://x"], "is no ledger"),
+        (["--ledger", "mysql://x"], "is not the URL of a ledger"),
     ],
 )
 def test_what_makes_no_sense_is_refused(folder: Path, tmp_path: Path, options: list[str], said: str) -> None:

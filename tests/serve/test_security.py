@@ -19,7 +19,7 @@ from redenvelope.serve.app import HEADERS
 from redenvelope.serve.settings import Limits, ServeSettings
 from tests.serve.running import Running, running
 
-LIMITS = Limits(body_bytes=4_096, batch_bytes=20_000, body_seconds=0.5, requests_a_second=1e6)
+LIMITS = Limits(body_bytes=4_096, batch_bytes=20_000, body_seconds=0.5, requests_per_second=1e6)
 ROUTES = {
     "decide": [("POST", "/v1/decisions"), ("POST", "/v1/decisions/batch")],
     "settle": [("POST", "/v1/outcomes"), ("POST", "/v1/outcomes/batch")],
@@ -127,7 +127,7 @@ def test_slow_headers_are_left(open_to_all: Running) -> None:
 
 
 def test_who_asks_too_often_waits(folder: Path, tmp_path: Path) -> None:
-    few = ServeSettings(limits=Limits(requests_a_second=1.0, burst=3))
+    few = ServeSettings(limits=Limits(requests_per_second=1.0, burst=3))
     with running(folder, f"sqlite:///{tmp_path}/l.db", settings=few) as served:
         statuses = [served.answer("GET", "/v1/campaign")[0] for _ in range(6)]
         assert statuses[:3] == [200] * 3

@@ -20,12 +20,12 @@ from redenvelope.ledger.verify import verify
 from redenvelope.plan.decide import Decider
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.funds import funded_budgets as kept_budgets
-from redenvelope.serve.funds import funds_for
+from redenvelope.serve.funds import funded_budgets, funds_for
 from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeRequest
 from redenvelope.serve.pacing import Pacer, PriceMixer, Progress
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import PacingSettings, ServeSettings
+from tests.ledger.asking import rows
 from tests.program import run_here
 from tests.serve.conftest import LIMITS
 from tests.serve.coupons import LABELS, STEPS, Coupons
@@ -93,7 +93,7 @@ def test_each_budget_is_held_by_its_name_and_what_is_counted_is_spent(two_budget
         assert campaign["price"]["budgets"] == [MONEY, COUNT]
         assert set(campaign["frontiers"]) == {MONEY, COUNT}
         metrics = served.ask("GET", "/metrics")[1]
-        assert f'redenvelope_budget_spent{{budget="{COUNT}"}} {len(sent) - 1}' in metrics
+        assert f'redenvelope_budget_spent{{budget="{COUNT}"}} {len(sent) - 1}.0\n' in metrics
         assert f'redenvelope_price{{budget="{MONEY}"}}' in metrics
     ledger = open_ledger(url)
     assert verify(ledger).is_sound
@@ -105,7 +105,7 @@ def test_when_one_budget_is_used_up_only_what_it_does_not_pay_is_given(two_budge
         answers = given(served, 60)
         assert sum(one["action"] != "nothing" for one in answers) == 2
         assert all(one["propensity"] == 1.0 for one in answers[-10:])
-        for row in served.service.ledger.query("SELECT action, propensity, probabilities FROM decisions"):
+        for row in rows(served.service.ledger, "SELECT action, propensity, probabilities FROM decisions"):
             shares = json.loads(row[2])
             assert row[1] == pytest.approx(shares[row[0]])
             assert sum(shares.values()) == pytest.approx(1.0)
@@ -179,11 +179,11 @@ async def campaign(
     service = Service(folder, open_ledger(url, seed=0), funds(*totals), settings)
     await service.start()
     world, chance, earned, sent = Coupons(), np.random.default_rng(4), 0.0, 0
-    rows = world.users(users, 4).to_dicts()
+    people = world.users(users, 4).to_dicts()
     for first in range(0, users, 50):
         factor = factors[0] + (factors[1] - factors[0]) * first / users
         for step in range(STEPS):
-            some = rows[first : first + 50]
+            some = people[first : first + 50]
             asked = [
                 DecisionRequest(f"{row['user']}-{step}", row["user"], {"taste": row["taste"], "city": row["city"]})
                 for row in some
@@ -234,8 +234,8 @@ def test_the_exported_log_has_the_budgets_columns(two_budgets: Path, tmp_path: P
 
 
 def test_totals_are_given_by_name(both: Plan, two_budgets: Path, tmp_path: Path) -> None:
-    kept = kept_budgets(both, 100)
-    found = funds_for(kept, {COUNT: "2400", MONEY: "1500.50"}, {COUNT: "2"}, 5)
+    budgets = funded_budgets(both, 100)
+    found = funds_for(budgets, {COUNT: "2400", MONEY: "1500.50"}, {COUNT: "2"}, 5)
     assert [(one.budget, one.total, one.user_cap, one.measure, one.minor_units) for one in found] == [
         (MONEY, 150_050, None, "cost", 100),
         (COUNT, 2_400, 2, "", 1),
@@ -243,11 +243,11 @@ def test_totals_are_given_by_name(both: Plan, two_budgets: Path, tmp_path: Path)
     for totals, said in (
         ({"": "100"}, "write NAME=AMOUNT"),
         ({MONEY: "100"}, f"--budget-total {COUNT}=AMOUNT"),
-        ({MONEY: "100", COUNT: "1.5"}, "no amount"),
+        ({MONEY: "100", COUNT: "1.5"}, "with at most 0 decimals"),
         ({MONEY: "100", COUNT: "1", "pushes": "2"}, "no budget 'pushes'"),
     ):
         with pytest.raises(UsageError, match=said):
-            funds_for(kept, totals, {}, 0)
+            funds_for(budgets, totals, {}, 0)
     refused = run_here("serve", two_budgets, "--ledger", f"sqlite:///{tmp_path}/l.db", "--budget-total", "100")
     assert refused.returncode == 2
     assert "write NAME=AMOUNT" in refused.stderr

@@ -230,6 +230,7 @@ def _plain(value: Any) -> Any:
 def require_installed() -> None:
     """Refuse to serve without the packages of the `serve` extra."""
     try:
+        import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:

@@ -1,4 +1,4 @@
-"""The commands that run a campaign: serve, token."""
+"""The commands that run a campaign: serve, token, ledger verify, ledger export."""
 
 from __future__ import annotations
 
@@ -23,52 +23,61 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def serve(
     plan: PlanArgument,
-    ledger: Annotated[str, typer.Option(metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/DATABASE.")],
+    ledger: Annotated[
+        str, typer.Option(metavar="URL", help="URL of the ledger: sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
+    ],
     budget_total: Annotated[
         list[str],
         typer.Option(
             metavar="[NAME=]AMOUNT",
-            help="What may be spent in all, in units of currency; never exceeded. Of several budgets by name, each.",
+            help="The most that may be spent, in units of currency. With several budgets, give one for each.",
         ),
     ],
     audience: Annotated[
-        int | None, typer.Option(min=1, help="Users that the budget is for; without it the price cannot be paced.")
+        int | None, typer.Option(min=1, help="Number of users that the budget is for. Pacing needs it.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine only with --tokens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Other machines can connect only with --tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 8080,
     tokens: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A file of tokens, as redenvelope token makes it.")
+        Path | None, typer.Option(metavar="PATH", help="File of tokens, as redenvelope token writes it.")
     ] = None,
     amounts: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME:]ACTION=AMOUNT,…",
-            help="The most that each action costs, in units of currency; without, as the plan's log had it.",
+            help="The most that each action can cost, in units of currency. By default, its cost in the plan's log.",
         ),
     ] = None,
     user_cap: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]AMOUNT", help="The most that one user may cost, in units of currency."),
+        typer.Option(metavar="[NAME=]AMOUNT", help="The most that may be spent per user, in units of currency."),
     ] = None,
-    mode: Annotated[str, typer.Option(help="strict holds face value; overbook what is expected.")] = "strict",
-    hold_hours: Annotated[float, typer.Option(min=0.001, help="How long an offer stands; at most ten years.")] = 168.0,
-    minor_units: Annotated[int, typer.Option(min=1, help="Minor units in a unit of currency.")] = 100,
-    pace: Annotated[bool, typer.Option(help="Let the price follow the money.")] = True,
+    mode: Annotated[
+        str, typer.Option(help="strict holds the face value of an offer, overbook its expected cost.")
+    ] = "strict",
+    hold_hours: Annotated[
+        float, typer.Option(min=0.001, help="Hours until a hold expires; at most ten years.")
+    ] = 168.0,
+    minor_units: Annotated[int, typer.Option(min=1, help="Minor units per unit of currency.")] = 100,
+    pace: Annotated[bool, typer.Option(help="Pace the prices by what is left of the budgets.")] = True,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Of a new ledger's draws, to repeat a trial; without, one is drawn."),
+        typer.Option(
+            min=0, max=2**32 - 1, help="Seed of a new ledger, to repeat a trial. By default it is drawn at random."
+        ),
     ] = None,
 ) -> None:
-    """Run a campaign: decisions over HTTP, paid from a ledger, at a price that follows the money.
+    """Run a campaign: decisions over HTTP, paid from a ledger, with paced prices.
 
-    SIGTERM ends it in good order (exit code 0), SIGHUP takes the plan folder anew.
+    SIGTERM shuts it down gracefully (exit code 0); SIGHUP loads the plan folder again.
     """
     require_installed()
     from redenvelope.ledger.ledger import open_ledger, steady_clock
     from redenvelope.plan.plan import Plan
     from redenvelope.serve.app import new_app
-    from redenvelope.serve.funds import funded_budgets as kept_budgets
-    from redenvelope.serve.funds import funds_for
+    from redenvelope.serve.funds import funded_budgets, funds_for
     from redenvelope.serve.server import bound, run
     from redenvelope.serve.service import Service
     from redenvelope.serve.settings import PacingSettings, ServeSettings
@@ -85,21 +94,23 @@ def serve(
     clock = steady_clock()
     totals, caps = _by_name(budget_total, "--budget-total"), _by_name(user_cap or [], "--user-cap")
     most = _by_label(amounts or [])
-    funds = funds_for(kept_budgets(Plan.load(plan), minor_units), totals, caps, clock())
+    funds = funds_for(funded_budgets(Plan.load(plan), minor_units), totals, caps, clock())
     with bound(host, port) as opened:
         service = Service(plan, open_ledger(ledger, seed=seed), funds, settings, most, clock)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
         if audience is None:
-            typer.echo("without --audience the price stays as it is: who is still to come is not known", err=True)
+            typer.echo("without --audience the prices are not paced: the number of users to come is unknown", err=True)
         run(new_app(service, known), service, opened, lambda: typer.echo(f"serving at {where}  (the page: {where}/)"))
 
 
 def token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
-    roles: Annotated[str, typer.Option(metavar="ROLE,…", help="decide, settle, read, admin.")],
-    file: Annotated[Path, typer.Option(metavar="PATH", help="Where its hash is kept; it is added.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller.")],
+    roles: Annotated[str, typer.Option(metavar="ROLE,…", help="Roles of the token: decide, settle, read, admin.")],
+    file: Annotated[
+        Path, typer.Option(metavar="PATH", help="File of tokens, to which the hash of the secret is added.")
+    ],
 ) -> None:
-    """Make a token for callers of serve: the secret is shown once, only its hash is kept."""
+    """Create a token for a caller of serve. The secret is printed once; the file has only its hash."""
     from redenvelope.files import writing
     from redenvelope.serve.admission import new_token
 
@@ -114,7 +125,7 @@ def token(
 
 
 def _log_to_stderr() -> None:
-    """What the service says of itself; other libraries keep quiet."""
+    """Log the service, and only warnings of the HTTP server."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for name, level in (("redenvelope", logging.INFO), ("uvicorn", logging.WARNING)):
@@ -125,31 +136,32 @@ def _log_to_stderr() -> None:
 
 
 def _milliseconds(hours: float) -> int:
-    """Of --hold-hours."""
+    """--hold-hours in milliseconds."""
     from redenvelope.serve.settings import LONGEST_HOLD_HOURS
 
     if hours > LONGEST_HOLD_HOURS:
-        said = f"--hold-hours {hours:g}: an offer stands for at most {LONGEST_HOLD_HOURS:,} hours, which is ten years"
-        raise UsageError(f"{said}; give fewer")
+        raise UsageError(f"--hold-hours {hours:g}: give at most {LONGEST_HOLD_HOURS:,} hours, which is ten years")
     return round(hours * 3_600_000)
 
 
 def _by_name(given: list[str], option: str) -> dict[str, str]:
-    """Amounts by the budget's name, as they were written; "" where none was given."""
+    """Amounts as text by the name of the budget; "" where no name was given."""
     found: dict[str, str] = {}
     for entry in given:
         name, _, amount = entry.rpartition("=")
         if name.strip() in found:
-            raise UsageError(f"{option} {entry}: the budget is given twice; keep one")
+            raise UsageError(f"{option} {entry}: the budget is given twice; give it once")
         found[name.strip()] = amount.strip()
     return found
 
 
 def _by_label(given: list[str]) -> dict[str, dict[str, float]] | None:
-    """Amounts by budget ("" where none was named) and action."""
+    """Amounts by budget ("" where no name was given) and action."""
     found: dict[str, dict[str, float]] = {}
     for entry in given:
-        before, colon, after = entry.partition(":")  # one at the very beginning lets labels have others
+        before, colon, after = entry.partition(
+            ":"
+        )  # a colon at the start ends an empty name, so that labels may contain colons
         name, pairs = (before, after) if colon else ("", entry)
         own = found.setdefault(name.strip(), {})
         for pair in filter(None, pairs.split(",")):
@@ -169,28 +181,25 @@ def _tokens(path: Path | None, host: str) -> Tokens | None:
     if path is not None:
         return Tokens.read(path)
     if host not in _LOOPBACK:
-        raise UsageError(f"--host {host} is reached from elsewhere: give --tokens, or listen on 127.0.0.1")
-    typer.echo("warning: without --tokens everybody on this machine may decide, settle and look", err=True)
+        raise UsageError(f"--host {host} is open to other machines; give --tokens, or listen on 127.0.0.1")
+    typer.echo("warning: without --tokens, everybody on this machine has all roles", err=True)
     return None
 
 
-# The commands around a ledger: verify, export.
-
-
 ledger = typer.Typer(
-    name="ledger", help="Look into the ledger of a campaign.", no_args_is_help=True, rich_markup_mode=None
+    name="ledger", help="Verify or export the ledger of a campaign.", no_args_is_help=True, rich_markup_mode=None
 )
 
 LedgerArgument = Annotated[
-    str, typer.Argument(metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
+    str, typer.Argument(metavar="URL", help="URL of the ledger: sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
 ]
 
 
 @ledger.command()
 def verify(url: LedgerArgument, as_json: JsonOption = False) -> None:
-    """Recompute every balance from the entries, and name what differs.
+    """Recompute every balance from the entries, and report differences.
 
-    Exit code 0: nothing differs; 2: the ledger cannot be opened; 3: something differs.
+    Exit code 0: no difference; 2: the ledger cannot be opened; 3: differences.
     """
     from redenvelope.ledger.ledger import open_ledger
     from redenvelope.ledger.verify import verify as verify_ledger
@@ -208,7 +217,7 @@ def verify(url: LedgerArgument, as_json: JsonOption = False) -> None:
             )
         for difference in found.differences:
             typer.echo(str(difference), err=True)
-        verdict = "every balance is what the entries say" if found.is_sound else "the books differ from the entries"
+        verdict = "every balance matches the entries" if found.is_sound else "balances differ from the entries"
         typer.echo(f"{found.decisions:,} decisions, {found.entries:,} entries: {verdict}")
     if not found.is_sound:
         raise typer.Exit(NOT_CERTIFIED)
@@ -217,22 +226,22 @@ def verify(url: LedgerArgument, as_json: JsonOption = False) -> None:
 @ledger.command()
 def export(
     url: LedgerArgument,
-    out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet).")],
+    out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="File to write the log to (.parquet).")],
     minor_units: Annotated[
-        int | None, typer.Option(min=1, help="Minor units in a unit of currency; without, as they were served.")
+        int | None, typer.Option(min=1, help="Minor units per unit of currency. By default, those of each budget.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the decisions and what came of them as a log, for audit and fit.
+    """Write the decisions and their outcomes as a log, for audit and fit.
 
-    Users of whom a decision is still open are left out; a decision that expired earned and cost nothing. A file
-    campaign.toml beside the log says which columns are no features.
+    Users with an open decision are left out; an expired decision has reward and cost 0. A campaign.toml next to the log
+    lists the columns that are not features.
     """
     from redenvelope.ledger.export import export_log
     from redenvelope.ledger.ledger import open_ledger
 
     if out.suffix.lower() != ".parquet":
-        raise UsageError(f"{out}: the log is written as .parquet; choose that ending")
+        raise UsageError(f"{out}: the log is a parquet file; use the ending .parquet")
     require_writable(out)
     with closing(open_ledger(url, create=False)) as opened:
         found = export_log(opened, out, minor_units)
@@ -242,6 +251,6 @@ def export(
         return
     typer.echo(f"{out}: {found.rows:,} rows of {found.users:,} users, {found.expired:,} of which expired")
     if found.open_users:
-        typer.echo(f"{found.open_users:,} user(s) with a decision that is still open are left out", err=True)
+        typer.echo(f"{found.open_users:,} user(s) with an open decision are left out", err=True)
     if found.campaign_file is None:
-        typer.echo("a campaign.toml was there already: let it ignore the columns price and plan", err=True)
+        typer.echo("campaign.toml exists and was not changed; make it ignore the columns price and plan", err=True)

@@ -1,1 +1,1 @@
-"""The money: what is held for decisions and what was spent, never more than the total, whatever crashes."""
+"""The money of a campaign: held for decisions, settled by outcomes, never more than the total, whatever crashes."""

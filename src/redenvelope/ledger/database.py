@@ -1,14 +1,289 @@
-"""The tables, for both databases. Balances are rows beside the entries; the CHECKs are the last word on money."""
+"""Where a ledger is stored: SQLite for one machine, PostgreSQL for several processes, with the same tables.
+
+Both run the same statements, with `?` in place of a value. Balances are rows next to the entries that explain them, and
+CHECK constraints refuse every transaction that would overspend.
+"""
 
 from __future__ import annotations
 
 import secrets
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
+
+from redenvelope.errors import LedgerError, UsageError
+
+_CHUNK = 500
+"""Values that one statement takes."""
+_OURS = 0x52456E76
+"""'REnv': marks an SQLite file as ours, and is the advisory lock under which PostgreSQL's tables are created."""
+_BUSY_SECONDS = 10.0
+_CONNECT_SECONDS = 10
+
+
+def open_database(url: str, create: bool, seed: int | None) -> Database:
+    """The database at `sqlite:///PATH` or `postgresql://…`."""
+    scheme, separator, rest = url.partition("://")
+    if scheme == "sqlite" and separator and rest.startswith("/") and len(rest) > 1:
+        return SqliteDatabase(rest[1:], create, seed)
+    if scheme in ("postgresql", "postgres") and separator:
+        return PostgresDatabase(url, create, seed)
+    raise UsageError(
+        f"{_without_password(url)!r} is not the URL of a ledger; write sqlite:///PATH (four slashes before an absolute "
+        "path) or postgresql://USER@HOST/DATABASE"
+    )
+
+
+def _without_password(url: str) -> str:
+    before, at, after = url.rpartition("@")
+    return f"…@{after}" if at else before or after
+
+
+class Session:
+    """Statements inside one transaction."""
+
+    def __init__(self, connection: Any, placeholder: str) -> None:
+        self._connection, self._placeholder = connection, placeholder
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        found: list[tuple[Any, ...]] = self._connection.execute(self._own(statement), values).fetchall()
+        return found
+
+    def rows_in(self, statement: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """All rows of a query with `IN ({})`, where `values` may be more than one statement takes."""
+        for start in range(0, len(values), _CHUNK):
+            part = values[start : start + _CHUNK]
+            yield from self.rows(statement.format(placeholders(len(part))), part)
+
+    def run(self, statement: str) -> None:
+        """Run a statement that takes no values."""
+        self._connection.execute(statement)
+
+    def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once per row of values."""
+        if rows:
+            with closing(self._connection.cursor()) as cursor:
+                cursor.executemany(self._own(statement), rows)
+
+    def _own(self, statement: str) -> str:
+        return statement.replace("?", self._placeholder)
+
+
+def placeholders(count: int) -> str:
+    """As many values, for `IN (…)` or `VALUES (…)`."""
+    return ", ".join("?" * count)
+
+
+class Database(ABC):
+    """A stored ledger: one transaction writes at a time, while any number of threads read."""
+
+    lock = ""
+    """Ends the first query of a transaction, so that other writers wait."""
+    placeholder = "?"
+    seed: int
+    """The seed of all draws that are paid from this ledger."""
+
+    def __init__(self, name: str, dialect: Dialect, failures: type[Exception]) -> None:
+        self._name, self._dialect, self._failures = name, dialect, failures
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._opened: list[Any] = []
+        self._writer: Any = None
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Session]:
+        """A block whose session is committed durably at its end, or undone."""
+
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[Session]:
+        """A block whose session sees what was committed at one moment."""
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._opened:
+            with suppress(self._failures):
+                connection.close()
+        self._opened.clear()
+
+    @abstractmethod
+    def _connect(self) -> Any: ...
+
+    @abstractmethod
+    def _prepare(self, create: bool, seed: int | None) -> None:
+        """Create the tables where they are missing and may be created."""
+
+    def _open(self, create: bool, seed: int | None) -> None:
+        with self._errors():
+            try:
+                self._writer = self._connect()
+                self._prepare(create, seed)
+                self._read_counters()
+            except BaseException:
+                self.close()
+                raise
+
+    def _create_tables(self, session: Session, seed: int | None) -> None:
+        for statement in self._dialect.statements():
+            session.run(statement)
+        session.many("INSERT INTO counters VALUES (?, ?) ON CONFLICT DO NOTHING", first_counters(seed))
+
+    def _read_counters(self) -> None:
+        counters = dict(Session(self._writer, self.placeholder).rows("SELECT name, value FROM counters"))
+        if counters.get("format") != FORMAT:
+            found = f"format {counters['format']}" if "format" in counters else "no format"
+            raise LedgerError(
+                f"{self._name}: the ledger has {found}, and this version reads {FORMAT}; use the version that made it"
+            )
+        self.seed = counters["seed"]
+
+    def _reader(self) -> Any:
+        """The connection with which this thread reads."""
+        connection = getattr(self._local, "connection", None)
+        if connection is None or getattr(connection, "closed", False):
+            connection = self._local.connection = self._connect()
+        return connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Errors of the database as errors of the ledger."""
+        try:
+            yield
+        except self._failures as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise LedgerError(f"{self._name}: the ledger is not available ({reason})") from error
+
+
+class SqliteDatabase(Database):
+    """A ledger in one file. Every commit is synced to disk; readers never wait for the writer."""
+
+    def __init__(self, path: str, create: bool, seed: int | None = None) -> None:
+        if not create and not Path(path).is_file():
+            raise LedgerError(f"{path}: there is no ledger; redenvelope serve creates one")
+        super().__init__(path, SQLITE, sqlite3.Error)
+        self._open(create, seed)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """See Database."""
+        with self._lock, self._errors():
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield Session(self._writer, self.placeholder)
+                self._writer.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # the disk may have undone it already
+                    self._writer.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """See Database."""
+        with self._errors():
+            connection = self._reader()
+            connection.execute("BEGIN")
+            try:
+                yield Session(connection, self.placeholder)
+            finally:
+                connection.execute("ROLLBACK")
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        self._opened.append(connection)
+        # A commit is on the disk when it returns; otherwise a loss of power could undo the last ones.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    def _prepare(self, create: bool, seed: int | None) -> None:
+        (owner,) = self._writer.execute("PRAGMA application_id").fetchone()
+        if owner == _OURS:
+            return
+        (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables or not create:
+            raise LedgerError(f"{self._name}: is not a ledger of redenvelope; choose another file")
+        self._writer.execute("PRAGMA journal_mode = WAL")
+        with self.transaction() as session:  # another process may create the tables at the same time
+            self._create_tables(session, seed)
+            self._writer.execute(f"PRAGMA application_id = {_OURS}")
+
+
+class PostgresDatabase(Database):
+    """A ledger in PostgreSQL: several processes may write, and the lock of the counters makes them take turns.
+
+    A connection that was lost is opened again by the next transaction.
+    """
+
+    lock = "FOR UPDATE"
+    placeholder = "%s"
+
+    def __init__(self, url: str, create: bool, seed: int | None = None) -> None:
+        try:
+            import psycopg
+        except ImportError:
+            raise LedgerError("a ledger in PostgreSQL needs psycopg; run: pip install 'redenvelope[serve]'") from None
+        super().__init__("PostgreSQL", POSTGRES, psycopg.Error)
+        self._url, self._driver = url, psycopg
+        self._open(create, seed)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """See Database."""
+        with self._lock, self._errors():
+            if self._writer.closed:
+                self._writer = self._connect()
+            with self._writer.transaction():
+                yield Session(self._writer, self.placeholder)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """See Database."""
+        with self._errors():
+            connection = self._reader()
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                yield Session(connection, self.placeholder)
+
+    def _connect(self) -> Any:
+        connection = self._driver.connect(
+            self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="redenvelope"
+        )
+        self._opened = [one for one in self._opened if not one.closed]
+        self._opened.append(connection)
+        # An acknowledged commit has to survive a crash of the server, whatever the server's default.
+        connection.execute("SET synchronous_commit = on")
+        connection.execute("SET client_min_messages = warning")
+        return connection
+
+    def _prepare(self, create: bool, seed: int | None) -> None:
+        if self._writer.execute("SELECT to_regclass('counters')").fetchone()[0] is not None:
+            return
+        if not create:
+            raise LedgerError("PostgreSQL: there is no ledger in this database; redenvelope serve creates one")
+        with self.transaction() as session:
+            session.rows("SELECT pg_advisory_xact_lock(?)", [_OURS])
+            self._create_tables(session, seed)
+
 
 FORMAT = 4
-"""Of the tables."""
+"""The version of the tables."""
+
+
+def first_counters(seed: int | None) -> list[tuple[str, int]]:
+    """The counters of a new ledger.
+
+    Without a given seed, one is drawn. If every ledger had the same seed, whoever got a rare action in one campaign
+    would get it in the next one too, and the log could not tell the effect of the action from its users.
+    """
+    drawn = secrets.randbits(63) if seed is None else seed
+    return [("format", FORMAT), ("seed", drawn), ("decision", 0), ("entry", 0), ("note", 0)]
 
 
 @dataclass(frozen=True)
@@ -19,7 +294,12 @@ class Dialect:
     real: str
     ending: str
     append_only: tuple[str, ...]
-    """Statements after which entries can be added, and neither changed nor removed."""
+    """Statements after which entries can be added, but neither changed nor removed."""
+
+    def statements(self) -> tuple[str, ...]:
+        """Create the tables where they are missing."""
+        tables = (table.format(integer=self.integer, real=self.real, ending=self.ending) for table in _TABLES)
+        return (*tables, *self.append_only)
 
 
 SQLITE = Dialect(
@@ -45,8 +325,8 @@ POSTGRES = Dialect(
 )
 
 _TABLES = (
-    # One row each: the format, the seed of all draws, and the last number given to a decision and to an entry. A writer
-    # takes the lock of this table's rows first, so that writers of several processes follow one another.
+    # One row each for the format, the seed of all draws, and the last number of a decision, an entry and a price note.
+    # A writer locks these rows first, so that the writers of several processes take turns.
     "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value {integer} NOT NULL) {ending}",
     """CREATE TABLE IF NOT EXISTS budgets (
         budget TEXT PRIMARY KEY,
@@ -61,7 +341,7 @@ _TABLES = (
         minor_units {integer} NOT NULL CHECK (minor_units >= 1),
         CONSTRAINT never_overspent CHECK (spent + held <= total)
     ) {ending}""",
-    # Only of users of budgets with a cap a user.
+    # Only for budgets with a cap per user.
     """CREATE TABLE IF NOT EXISTS user_balances (
         user_id TEXT NOT NULL,
         budget TEXT NOT NULL REFERENCES budgets,
@@ -103,7 +383,7 @@ _TABLES = (
         PRIMARY KEY (decision, budget),
         CONSTRAINT never_above_the_ceiling CHECK (spent <= ceiling)
     ) {ending}""",
-    # decision is 0 where a total was set.
+    # `decision` is 0 in entries that set a total.
     """CREATE TABLE IF NOT EXISTS entries (
         entry {integer} PRIMARY KEY,
         at {integer} NOT NULL,
@@ -129,48 +409,3 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS price_notes (note {integer} PRIMARY KEY, at {integer} NOT NULL, content TEXT NOT NULL) "
     "{ending}",
 )
-
-
-def statements(dialect: Dialect) -> tuple[str, ...]:
-    """What makes the tables where they are missing."""
-    tables = (table.format(integer=dialect.integer, real=dialect.real, ending=dialect.ending) for table in _TABLES)
-    return (*tables, *dialect.append_only)
-
-
-def first_counters(seed: int | None) -> list[tuple[str, int]]:
-    """What a new ledger's counters are.
-
-    Without a seed it is drawn: with one and the same, whoever got a rare action in one campaign would get it in the
-    next one too, and its log could not tell what the action did from who the user is.
-    """
-    drawn = secrets.randbits(63) if seed is None else seed
-    return [("format", FORMAT), ("seed", drawn), ("decision", 0), ("entry", 0), ("note", 0)]
-
-
-# One transaction's way to the database: the same statements for both, with ? where a value stands.
-
-
-_CHUNK = 500
-
-
-class Session(Protocol):
-    """Statements inside of one transaction."""
-
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
-        ...
-
-    def many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
-        """A statement for each row of values."""
-        ...
-
-
-def marks(count: int) -> str:
-    """So many values, for IN (…)."""
-    return ", ".join("?" * count)
-
-
-def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Values in pieces that one statement can take."""
-    for start in range(0, len(values), _CHUNK):
-        yield values[start : start + _CHUNK]

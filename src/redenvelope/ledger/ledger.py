@@ -1,4 +1,7 @@
-"""The ledger: one small interface, two databases behind it."""
+"""The ledger of a campaign: money that is held for decisions, settled by outcomes, and never spent beyond the total.
+
+`Ledger` executes commands and answers questions; `Writer` is the thread through which a service sends its commands.
+"""
 
 from __future__ import annotations
 
@@ -7,245 +10,159 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from redenvelope.errors import LedgerError, UsageError
-from redenvelope.ledger.book import Book, decided_rows
-from redenvelope.ledger.commands import Result, execute
-from redenvelope.ledger.database import chunks, marks
+from redenvelope.ledger.database import Database, open_database
+from redenvelope.ledger.holds import Result, execute
 from redenvelope.ledger.records import Balance, Command, Decided, PastStep, Status, Tally
+from redenvelope.ledger.transaction import Transaction, decision_states, decisions_where
+
+_MOST_COMMANDS = 512
+"""Commands in one transaction: with more, everybody would wait for the last one."""
 
 
-class Ledger(Protocol):
-    """Money that is held, settled and given back. `apply` belongs to one thread at a time; reads may be another's."""
+class Ledger:
+    """Money that is held, settled, released and expired. One thread at a time calls `apply`; any thread reads."""
 
     seed: int
-    """Of all draws that are paid from it: its own, so that no two campaigns draw alike, and kept for restarts."""
-
-    def apply(self, commands: Sequence[Command]) -> list[Result]:
-        """Carry commands out in one durable transaction, each with its own answer."""
-        ...
-
-    def balances(self) -> tuple[Balance, ...]:
-        """Every budget now, in the order that they were funded in."""
-        ...
-
-    def pasts(self, users: Sequence[str]) -> dict[str, list[PastStep]]:
-        """The earlier decisions for users, by rising step; who has none is left out."""
-        ...
-
-    def tallies(self) -> list[Tally]:
-        """Decisions by step and action."""
-        ...
-
-    def decided(self, after: int = 0, most: int = 1_000) -> list[Decided]:
-        """Decisions with numbers above `after`, in their order."""
-        ...
-
-    def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
-        """The last changes of the price (when, and what), oldest first."""
-        ...
-
-    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query, as they are committed."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the database."""
-        ...
-
-
-class Database(Protocol):
-    """What the two databases do in ways of their own."""
-
-    lock: str
-    """Ends the first query of a transaction: it makes other writers wait."""
-    seed: int
-    """As it was made with."""
-
-    def transaction(self) -> Any:
-        """A block whose session is committed durably at its end, or undone."""
-        ...
-
-    def reading(self) -> Any:
-        """A block whose session sees what is committed."""
-        ...
-
-    def close(self) -> None:
-        """Let go."""
-        ...
-
-
-class SqlLedger:
-    """A ledger in a database."""
+    """The seed of all draws paid from this ledger: campaigns draw independently, and a restart draws as before."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self.seed = database.seed
+        self.database, self.seed = database, database.seed
 
     def apply(self, commands: Sequence[Command]) -> list[Result]:
-        """See Ledger."""
-        with self._database.transaction() as session:
-            return execute(Book.open(session, self._database.lock), commands)
+        """Execute commands in one durable transaction, each with its own result."""
+        with self.database.transaction() as session:
+            return execute(Transaction.begin(session, self.database.lock), commands)
 
     def balances(self) -> tuple[Balance, ...]:
-        """See Ledger."""
-        with self._database.reading() as session:
-            return Book.open(session, "").balances()
+        """Every budget now, in the order in which they were funded."""
+        with self.database.reading() as session:
+            return Transaction.begin(session).balances()
+
+    def known_requests(self, requests: Sequence[str]) -> set[str]:
+        """Those of the requests that were decided before."""
+        query = "SELECT request FROM decisions WHERE request IN ({})"
+        with self.database.reading() as session:
+            return {row[0] for row in session.rows_in(query, requests)}
+
+    def open_users(self) -> set[str]:
+        """Users with a decision that is still open."""
+        return {row[0] for row in self._rows("SELECT DISTINCT user_id FROM decisions WHERE status = 'open'")}
 
     def pasts(self, users: Sequence[str]) -> dict[str, list[PastStep]]:
-        """See Ledger."""
+        """The earlier decisions of users, by rising step; users without one are left out."""
+        query = (
+            "SELECT user_id, step, action, status, reward, budget, spent FROM decisions LEFT JOIN charges "
+            "ON charges.decision = decisions.decision WHERE user_id IN ({}) ORDER BY user_id, step, budget"
+        )
         found: dict[str, dict[int, PastStep]] = {}
-        with self._database.reading() as session:
-            for some in chunks(list(dict.fromkeys(users))):
-                for row in session.rows(_PASTS.format(marks(len(some))), some):
-                    steps = found.setdefault(row[0], {})
-                    past = steps.get(row[1]) or PastStep(row[1], row[2], Status(row[3]), row[4], {})
-                    if row[5] is not None:
-                        past = PastStep(
-                            past.step, past.action, past.status, past.reward, {**past.spent, row[5]: row[6]}
-                        )
-                    steps[row[1]] = past
+        with self.database.reading() as session:
+            for user, step, action, status, reward, budget, spent in session.rows_in(query, list(dict.fromkeys(users))):
+                steps = found.setdefault(user, {})
+                before = steps[step].spent if step in steps else {}
+                charged = {} if budget is None else {budget: spent}
+                steps[step] = PastStep(step, action, Status(status), reward, {**before, **charged})
         return {user: list(steps.values()) for user, steps in found.items()}
 
     def tallies(self) -> list[Tally]:
-        """See Ledger."""
+        """Counts of decisions by step and action."""
         columns = "step, action, decided, settled, released, expired, reward, spent"
-        return [Tally(*row) for row in self.query(f"SELECT {columns} FROM tallies ORDER BY step, action")]
+        return [Tally(*row) for row in self._rows(f"SELECT {columns} FROM tallies ORDER BY step, action")]
 
     def decided(self, after: int = 0, most: int = 1_000) -> list[Decided]:
-        """See Ledger."""
-        with self._database.reading() as session:
-            cases = decided_rows(session, "decision > ? ORDER BY decision LIMIT ?", [after, most])
-        return [case.now() for case in cases]
+        """Decisions with numbers above `after`, in their order."""
+        query = decisions_where("decision > ? ORDER BY decision LIMIT ?")
+        with self.database.reading() as session:
+            return [state.now() for state in decision_states(session, session.rows(query, [after, most]))]
 
     def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
-        """See Ledger."""
-        rows = self.query("SELECT at, content FROM price_notes ORDER BY note DESC LIMIT ?", [most])
+        """The last changes of the price (time and content), oldest first."""
+        rows = self._rows("SELECT at, content FROM price_notes ORDER BY note DESC LIMIT ?", [most])
         return [(int(at), str(content)) for at, content in reversed(rows)]
 
-    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See Ledger."""
-        with self._database.reading() as session:
-            rows: list[tuple[Any, ...]] = session.rows(statement, values)
-            return rows
-
     def close(self) -> None:
-        """See Ledger."""
-        self._database.close()
+        """Close the database."""
+        self.database.close()
 
-
-_PASTS = (
-    "SELECT user_id, step, action, status, reward, budget, spent FROM decisions "
-    "LEFT JOIN charges ON charges.decision = decisions.decision WHERE user_id IN ({}) ORDER BY user_id, step, budget"
-)
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self.database.reading() as session:
+            return session.rows(statement, values)
 
 
 def open_ledger(url: str, create: bool = True, seed: int | None = None) -> Ledger:
-    """The ledger at `sqlite:///PATH` or `postgresql://…`; without `create` it has to be there.
+    """Open the ledger at `sqlite:///PATH` or `postgresql://…`; without `create` it must exist.
 
-    A new one draws its seed, or takes the one that is given; with another than it has, a ledger is not opened.
+    A new ledger draws its seed, or takes the given one; an existing ledger refuses a seed other than its own.
     """
-    ledger = SqlLedger(_database(url, create, seed))
+    ledger = Ledger(open_database(url, create, seed))
     if seed not in (None, ledger.seed):
         ledger.close()
         raise UsageError(
-            f"the ledger draws with a seed of its own, and not with {seed}; leave the seed out, or begin another ledger"
+            f"the ledger has a seed of its own, which is not {seed}; leave the seed out, or use a new ledger"
         )
     return ledger
 
 
-def _database(url: str, create: bool, seed: int | None) -> Database:
-    scheme, separator, rest = url.partition("://")
-    if scheme == "sqlite" and separator and rest.startswith("/") and len(rest) > 1:
-        from redenvelope.ledger.sqlite import SqliteDatabase
-
-        return SqliteDatabase(rest[1:], create, seed)
-    if scheme in ("postgresql", "postgres") and separator:
-        try:
-            from redenvelope.ledger.postgres import PostgresDatabase
-        except ImportError:
-            raise LedgerError("a ledger in PostgreSQL needs psycopg; run: pip install 'redenvelope[serve]'") from None
-        return PostgresDatabase(url, create, seed)
-    raise UsageError(
-        f"{_without_password(url)!r} is no ledger; write sqlite:///PATH (four slashes before an absolute path) or "
-        "postgresql://USER@HOST/DATABASE"
-    )
-
-
-def _without_password(url: str) -> str:
-    before, at, after = url.rpartition("@")
-    return f"…@{after}" if at else before or after
-
-
-# Group commit: commands that wait at the same time share one transaction, so that one sync of the disk serves many.
-
-
-_MOST = 512
-"""Commands of one transaction: more would make everybody wait for the last."""
-
-
-class _Waiting(NamedTuple):
+class _Submitted(NamedTuple):
     commands: Sequence[Command]
     answer: Future[list[Result]]
 
 
 class Writer:
-    """One thread that writes to a ledger. An answer comes when what it says is durable, never before."""
+    """The one thread that writes to a ledger: group commit.
+
+    Commands that are submitted at the same time share a transaction, so that one sync of the disk serves many. An
+    answer is given once it is durable, never before.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._submitted: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
         self._closed = False
         self._thread.start()
 
     def submit(self, commands: Sequence[Command]) -> Future[list[Result]]:
-        """Have commands carried out, all in one transaction; a LedgerError in the answer means: none of them."""
+        """Have commands executed in one transaction; a LedgerError in the answer means that none of them was."""
         if self._closed:
             raise LedgerError("the ledger is being closed")
         answer: Future[list[Result]] = Future()
-        answer.set_running_or_notify_cancel()  # who stops waiting must not stop the writing
-        self._waiting.put(_Waiting(commands, answer))
+        answer.set_running_or_notify_cancel()  # a caller that stops waiting must not stop the writing
+        self._submitted.put(_Submitted(commands, answer))
         return answer
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Execute what was submitted, and end."""
         self._closed = True
-        self._waiting.put(None)
+        self._submitted.put(None)
         self._thread.join()
 
     def _run(self) -> None:
         ending = False
         while not ending:
-            first = self._waiting.get()
-            group = [] if first is None else [first]
-            ending = first is None
-            count = sum(len(one.commands) for one in group)
-            while count < _MOST and not self._waiting.empty():
-                more = self._waiting.get()
-                if more is None:
+            group: list[_Submitted] = []
+            while True:
+                one = self._submitted.get()
+                if one is None:
                     ending = True
-                    continue
-                group.append(more)
-                count += len(more.commands)
+                else:
+                    group.append(one)
+                if self._submitted.empty() or sum(len(one.commands) for one in group) >= _MOST_COMMANDS:
+                    break
             if group:
                 self._commit(group)
 
-    def _commit(self, group: Sequence[_Waiting]) -> None:
+    def _commit(self, group: Sequence[_Submitted]) -> None:
         try:
-            results = self._ledger.apply([command for one in group for command in one.commands])
-        except BaseException as error:  # whatever it is, whoever waits has to hear of it
+            results = iter(self._ledger.apply([command for one in group for command in one.commands]))
+        except BaseException as error:  # every caller has to hear of it, whatever it is
             for one in group:
                 one.answer.set_exception(error)
             return
-        start = 0
         for one in group:
-            one.answer.set_result(results[start : start + len(one.commands)])
-            start += len(one.commands)
-
-
-# Time for a ledger: milliseconds since 1970 that never run backwards while a process lives.
+            one.answer.set_result([next(results) for _ in one.commands])
 
 
 Clock = Callable[[], int]
@@ -253,10 +170,10 @@ Clock = Callable[[], int]
 
 
 def steady_clock() -> Clock:
-    """A clock that is set once, when it is made, and then runs by itself.
+    """A clock that is set once, when the process starts, and never runs backwards.
 
-    Somebody who sets the machine's clock changes no hold of a running process. After a restart holds may expire earlier
-    or later than they said; money is safe in both cases, because a late outcome asks for money anew.
+    Setting the machine's clock changes no hold of a running process. After a restart holds may expire earlier or later
+    than announced. Money is safe in both cases, because a late outcome has to be paid from what is left.
     """
     started_at, began = time.time_ns() // 1_000_000, time.monotonic_ns()
     return lambda: started_at + (time.monotonic_ns() - began) // 1_000_000

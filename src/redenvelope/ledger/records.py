@@ -1,4 +1,4 @@
-"""What a ledger is asked and what it answers. Amounts are integers of minor units (cents), times are milliseconds."""
+"""The commands of a ledger and its answers. Amounts are integers of minor units (cents), times are milliseconds."""
 
 from __future__ import annotations
 
@@ -10,87 +10,89 @@ from enum import StrEnum
 from redenvelope.errors import UsageError
 
 THOUSANDTHS = 1_000
-"""Expected amounts are counted in thousandths of a minor unit: most are far below one."""
+"""Expected amounts are in thousandths of a minor unit, because most are far below one."""
 
 COUNTED = ""
-"""The measure of budgets that count actions: they are spent with the decision, whatever comes of it."""
+"""The measure of budgets that count actions: these are spent with the decision, whatever its outcome."""
 
 LARGEST_AMOUNT = 2**53
-"""Beyond, JSON's numbers would be rounded."""
+"""Larger numbers would be rounded in JSON."""
 
 
 class Status(StrEnum):
-    """What became of a decision."""
+    """The state of a decision and its hold."""
 
     OPEN = "open"
     SETTLED = "settled"
-    """An outcome came, and something was spent."""
+    """An outcome was reported, and something was spent."""
     RELEASED = "released"
-    """An outcome came, and nothing was spent."""
+    """An outcome was reported, and nothing was spent."""
     EXPIRED = "expired"
-    """No outcome came in time: the money was given back."""
+    """No outcome was reported in time: the money can be held again."""
 
 
 class Refusal(StrEnum):
     """Why a command changed nothing."""
 
     NOTHING_LEFT = "nothing_left"
-    """What is left does not pay for it."""
+    """What is left in a budget does not pay for it."""
     REQUEST_DIFFERS = "request_differs"
-    """The same request was made before, with other content."""
+    """The same request was sent before with different content."""
     STEP_TAKEN = "step_taken"
-    """Another request has decided for this user at this step."""
+    """Another request has decided this step of the user."""
     UNKNOWN_DECISION = "unknown_decision"
     OUTCOME_DIFFERS = "outcome_differs"
-    """Another outcome of the decision is in the books."""
+    """The decision was settled with a different outcome."""
     ABOVE_CEILING = "above_ceiling"
-    """More than the decision may ever cost."""
+    """More than the decision can cost."""
     BELOW_COMMITTED = "below_committed"
-    """A total below what is spent and held already."""
+    """The total would be below what is already spent and held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a decision takes from a budget."""
+    """What a decision may cost a budget."""
 
     budget: str
     held: int
-    """Put aside until the outcome is known."""
+    """Set aside until the outcome is known."""
     ceiling: int
-    """The most it can cost; above `held`, only if there is still money when the outcome comes."""
+    """The most it can cost; what exceeds `held` is paid only if it is left when the outcome is reported."""
     expected_thousandths: int = 0
-    """What the plan believes it will cost, in thousandths of a minor unit."""
+    """The expected cost under the plan, in thousandths of a minor unit."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.held <= self.ceiling < LARGEST_AMOUNT:
-            raise UsageError(f"a charge of {self.held} with a ceiling of {self.ceiling} makes no sense")
+            raise UsageError(
+                f"a charge must satisfy 0 <= held <= ceiling < {LARGEST_AMOUNT:,}, not {self.held} and {self.ceiling}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was drawn for a user from what can be paid."""
+    """The action drawn for a user from those that can be paid."""
 
     action: str
     propensity: float
     probabilities: str
-    """JSON, by label: of what it was drawn from."""
+    """JSON: the probabilities it was drawn with, by label."""
     charges: tuple[Charge, ...]
     is_number: bool = False
-    """Whether the action is a number to whoever asks: it stays so in answers, whatever plan comes later."""
+    """Whether the action is a number in JSON: it stays one in repeated answers, whatever plan is active then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Decide for a user, and hold the money that the decision may cost."""
+    """Decide for a user, and hold what the decision may cost."""
 
     request: str
-    """Whoever asks again with it gets the same answer, and nothing is held twice."""
+    """A repeated request gets the same answer, and nothing is held twice."""
     fingerprint: str
-    """Of what was asked: the same request with other content is a mistake."""
+    """A hash of the request's content: the same request with different content is refused."""
     user: str
     step: int
     choose: Callable[[Mapping[str, int]], Choice | None]
-    """Given what each budget can still pay for this user, draw; None where nothing can be paid."""
+    """Draws an action, given what each budget can still pay for this user; None where no action can be paid."""
     prices: str
     """JSON: the price of each budget."""
     plan: str
@@ -103,13 +105,13 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """An outcome: what came of a decision and what it cost. Nothing spent gives the held money back."""
+    """Report the outcome of a decision. What is held and not spent is released."""
 
     decision: int
     reward: float
     amounts: Mapping[str, int]
-    """By budget. One that is not named has the amount of a named one of its measure; else, if it counts actions, what
-    was counted, and nothing if it does not."""
+    """By budget. A budget that is not named takes the amount of a named one with the same measure; otherwise what was
+    counted where it counts actions, and 0 where it does not."""
     at: int
 
     def __post_init__(self) -> None:
@@ -121,7 +123,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Give back what is held for decisions whose time is over at `at`, oldest first."""
+    """Expire the holds whose time is over at `at`, oldest first."""
 
     at: int
     most: int = 1_000
@@ -129,27 +131,30 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class Fund:
-    """Set the total of a budget, and the most that one user may cost it (None: no cap)."""
+    """Set the total of a budget and the cap per user (None: no cap)."""
 
     budget: str
     total: int
     at: int
     user_cap: int | None = None
     measure: str | None = None
-    """What of an outcome it is charged: budgets of one measure share its amount. None: the budget's own name."""
+    """What part of an outcome it is charged: budgets with one measure share its amount. None: the budget's own name."""
     minor_units: int = 100
-    """In a unit of what it is counted in."""
+    """Minor units per unit."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.total < LARGEST_AMOUNT or (self.user_cap is not None and self.user_cap < 0):
-            raise UsageError(f"a total of {self.total} and a cap of {self.user_cap} make no sense")
+            raise UsageError(
+                f"a total must be at least 0 and below {LARGEST_AMOUNT:,}, and a cap per user at least 0, "
+                f"not {self.total} and {self.user_cap}"
+            )
         if self.minor_units < 1:
-            raise UsageError(f"there are at least 1 minor units in a unit, not {self.minor_units}")
+            raise UsageError(f"there must be at least 1 minor unit per unit, not {self.minor_units}")
 
 
 @dataclass(frozen=True, slots=True)
 class PriceNote:
-    """Remember that the price changed, and why."""
+    """Record a change of the price and its reason."""
 
     at: int
     content: str
@@ -161,7 +166,7 @@ Command = Hold | Settle | Expire | Fund | PriceNote
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision in the books."""
+    """A recorded decision."""
 
     decision: int
     request: str
@@ -173,23 +178,23 @@ class Decided:
     prices: str
     plan: str
     features: str
-    status: Status
     decided_at: int
     expires_at: int
+    status: Status
     reward: float | None
     closed_at: int | None
     charges: tuple[Charge, ...]
     spent: Mapping[str, int]
-    """By budget, for budgets that it is charged to."""
+    """By budget, for the budgets it is charged to."""
     repeated: bool = False
     """The request had been answered before."""
     is_number: bool = False
-    """Whether the action is a number to whoever asks."""
+    """Whether the action is a number in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """An outcome in the books."""
+    """A recorded outcome."""
 
     decision: int
     status: Status
@@ -200,7 +205,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was changed, and why."""
+    """A command that changed nothing, and why."""
 
     refusal: Refusal
     message: str
@@ -208,10 +213,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What needs no answer is in the books."""
+    """The result of a command without a record of its own."""
 
     count: int = 0
-    """Of decisions that expired."""
+    """Holds that expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +228,9 @@ class Balance:
     held: int
     spent: int
     expected_thousandths: int
-    """What the plan believes that open decisions will cost, in thousandths of a minor unit."""
+    """The expected cost of open decisions under the plan, in thousandths of a minor unit."""
     closed_thousandths: int
-    """What it believed of those that are closed: beside what was spent, how far it is off."""
+    """The expected cost of closed decisions; what was spent on them shows how far off the plan is."""
     user_cap: int | None
     measure: str = ""
     minor_units: int = 100
@@ -238,7 +243,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class PastStep:
-    """An earlier decision for a user."""
+    """An earlier decision of a user."""
 
     step: int
     action: str
@@ -249,7 +254,7 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Decisions for an action at a step."""
+    """Counts of the decisions for one action at one step."""
 
     step: int
     action: str

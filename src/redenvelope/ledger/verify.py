@@ -1,4 +1,4 @@
-"""Recomputes every balance from the entries, and names whatever differs."""
+"""Verification: every balance recomputed from the entries by queries of their own, and every difference reported."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """Something in the books that the entries do not bear out."""
+    """A row of the ledger that contradicts the entries."""
 
     what: str
-    """Which balance, of what."""
+    """Which balance of what."""
     books: str
-    """What stands there."""
+    """What the row says."""
     entries: str
-    """What the entries say."""
+    """What the entries add up to."""
 
     def __str__(self) -> str:
-        return f"{self.what}: the books say {self.books}, the entries {self.entries}"
+        return f"{self.what}: the balance says {self.books}, the entries say {self.entries}"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found."""
+    """The result of a verification."""
 
     decisions: int
     entries: int
     budgets: tuple[dict[str, Any], ...]
-    """Balances as the entries have them."""
+    """Balances by the entries."""
     differences: tuple[Difference, ...]
 
     @property
@@ -52,7 +52,7 @@ class Verification:
 
 
 class _Check(NamedTuple):
-    """A query whose every row is a difference: what it is about, what the books say, what the entries say."""
+    """A query that finds differences: two columns that name it, what the balance says, what the entries say."""
 
     what: str
     query: str
@@ -72,12 +72,12 @@ _RUNNING = """SELECT entry, budget, sum(total_change) OVER before AS total,
 
 def _tally_query() -> str:
     names = ("decided", "settled", "released", "expired")
-    said = " || ', ' || ".join(f"tallies.{name} || ' {name}'" for name in names)
+    stored = " || ', ' || ".join(f"tallies.{name} || ' {name}'" for name in names)
     found = " || ', ' || ".join(f"coalesce(counted.{name}, 0) || ' {name}'" for name in names)
     counts = ", ".join(f"sum(CASE WHEN status = '{name}' THEN 1 ELSE 0 END) AS {name}" for name in names[1:])
     differs = " OR ".join(f"tallies.{name} <> coalesce(counted.{name}, 0)" for name in names)
     return (
-        f"SELECT tallies.step, tallies.action, {said}, {found} FROM tallies LEFT JOIN "
+        f"SELECT tallies.step, tallies.action, {stored}, {found} FROM tallies LEFT JOIN "
         f"(SELECT step, action, count(*) AS decided, {counts} FROM decisions GROUP BY step, action) AS counted "
         f"ON counted.step = tallies.step AND counted.action = tallies.action WHERE {differs}"
     )
@@ -147,14 +147,16 @@ _CHECKS = (
 
 
 def verify(ledger: Ledger) -> Verification:
-    """Hold every balance against the entries; that no budget was overspent at any entry, too."""
-    differences = []
-    for check in _CHECKS:
-        for row in ledger.query(f"{check.query} LIMIT {_MOST_SHOWN}"):
-            differences.append(Difference(check.what.format(row[0], row[1]), str(row[2]), str(row[3])))
-    ((decisions, entries),) = ledger.query("SELECT (SELECT count(*) FROM decisions), (SELECT count(*) FROM entries)")
-    budgets = tuple(
-        {"budget": row[0], "total": int(row[1]), "held": int(row[2]), "spent": int(row[3])}
-        for row in ledger.query(f"{_SUMS} ORDER BY budget")
-    )
-    return Verification(decisions, entries, budgets, tuple(differences))
+    """Compare every balance with the entries, and check that no budget was overspent after any entry."""
+    with ledger.database.reading() as session:
+        differences = tuple(
+            Difference(check.what.format(row[0], row[1]), str(row[2]), str(row[3]))
+            for check in _CHECKS
+            for row in session.rows(f"{check.query} LIMIT {_MOST_SHOWN}")
+        )
+        ((decisions, entries),) = session.rows(
+            "SELECT (SELECT count(*) FROM decisions), (SELECT count(*) FROM entries)"
+        )
+        sums = session.rows(f"{_SUMS} ORDER BY budget")
+    budgets = [{"budget": row[0], "total": int(row[1]), "held": int(row[2]), "spent": int(row[3])} for row in sums]
+    return Verification(decisions, entries, tuple(budgets), differences)

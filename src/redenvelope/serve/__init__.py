@@ -1,1 +1,1 @@
-"""In use: decisions over HTTP, paid from a ledger, at a price that follows the money."""
+"""The service: decisions over HTTP, paid from a ledger, with prices that are paced by what is left."""

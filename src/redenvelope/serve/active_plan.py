@@ -1,4 +1,4 @@
-"""A plan in use, with all that depends on it: swapped as a whole."""
+"""The active plan: what it would do for a user, what its actions may cost, and its pacing; swapped as one."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from redenvelope.policies.action_values import Valuer
 from redenvelope.policies.eligibility_state import EligibilityState, allowed, eligibility_of_row
 from redenvelope.policies.pricing import Pricing
 from redenvelope.randomness import fraction, user_key
-from redenvelope.serve.funds import Amounts, Tariff, funded_budgets, served_funds, tariff_of
+from redenvelope.serve.funds import Amounts, ChargeTable, charge_table_of, funded_budgets, served_funds
 from redenvelope.serve.pacing import Pacer, Progress
 from redenvelope.serve.settings import ServeSettings
 
 
 @dataclass(frozen=True, eq=False)
-class InUse:
-    """A plan, what its actions cost, and who keeps its price."""
+class ActivePlan:
+    """A loaded plan, what its actions may cost, and the pacing of its prices."""
 
-    plan: PlanInUse
-    tariff: Tariff
+    plan: LoadedPlan
+    charges: ChargeTable
     pacer: Pacer | None
 
     @property
@@ -45,7 +45,7 @@ class InUse:
     def beliefs(self) -> dict[str, dict[str, Any]]:
         """What pacing believes, by budget."""
         found = () if self.pacer is None else self.pacer.beliefs
-        return {name: one.as_dict() for name, one in zip(self.tariff.budgets, found, strict=False)}
+        return {name: one.as_dict() for name, one in zip(self.charges.names, found, strict=False)}
 
     def solve(self, ledger: Ledger, now: int) -> PriceNote | None:
         """Look at the money again; what to remember, where the price changed."""
@@ -56,11 +56,11 @@ class InUse:
             if 0 <= tally.step - self.plan.first_step < len(counts):
                 counts[tally.step - self.plan.first_step] += tally.decided
         balances = {one.budget: one for one in ledger.balances()}
-        progress = Progress(tuple(balances[name] for name in self.tariff.budgets), tuple(counts))
+        progress = Progress(tuple(balances[name] for name in self.charges.names), tuple(counts))
         if not self.pacer.solve(progress):
             return None
         content = {
-            "budgets": self.tariff.budgets,
+            "budgets": self.charges.names,
             "prices": self.pricing.prices,
             "shares": self.pricing.shares,
             "decisions": sum(counts),
@@ -70,20 +70,20 @@ class InUse:
         return PriceNote(now, msgspec.json.encode(content).decode())
 
 
-def load_use(
+def load_active_plan(
     folder: Path, funds: Sequence[Fund], amounts: Amounts | None, settings: ServeSettings, seed: int
-) -> tuple[InUse, list[Fund]]:
+) -> tuple[ActivePlan, list[Fund]]:
     """Load a plan and warm it up; with the funds in its order, as it keeps them. `seed` is that of all draws."""
     plan = Plan.load(folder)
     served = served_funds(funded_budgets(plan, settings.minor_units), funds)
     budgets = [fund.budget for fund in served]
-    tariff = tariff_of(plan, budgets, amounts, settings)
+    charges = charge_table_of(plan, budgets, amounts, settings)
     pacer = None
     if settings.audience is not None and settings.pacing is not None:
-        units = [one.minor_units for one in tariff.kept]
+        units = [one.minor_units for one in charges.budgets]
         pacer = Pacer(plan, settings.pacing, settings.audience, units)
     rows = len(plan.policy.pricing.shares) if pacer is None else pacer.rows
-    return InUse(PlanInUse(plan, seed, rows).warm(), tariff, pacer), served
+    return ActivePlan(LoadedPlan(plan, seed, rows).warm(), charges, pacer), served
 
 
 # Probabilities for users who wait at the same time: one by one in plain arrays, or together in one program.
@@ -106,7 +106,7 @@ class DecisionQuery:
     """[actions]; None: all."""
 
 
-class Proposal(NamedTuple):
+class ActionDistribution(NamedTuple):
     """What the plan would do."""
 
     probabilities: FloatArray
@@ -123,7 +123,7 @@ class Proposal(NamedTuple):
     """By the plan's rules and by whoever asks, [actions]; None: all."""
 
 
-class PlanInUse:
+class LoadedPlan:
     """A plan that is loaded and warm; the price is given with every question, so that it can change at any time."""
 
     def __init__(self, plan: Plan, seed: int = 0, rows: int = 2) -> None:
@@ -142,7 +142,7 @@ class PlanInUse:
         """Whether it decides by what happened to a user before."""
         return self.plan.needs_history
 
-    def warm(self) -> PlanInUse:
+    def warm(self) -> LoadedPlan:
         """Decide for nobody at every step, alone and together, so that no real user waits for a compilation."""
         past: list[dict[str, Any]] = []
         for step in range(self.first_step, self.first_step + self.steps):
@@ -161,7 +161,7 @@ class PlanInUse:
 
     def propose(
         self, asked: Sequence[DecisionQuery], pricing: Pricing, states: Sequence[NDArray[np.float32]] | None = None
-    ) -> list[Proposal]:
+    ) -> list[ActionDistribution]:
         """What each would get at prices; `states` spare encoding again."""
         rows = [self.encode(one) for one in asked] if states is None else states
         keys = np.array([user_key(one.user) for one in asked], dtype=np.uint64)
@@ -175,7 +175,7 @@ class PlanInUse:
         own /= own.sum(axis=1, keepdims=True)
         outcomes = np.array([outcomes for _, outcomes in found], np.float64)
         return [
-            Proposal(
+            ActionDistribution(
                 own[row],
                 outcomes[row, 0],
                 outcomes[row, 1:],

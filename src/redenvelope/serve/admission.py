@@ -1,4 +1,4 @@
-"""Who is let in, and how much of it: tokens, hosts, rates, sizes and times."""
+"""Admission: tokens and roles, allowed hosts, rate limits, and limits on the size and time of request bodies."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _MOST_CALLERS = 10_000
 
 
 class Admission:
-    """Decides whether a request may go on. Without tokens everybody on this machine may do everything."""
+    """Admits requests by token, role and rate. Without tokens, everybody on this machine may do everything."""
 
     def __init__(self, tokens: Tokens | None, limits: Limits) -> None:
         self._tokens, self._limits = tokens, limits
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def admit(self, request: Request, role: str) -> None:
-        """Refuse whoever may not ask this, or asks too often."""
+        """Refuse a caller without the role, and a caller who exceeds the rate."""
         if self._tokens is None:
-            # A page of another origin, opened on this machine, must not reach the service under a name of its own.
+            # A page of another origin, opened on this machine, must not reach the service under its own host name.
             host = request.headers.get("host", "")
             if host.rpartition(":")[0] not in _LOOPBACK_HOSTS and host not in _LOOPBACK_HOSTS:
-                said = "without tokens the service answers to this machine's own names only"
-                raise ApiError(403, "forbidden_host", said, "ask 127.0.0.1 or localhost")
+                message = "without tokens, the service accepts requests to 127.0.0.1 and localhost only"
+                raise ApiError(403, "forbidden_host", message, "send the request to 127.0.0.1 or localhost")
             name = request.client.host if request.client else "local"
         else:
             name = self._recognised(request, role).name
@@ -48,31 +48,31 @@ class Admission:
         assert self._tokens is not None
         caller = self._tokens.caller(request.headers.get("authorization"))
         if caller is None:
-            said = "a token is needed, and this is none that is known"
-            raise ApiError(401, "unauthorized", said, "send the header Authorization: Bearer TOKEN")
+            message = "the request has no valid token"
+            raise ApiError(401, "unauthorized", message, "send the header Authorization: Bearer TOKEN")
         if not caller.may(role):
-            said = f"the token is not for this: it needs the role {role!r}"
-            raise ApiError(403, "forbidden", said, "use a token with that role")
+            message = f"the token does not have the role {role!r}, which this address needs"
+            raise ApiError(403, "forbidden", message, "use a token with that role")
         return caller
 
     def _count(self, name: str) -> None:
-        """A bucket for each caller, which fills at the rate and holds a burst."""
+        """A token bucket per caller: it fills at the rate, and holds a burst."""
         now, limits = time.monotonic(), self._limits
         full, at = self._buckets.pop(name, (float(limits.burst), now))
-        full = min(float(limits.burst), full + (now - at) * limits.requests_a_second) - 1.0
+        full = min(float(limits.burst), full + (now - at) * limits.requests_per_second) - 1.0
         self._buckets[name] = (max(full, 0.0), now)
         if len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)
         if full < 0:
-            raise ApiError(429, "too_many_requests", "more requests than are allowed", "wait a second; ask in batches")
+            raise ApiError(429, "too_many_requests", "the rate limit is exceeded", "wait a second, or send batches")
 
 
 async def body_of(request: Request, most: int, seconds: float) -> bytes:
-    """The body of a request: JSON by its own word, not too large, not too slow."""
+    """The body of a request, which must be declared as JSON and stay within the limits on size and time."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        said = "the body must be JSON, and say so"
-        raise ApiError(415, "unsupported_media_type", said, "send the header Content-Type: application/json")
+        message = "the body must be declared as JSON"
+        raise ApiError(415, "unsupported_media_type", message, "send the header Content-Type: application/json")
     stated = request.headers.get("content-length", "0")
     if stated.isdigit() and int(stated) > most:
         raise _too_large(most)
@@ -84,28 +84,24 @@ async def body_of(request: Request, most: int, seconds: float) -> bytes:
                 if len(content) > most:
                     raise _too_large(most)
     except TimeoutError:
-        raise ApiError(
-            408, "too_slow", "the body did not come in time", f"send it within {seconds:g} seconds"
-        ) from None
+        message = "the body did not arrive in time"
+        raise ApiError(408, "too_slow", message, f"send it within {seconds:g} seconds") from None
     except ClientDisconnect:
-        raise ApiError(400, "disconnected", "the body ended early", "send all of it") from None
+        raise ApiError(400, "disconnected", "the body is not complete", "send the request again") from None
     return bytes(content)
 
 
 def _too_large(most: int) -> ApiError:
-    return ApiError(413, "too_large", f"the body is larger than {most:,} bytes", "ask for fewer at once")
-
-
-# Who may ask what: tokens with roles, kept as hashes only.
+    return ApiError(413, "too_large", f"the body is larger than {most:,} bytes", "send fewer rows per request")
 
 
 ROLES = {
-    "decide": "ask for decisions",
+    "decide": "request decisions",
     "settle": "report outcomes",
-    "read": "look at the campaign, its log and its metrics",
-    "admin": "all of that, and take another plan",
+    "read": "read the campaign, its log and its metrics",
+    "admin": "all of these, and activate another plan",
 }
-"""What a token may be for."""
+"""The roles of a token."""
 
 _LARGEST_BYTES = 2**20
 _LINE = re.compile(r"(?P<name>\S{1,100})\s+(?P<roles>[a-z,]+)\s+(?P<hash>[0-9a-f]{64})")
@@ -113,7 +109,7 @@ _LINE = re.compile(r"(?P<name>\S{1,100})\s+(?P<roles>[a-z,]+)\s+(?P<hash>[0-9a-f
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody who was recognised."""
+    """The owner of a valid token."""
 
     name: str
     roles: frozenset[str]
@@ -125,20 +121,20 @@ class Caller:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a file: a name, its roles, and the SHA-256 of the secret, a line each.
+    """The tokens of a file: one line each with a name, its roles, and the SHA-256 of the secret.
 
-    The secrets are 256 random bits, which no dictionary holds: a plain hash is as good as a slow one.
+    The secrets are 256 random bits, which cannot be guessed: a fast hash is as good as a slow one.
     """
 
     callers: tuple[tuple[bytes, Caller], ...]
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Of a file; # begins a comment."""
+        """Read a file of tokens; # begins a comment."""
         try:
             text = read_regular(path, _LARGEST_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: cannot be read as tokens ({error}); redenvelope token makes them") from None
+            raise UsageError(f"{path}: cannot be read ({error}); create tokens with redenvelope token") from None
         callers = []
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.startswith("#"):
@@ -146,16 +142,16 @@ class Tokens:
             found = _LINE.fullmatch(line.strip())
             if found is None:
                 raise UsageError(
-                    f"{path}, line {number}: is no token (name, roles, SHA-256); redenvelope token makes one"
+                    f"{path}, line {number}: expected a token (name, roles, SHA-256); create one with redenvelope token"
                 )
             roles = _checked(found["roles"].split(","))
             callers.append((found["hash"].encode(), Caller(found["name"], roles)))
         if not callers:
-            raise UsageError(f"{path}: holds no token; redenvelope token makes one")
+            raise UsageError(f"{path}: contains no token; create one with redenvelope token")
         return cls(tuple(callers))
 
     def caller(self, header: str | None) -> Caller | None:
-        """Whose token an Authorization header holds; as long as it takes for any other."""
+        """The caller whose token is in an Authorization header, found in constant time."""
         scheme, _, secret = (header or "").partition(" ")
         hashed = hashlib.sha256(secret.strip().encode("utf-8", "surrogatepass")).hexdigest().encode()
         found = None
@@ -166,9 +162,9 @@ class Tokens:
 
 
 def new_token(name: str, roles: Iterable[str]) -> tuple[str, str]:
-    """A secret for a caller, and the line to keep of it."""
+    """A new secret, and the line that goes into the file of tokens."""
     if not re.fullmatch(r"[A-Za-z0-9._@-]{1,100}", name):
-        raise UsageError(f"{name!r} is no name of a token; use letters, digits and . _ @ -")
+        raise UsageError(f"the name {name!r} of the token is not valid; use letters, digits and . _ @ -")
     checked = _checked(roles)
     secret = secrets.token_urlsafe(32)
     hashed = hashlib.sha256(secret.encode()).hexdigest()
@@ -179,5 +175,5 @@ def _checked(roles: Iterable[str]) -> frozenset[str]:
     found = frozenset(role.strip() for role in roles if role.strip())
     unknown = found - set(ROLES)
     if unknown or not found:
-        raise UsageError(f"{', '.join(sorted(unknown)) or 'nothing'} is no role; there are {', '.join(ROLES)}")
+        raise UsageError(f"unknown role {', '.join(sorted(unknown)) or 'nothing'}; choose from {', '.join(ROLES)}")
     return found

@@ -1,4 +1,4 @@
-"""The HTTP interface: routes, one shape for every error, headers that keep browsers from mischief."""
+"""The HTTP interface: routes, one shape for every error, security headers, and its description in OpenAPI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -28,8 +28,8 @@ from redenvelope.serve.messages import (
     PlanRequest,
     decoded,
 )
+from redenvelope.serve.monitoring import campaign_view, log_row
 from redenvelope.serve.service import Service
-from redenvelope.serve.view import campaign_view, gauges, log_row
 
 _LOG = logging.getLogger("redenvelope.serve")
 _MOST_ROWS = 10_000
@@ -44,7 +44,7 @@ HEADERS = {
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
     "cache-control": "no-store",
 }
-"""Of every answer."""
+"""Sent with every answer."""
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _PAGE = {
     "/": ("index.html", "text/html"),
@@ -56,7 +56,7 @@ Work = Callable[[Request], Awaitable[Response]]
 
 
 class _Handlers:
-    """What each route does."""
+    """One method per route."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._limits = service, service.settings.limits
@@ -85,10 +85,10 @@ class _Handlers:
         return _json({"plan": await self._service.swap(asked.plan)})
 
     async def campaign(self, request: Request) -> Response:
-        service, use = self._service, self._service.use
-        if use is None:
-            raise ApiError(503, "not_ready", "the plan is not loaded yet", "wait until /readyz answers 200")
-        view = partial(campaign_view, service.ledger, use, service.settings, service.metrics, service.clock())
+        service, active = self._service, self._service.active
+        if active is None:
+            raise ApiError(503, "not_ready", "the plan is not loaded yet", "retry once /readyz answers 200")
+        view = partial(campaign_view, service.ledger, active, service.settings, service.metrics, service.clock())
         return _json(await service.read(view))
 
     async def log(self, request: Request) -> Response:
@@ -98,16 +98,15 @@ class _Handlers:
         return _Answer(lines, media_type="application/x-ndjson")
 
     async def metrics(self, request: Request) -> Response:
-        service = self._service
-        found = await service.read(partial(gauges, service.ledger, service.use))
-        return _Answer(service.metrics.text(found), media_type="text/plain; version=0.0.4")
+        text = await self._service.read(self._service.metrics.text)
+        return _Answer(text, media_type="text/plain; version=0.0.4")
 
     async def health(self, request: Request) -> Response:
         return _json({"status": "alive"})
 
     async def ready(self, request: Request) -> Response:
         if not self._service.is_ready:
-            raise ApiError(503, "not_ready", "the service is starting or stopping", "ask again in a second")
+            raise ApiError(503, "not_ready", "the service is starting or stopping", "retry in a second")
         await self._service.read(self._service.ledger.balances)
         return _json({"status": "ready"})
 
@@ -122,20 +121,20 @@ class _Handlers:
             async with asyncio.timeout(self._limits.answer_seconds):
                 return await work
         except TimeoutError:
-            said = "the answer took too long; it may be in the books"
-            raise ApiError(503, "timeout", said, "ask again with the same request_id") from None
+            message = "the request timed out; it may have been recorded"
+            raise ApiError(503, "timeout", message, "retry with the same request_id") from None
 
 
 def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
-    """The application around a service that somebody else starts and stops.
+    """The application around a service, which the caller starts and stops.
 
-    Every address is a fixed one, so that it is looked up in a table: a router's patterns and layers would take longer
-    than anything else that is done for a request.
+    All addresses are fixed, so that a table finds them: a router's patterns and layers would take longer than anything
+    else that is done for a request.
     """
     handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
     routes: dict[str, dict[str, Work]] = {}
 
-    def route(path: str, method: str, role: str | None, work: Work) -> None:
+    def add(path: str, method: str, role: str | None, work: Work) -> None:
         async def endpoint(request: Request) -> Response:
             began = time.perf_counter()
             try:
@@ -145,29 +144,21 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
             except ApiError as error:
                 response = _error(error)
             except Exception:
-                _LOG.exception("a request failed inside")
-                response = _error(ApiError(500, "internal", "something went wrong inside", "see the service's log"))
+                _LOG.exception("a request failed")
+                response = _error(ApiError(500, "internal", "internal error", "see the log of the service"))
             service.metrics.answered(path, response.status_code, time.perf_counter() - began)
             return response
 
         routes.setdefault(path, {})[method] = endpoint
 
-    route("/v1/decisions", "POST", "decide", handlers.decide)
-    route("/v1/decisions/batch", "POST", "decide", handlers.decide_batch)
-    route("/v1/outcomes", "POST", "settle", handlers.settle)
-    route("/v1/outcomes/batch", "POST", "settle", handlers.settle_batch)
-    route("/v1/plan", "POST", "admin", handlers.plan)
-    route("/v1/campaign", "GET", "read", handlers.campaign)
-    route("/v1/log", "GET", "read", handlers.log)
-    route("/metrics", "GET", "read", handlers.metrics)
-    route("/healthz", "GET", None, handlers.health)
-    route("/readyz", "GET", None, handlers.ready)
-    route("/openapi.json", "GET", None, handlers.openapi)
+    for route in _ROUTES:
+        add(route.path, route.method, route.role, getattr(handlers, route.handler))
+    add("/openapi.json", "GET", None, handlers.openapi)
     for path, content in _PAGE.items():
-        route(path, "GET", None, _file(*content))
+        add(path, "GET", None, _file(*content))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # nothing else is spoken
+        if scope["type"] != "http":
             return
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         found = routes.get(scope["path"], {}).get(method)
@@ -178,7 +169,7 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
 
 
 class _Answer(Response):
-    """With the headers of every answer, which are made once and not again for each."""
+    """An answer with the headers of all answers, which are encoded once."""
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         kind = f"{self.media_type}; charset=utf-8" if str(self.media_type).startswith("text/") else self.media_type
@@ -197,12 +188,12 @@ def _file(name: str, kind: str) -> Work:
 
 
 def _unrouted(known: bool) -> Response:
-    """Of an address that is not there, or is asked in another way."""
+    """The answer where no route matches; `known` where the address exists with another method."""
     if known:
-        refused = ApiError(405, "wrong_method", "this address is asked in another way", "see /openapi.json")
+        error = ApiError(405, "wrong_method", "this address does not support this method", "see /openapi.json")
     else:
-        refused = ApiError(404, "not_found", "there is nothing at this address", "see /openapi.json")
-    return _error(refused)
+        error = ApiError(404, "not_found", "there is nothing at this address", "see /openapi.json for all addresses")
+    return _error(error)
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -210,7 +201,7 @@ def _number(request: Request, name: str, default: int) -> int:
     if given is None:
         return default
     if not given.isascii() or not given.isdigit() or len(given) > 18:
-        raise ApiError(422, "invalid_request", f"{name} must be a number of at least 0", "leave it out, or mend it")
+        raise ApiError(422, "invalid_request", f"{name} must be an integer of at least 0", "correct it or leave it out")
     return int(given)
 
 
@@ -235,80 +226,85 @@ def _error(error: ApiError) -> Response:
     return _Answer(msgspec.json.encode(error.content()), error.status, more, "application/json")
 
 
-# The interface, described for programs: made from the types that requests are read with.
+class _Route(NamedTuple):
+    """An address: who may use it, which method of the handlers answers, and what goes in and out."""
+
+    path: str
+    method: str
+    role: str | None
+    handler: str
+    summary: str
+    body: type | None = None
+    answer: Any = None
+    """A type, a list of one type for a batch, a media type for text, or None for any object."""
+    parameters: tuple[tuple[str, str], ...] = ()
 
 
-_ERROR = {
-    "type": "object",
-    "required": ["code", "message", "remedy"],
-    "properties": {name: {"type": "string"} for name in ("code", "message", "remedy")},
-}
+_LOG_PARAMETERS = (("after", "Number of the last decision that was read"), ("limit", "Largest number of rows"))
+_ROUTES = (
+    _Route("/v1/decisions", "POST", "decide", "decide", "Decide", DecisionRequest, DecisionAnswer),
+    _Route(
+        "/v1/decisions/batch", "POST", "decide", "decide_batch", "Decide for several", DecisionBatch, [DecisionAnswer]
+    ),
+    _Route("/v1/outcomes", "POST", "settle", "settle", "Settle", OutcomeRequest, OutcomeAnswer),
+    _Route("/v1/outcomes/batch", "POST", "settle", "settle_batch", "Settle several", OutcomeBatch, [OutcomeAnswer]),
+    _Route("/v1/plan", "POST", "admin", "plan", "Activate another plan", PlanRequest),
+    _Route("/v1/campaign", "GET", "read", "campaign", "Balances, prices, pacing, and counts of actions"),
+    _Route("/v1/log", "GET", "read", "log", "Decisions as JSON lines", None, "application/x-ndjson", _LOG_PARAMETERS),
+    _Route("/metrics", "GET", "read", "metrics", "Metrics for Prometheus", None, "text/plain"),
+    _Route("/healthz", "GET", None, "health", "200 while the process runs"),
+    _Route("/readyz", "GET", None, "ready", "200 once the plan is loaded and compiled"),
+)
 
 
 def document() -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+    """The interface as an OpenAPI 3.1 document, made from the types that requests are decoded with."""
     kinds = [DecisionRequest, DecisionBatch, OutcomeRequest, OutcomeBatch, PlanRequest, DecisionAnswer, OutcomeAnswer]
     shapes, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    shape = {kind.__name__: found for kind, found in zip(kinds, shapes, strict=True)}
-
-    def answers(kind: str) -> dict[str, Any]:
-        either = {"anyOf": [shape[kind], {"$ref": "#/components/schemas/Error"}]}
-        return {"type": "object", "properties": {"answers": {"type": "array", "items": either}}}
-
     text = {"type": "string"}
-    anything = {"type": "object"}
+    names = ("code", "message", "remedy")
+    error = {"type": "object", "required": list(names), "properties": dict.fromkeys(names, text)}
+    schemas = dict(zip(kinds, shapes, strict=True))
     return {
         "openapi": "3.1.0",
         "info": {"title": "redenvelope", "version": __version__, "description": "Decisions paid from a ledger."},
-        "paths": {
-            "/v1/decisions": {"post": _post("decide", "Decide", shape["DecisionRequest"], shape["DecisionAnswer"])},
-            "/v1/decisions/batch": {
-                "post": _post("decide", "Decide for several", shape["DecisionBatch"], answers("DecisionAnswer"))
-            },
-            "/v1/outcomes": {"post": _post("settle", "Report", shape["OutcomeRequest"], shape["OutcomeAnswer"])},
-            "/v1/outcomes/batch": {
-                "post": _post("settle", "Report several", shape["OutcomeBatch"], answers("OutcomeAnswer"))
-            },
-            "/v1/plan": {"post": _post("admin", "Take another plan", shape["PlanRequest"], anything)},
-            "/v1/campaign": {"get": _get("read", "Money, price, pacing, who gets what", anything)},
-            "/v1/log": {
-                "get": {
-                    **_get("read", "Decisions as JSON lines", text, "application/x-ndjson"),
-                    "parameters": [
-                        _parameter("after", "Number of the last decision seen"),
-                        _parameter("limit", "Rows"),
-                    ],
-                }
-            },
-            "/metrics": {"get": _get("read", "Counters for Prometheus", text, "text/plain")},
-            "/healthz": {"get": _get(None, "The process lives", anything)},
-            "/readyz": {"get": _get(None, "200 once it is warm", anything)},
-        },
+        "paths": {route.path: {route.method.lower(): _operation(route, schemas)} for route in _ROUTES},
         "components": {
-            "schemas": {**components, "Error": _ERROR},
+            "schemas": {**components, "Error": error},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _post(role: str, said: str, taken: Any, given: Any) -> dict[str, Any]:
-    body = {"required": True, "content": {"application/json": {"schema": taken}}}
-    return {**_get(role, said, given), "requestBody": body}
-
-
-def _get(role: str | None, said: str, given: Any, kind: str = "application/json") -> dict[str, Any]:
-    wrong = {
-        "description": "Refused",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-    }
+def _operation(route: _Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    """One address in the OpenAPI document."""
+    error = {"$ref": "#/components/schemas/Error"}
+    answer: Any
+    media = "application/json"
+    if isinstance(route.answer, str):
+        media, answer = route.answer, {"type": "string"}
+    elif route.answer is None:
+        answer = {"type": "object"}
+    elif isinstance(route.answer, type):
+        answer = schemas[route.answer]
+    else:
+        items = {"anyOf": [schemas[route.answer[0]], error]}
+        answer = {"type": "object", "properties": {"answers": {"type": "array", "items": items}}}
     found: dict[str, Any] = {
-        "summary": said,
-        "responses": {"200": {"description": "Done", "content": {kind: {"schema": given}}}, "default": wrong},
+        "summary": route.summary,
+        "responses": {
+            "200": {"description": "Done", "content": {media: {"schema": answer}}},
+            "default": {"description": "Refused", "content": {"application/json": {"schema": error}}},
+        },
     }
-    if role is not None:
-        found |= {"security": [{"token": []}], "description": f"Needs the role {role}."}
+    if route.role is not None:
+        found |= {"security": [{"token": []}], "description": f"Needs the role {route.role}."}
+    if route.body is not None:
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schemas[route.body]}}}
+    if route.parameters:
+        number = {"type": "integer", "minimum": 0}
+        found["parameters"] = [
+            {"name": name, "in": "query", "description": description, "schema": number}
+            for name, description in route.parameters
+        ]
     return found
-
-
-def _parameter(name: str, said: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": said, "schema": {"type": "integer", "minimum": 0}}

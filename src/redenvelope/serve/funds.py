@@ -1,4 +1,4 @@
-"""The budgets of a plan as the ledger keeps them: what each is charged, in which units, and where it counts."""
+"""Budgets in use: their totals, what each action may charge them, and the draw among actions that can be paid."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from redenvelope.plan.plan import Plan
 from redenvelope.serve.settings import ServeSettings
 
 ONLY = "budget"
-"""What the only budget is called in the ledger where nobody named it."""
+"""The name of the only budget in the ledger, where it was given none."""
 _COST = "cost"
 
 
 @dataclass(frozen=True, eq=False)
 class FundedBudget:
-    """A budget of a plan, and how it is kept."""
+    """A budget of a plan as the ledger accounts for it."""
 
     name: str
     measure: str
     """The column of the log that it sums; empty where it counts actions."""
     minor_units: int
     counted: tuple[int, ...] = ()
-    """Places of the actions that it counts."""
+    """Indices of the actions that it counts."""
     steps: tuple[int, ...] | None = None
-    """The steps in which it counts; None is all."""
+    """The steps in which it counts; None: all."""
     condition: Condition | None = None
     """It counts only in rows where this is true."""
     texts: frozenset[str] = frozenset()
-    """The features that are text in the log."""
+    """Features that are text in the log."""
 
     @property
     def counts(self) -> bool:
@@ -60,7 +60,7 @@ class FundedBudget:
 
 
 def funded_budgets(plan: Plan, minor_units: int) -> tuple[FundedBudget, ...]:
-    """The budgets of a plan, in its order. What is counted has no fractions; all else has the currency's."""
+    """The budgets of a plan, in its order. Counts have no minor units; amounts have those of the currency."""
     named = plan.certificate.budgets
     defined = {budget.name: budget for budget in plan.record.budgets}
     texts = frozenset(category.name for category in getattr(plan.policy.encoder, "categories", ()))
@@ -83,40 +83,42 @@ def _funded(plan: Plan, budget: Budget, minor_units: int, texts: frozenset[str])
     )
 
 
-def served_funds(kept: Sequence[FundedBudget], given: Sequence[Fund]) -> list[Fund]:
-    """Funds in the plan's order, each with what it is charged; one for every budget, by its name."""
-    if len(kept) == 1 and len(given) == 1:
-        return [replace(given[0], measure=kept[0].measure, minor_units=kept[0].minor_units)]
+def served_funds(budgets: Sequence[FundedBudget], given: Sequence[Fund]) -> list[Fund]:
+    """The funds in the order of the plan's budgets, with their measures; one per budget, by name."""
+    if len(budgets) == 1 and len(given) == 1:
+        return [replace(given[0], measure=budgets[0].measure, minor_units=budgets[0].minor_units)]
     by_name = {fund.budget: fund for fund in given}
-    names = [one.name for one in kept]
+    names = [one.name for one in budgets]
     if sorted(by_name) != sorted(names) or len(by_name) != len(given):
         raise UsageError(
-            f"the plan keeps {len(names)} budgets ({', '.join(map(repr, names))}) and totals are there for "
-            f"{', '.join(map(repr, by_name))}: give one for each, --budget-total NAME=AMOUNT"
+            f"the plan has {len(names)} budgets ({', '.join(map(repr, names))}), but totals are given for "
+            f"{', '.join(map(repr, by_name))}; give each a total: --budget-total NAME=AMOUNT"
         )
-    return [replace(by_name[one.name], measure=one.measure, minor_units=one.minor_units) for one in kept]
+    return [replace(by_name[one.name], measure=one.measure, minor_units=one.minor_units) for one in budgets]
 
 
-def funds_for(kept: Sequence[FundedBudget], totals: Mapping[str, str], caps: Mapping[str, str], at: int) -> list[Fund]:
-    """Funds from amounts as somebody wrote them, in units and by names; the name "" is the only budget's."""
-    if len(kept) == 1:
-        only = kept[0]
-        strangers = sorted({*totals, *caps} - {"", only.name})
-        if strangers:
-            raise UsageError(f"the plan has no budget {strangers[0]!r}; its only one is {only.name!r}")
+def funds_for(
+    budgets: Sequence[FundedBudget], totals: Mapping[str, str], caps: Mapping[str, str], at: int
+) -> list[Fund]:
+    """Funds from amounts in units of currency, as text by budget; the name "" is that of the only budget."""
+    if len(budgets) == 1:
+        only = budgets[0]
+        unknown = sorted({*totals, *caps} - {"", only.name})
+        if unknown:
+            raise UsageError(f"the plan has no budget {unknown[0]!r}; its only budget is {only.name!r}")
         name = only.name if only.name in totals else ONLY
         wanted = [(name, only, totals.get(only.name, totals.get("")), caps.get(only.name, caps.get("")))]
     else:
         for option, given in (("--budget-total", totals), ("--user-cap", caps)):
-            _require_names(option, given, [one.name for one in kept])
-        missing = [one.name for one in kept if one.name not in totals]
+            _require_names(option, given, [one.name for one in budgets])
+        missing = [one.name for one in budgets if one.name not in totals]
         if missing:
-            raise UsageError(f"the plan keeps {len(kept)} budgets: give --budget-total {missing[0]}=AMOUNT too")
-        wanted = [(one.name, one, totals[one.name], caps.get(one.name)) for one in kept]
+            raise UsageError(f"the plan has {len(budgets)} budgets; also give --budget-total {missing[0]}=AMOUNT")
+        wanted = [(one.name, one, totals[one.name], caps.get(one.name)) for one in budgets]
     found = []
     for name, one, total, cap in wanted:
         if total is None:
-            raise UsageError("give --budget-total AMOUNT: what may be spent in all")
+            raise UsageError("--budget-total is missing; give --budget-total AMOUNT, the most that may be spent")
         limit = None if cap is None else minor_amount(cap, one.minor_units, "--user-cap")
         amount = minor_amount(total, one.minor_units, "--budget-total")
         found.append(Fund(name, amount, at, limit, one.measure, one.minor_units))
@@ -126,43 +128,40 @@ def funds_for(kept: Sequence[FundedBudget], totals: Mapping[str, str], caps: Map
 def _require_names(option: str, given: Mapping[str, str], names: Sequence[str]) -> None:
     for name in given:
         if name not in names:
-            said = f"the plan has no budget {name!r}" if name else f"{given[name]!r} is of no budget"
-            raise UsageError(f"{option}: {said}; it keeps {', '.join(map(repr, names))}: write NAME=AMOUNT")
+            wrong = f"the plan has no budget {name!r}" if name else f"{given[name]!r} names no budget"
+            raise UsageError(f"{option}: {wrong}; write NAME=AMOUNT, with one of {', '.join(map(repr, names))}")
 
 
 def minor_amount(text: str, minor_units: int, option: str) -> int:
-    """An amount of currency as minor units, exactly: no binary fraction on the way."""
+    """An amount of currency in minor units, exactly."""
     try:
         amount = Decimal(text) * minor_units
     except InvalidOperation:
-        raise UsageError(f"{option}: {text!r} is no amount; write a number such as 2500 or 2500.50") from None
+        raise UsageError(f"{option}: {text!r} is not an amount; write a number such as 2500 or 2500.50") from None
     if not amount.is_finite() or amount != amount.to_integral_value() or not 0 <= amount < 2**53:
-        raise UsageError(f"{option}: {text!r} is no amount of at least 0 with {math.log10(minor_units):g} decimals")
+        raise UsageError(f"{option}: {text!r} must be at least 0, with at most {math.log10(minor_units):g} decimals")
     return int(amount)
-
-
-# What an action takes from the budgets, and what is drawn when not every action can be paid.
 
 
 Rows = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, eq=False)
-class Tariff:
-    """What each action can cost each budget at most, in minor units."""
+class ChargeTable:
+    """What each action may charge each budget, in minor units."""
 
     labels: tuple[str, ...]
-    kept: tuple[FundedBudget, ...]
-    """The budgets, as the ledger calls them."""
+    budgets: tuple[FundedBudget, ...]
+    """With their names in the ledger."""
     ceilings: NDArray[np.int64]
-    """[budgets, actions]"""
+    """The most that each action can cost each budget, [budgets, actions]."""
     mode: str
     margin: float
     numeric: bool = False
     """Whether the labels are numbers."""
     offers: tuple[tuple[tuple[int, int], ...], ...] = field(init=False)
-    """Of each action, the budgets (by place) that it is charged to, and its ceiling there."""
-    _elsewhere: dict[tuple[bool, ...], Tariff] = field(init=False, default_factory=dict)
+    """Per action: the budgets (by index) that it is charged to, with its ceiling."""
+    _elsewhere: dict[tuple[bool, ...], ChargeTable] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = self.ceilings.T.tolist()
@@ -170,28 +169,28 @@ class Tariff:
         object.__setattr__(self, "offers", offers)
 
     @property
-    def budgets(self) -> tuple[str, ...]:
-        """Their names in the ledger."""
-        return tuple(one.name for one in self.kept)
+    def names(self) -> tuple[str, ...]:
+        """The names of the budgets in the ledger."""
+        return tuple(one.name for one in self.budgets)
 
-    def at(self, features: Mapping[str, Any], step: int) -> Tariff:
-        """The tariff of a user at a step: budgets that do not count there are charged nothing."""
-        if all(one.is_everywhere for one in self.kept):
+    def at(self, features: Mapping[str, Any], step: int) -> ChargeTable:
+        """The table for a user at a step, where budgets that do not count are charged nothing."""
+        if all(one.is_everywhere for one in self.budgets):
             return self
-        here = tuple(one.is_at(features, step) for one in self.kept)
+        here = tuple(one.is_at(features, step) for one in self.budgets)
         found = self._elsewhere.get(here)
         if found is None:
             found = self._elsewhere[here] = replace(self, ceilings=self.ceilings * np.array(here)[:, None])
         return found
 
     def held(self, action: int, expected: Rows) -> list[tuple[int, int, int, int]]:
-        """Budget (by place), held, ceiling and expected thousandths of an action.
+        """Budget (by index), held, ceiling and expected thousandths of an action.
 
-        `expected` [budgets][actions] is what each is expected to cost, in units of currency.
+        `expected` [budgets][actions] is in units of currency.
         """
         found = []
         for place, ceiling in self.offers[action]:
-            one = self.kept[place]
+            one = self.budgets[place]
             amount = min(max(expected[place][action] * one.minor_units, 0.0), float(ceiling))
             strict = self.mode == "strict" or one.counts
             held = ceiling if strict else min(ceiling, math.ceil(amount * (1 + self.margin)))
@@ -200,7 +199,7 @@ class Tariff:
 
 
 def choose(
-    tariff: Tariff,
+    table: ChargeTable,
     probabilities: Sequence[float],
     expected: Rows,
     eligible: Sequence[bool] | None,
@@ -209,20 +208,20 @@ def choose(
 ) -> Choice | None:
     """Draw an action by probabilities [actions] from those that can be paid; None where none can.
 
-    `expected` [budgets][actions] is what each is expected to cost. Probabilities of what can be paid are scaled to sum
-    to one, and that is what the propensity says. A plan that would give nothing of it gives the cheapest of it.
-    Plain numbers, not arrays: this runs once a decision, while others wait for the books.
+    `expected` [budgets][actions] are expected costs. The probabilities of the actions that can be paid are rescaled to
+    sum to one, and these are the propensities. Where all of them are 0, the cheapest action is given. Plain numbers
+    instead of arrays, because this runs once per decision inside a transaction.
     """
-    free = [left[one.name] for one in tariff.kept]
-    shares = [0.0] * len(tariff.labels)
+    free = [left[one.name] for one in table.budgets]
+    shares = [0.0] * len(table.labels)
     payable = []
     for action in range(len(shares)):
         if eligible is not None and not eligible[action]:
             continue
-        if tariff.mode == "strict":
-            fits = all(most <= free[place] for place, most in tariff.offers[action])
+        if table.mode == "strict":
+            fits = all(most <= free[place] for place, most in table.offers[action])
         else:
-            fits = all(held <= free[place] for place, held, _, _ in tariff.held(action, expected))
+            fits = all(held <= free[place] for place, held, _, _ in table.held(action, expected))
         if fits:
             payable.append(action)
             shares[action] = max(probabilities[action], 0.0)
@@ -230,16 +229,16 @@ def choose(
         return None
     total = sum(shares)
     if total <= 0:
-        shares[_cheapest(tariff, payable)] = total = 1.0
+        shares[_cheapest(table, payable)] = total = 1.0
     shares = [share / total for share in shares]
     action = _drawn(shares, uniform)
-    said = msgspec.json.encode(dict(zip(tariff.labels, shares, strict=True))).decode()
-    charges = [Charge(tariff.kept[place].name, *amounts) for place, *amounts in tariff.held(action, expected)]
-    return Choice(tariff.labels[action], min(1.0, shares[action]), said, tuple(charges), tariff.numeric)
+    drawn_from = msgspec.json.encode(dict(zip(table.labels, shares, strict=True))).decode()
+    charges = [Charge(table.budgets[place].name, *amounts) for place, *amounts in table.held(action, expected)]
+    return Choice(table.labels[action], min(1.0, shares[action]), drawn_from, tuple(charges), table.numeric)
 
 
 def _drawn(shares: Sequence[float], uniform: float) -> int:
-    """As `redenvelope.randomness.draw` draws, for one row of plain numbers that sum to one; never what has no share."""
+    """The draw of `redenvelope.randomness.draw` for one row of plain numbers; never an action without probability."""
     reach, edge = uniform * sum(shares), 0.0
     for action, share in enumerate(shares):
         edge += share
@@ -248,35 +247,35 @@ def _drawn(shares: Sequence[float], uniform: float) -> int:
     return max(range(len(shares)), key=shares.__getitem__)  # rounding at the edge of the draw
 
 
-def _cheapest(tariff: Tariff, places: Sequence[int]) -> int:
-    """The cheapest by the first budget, then by the next."""
-    return min(places, key=lambda place: (tariff.ceilings[:, place].tolist(), place))
-
-
-# The tariff of a plan: what its actions can cost, from its log or by hand.
+def _cheapest(table: ChargeTable, places: Sequence[int]) -> int:
+    """The cheapest action by the first budget, then by the next."""
+    return min(places, key=lambda place: (table.ceilings[:, place].tolist(), place))
 
 
 Amounts = Mapping[str, Mapping[str, float]]
-"""The most that actions cost, in units of currency: by budget (that under "" of those not named) and label."""
+"""The most that actions can cost, in units of currency, by budget ("" for budgets that are not named) and label."""
 _ROUNDING = 1e-4  # of a minor unit: amounts come out of single precision
 
 
-def tariff_of(plan: Plan, budgets: Sequence[str], amounts: Amounts | None, settings: ServeSettings) -> Tariff:
-    """The tariff of a plan; `budgets` are their names in the ledger, `amounts` what the plan does not know itself."""
-    kept = funded_budgets(plan, settings.minor_units)
-    if len(kept) != len(budgets) or (len(kept) > 1 and [one.name for one in kept] != list(budgets)):
+def charge_table_of(plan: Plan, names: Sequence[str], amounts: Amounts | None, settings: ServeSettings) -> ChargeTable:
+    """The charges of a plan; `names` are those of its budgets in the ledger, `amounts` override what its log showed."""
+    budgets = funded_budgets(plan, settings.minor_units)
+    own = [one.name for one in budgets]
+    if len(own) != len(names) or (len(own) > 1 and own != list(names)):
         raise UsageError(
-            f"the plan keeps {len(kept)} budgets ({', '.join(one.name for one in kept)}) and the service holds "
-            f"{len(budgets)} ({', '.join(budgets)}): a plan is served with all of its budgets, by their names"
+            f"the plan has {len(own)} budgets ({', '.join(own)}) and the service {len(names)} ({', '.join(names)}); "
+            "serve a plan with all of its budgets, by their names"
         )
-    unknown = sorted(set(amounts or ()) - {"", *(one.name for one in kept), *budgets})
+    unknown = sorted(set(amounts or ()) - {"", *own, *names})
     if unknown:
-        said = f"--amounts names the budget {unknown[0]!r}, and the plan has {', '.join(map(repr, budgets))}"
-        raise UsageError(f"{said}; where the name of an action has a colon, begin with one: :ACTION=AMOUNT")
-    named = tuple(replace(one, name=name) for one, name in zip(kept, budgets, strict=True))
+        raise UsageError(
+            f"--amounts: the plan has no budget {unknown[0]!r}, but {', '.join(map(repr, names))}; before an action "
+            "whose name contains a colon write another colon: :ACTION=AMOUNT"
+        )
+    named = tuple(replace(one, name=name) for one, name in zip(budgets, names, strict=True))
     rows = [_ceilings(plan, place, one, amounts or {}) for place, one in enumerate(named)]
     ceilings, catalogue = np.array(rows, dtype=np.int64), plan.catalogue
-    return Tariff(catalogue.labels, named, ceilings, settings.mode, settings.overbook_margin, catalogue.numeric)
+    return ChargeTable(catalogue.labels, named, ceilings, settings.mode, settings.overbook_margin, catalogue.numeric)
 
 
 def _ceilings(plan: Plan, place: int, one: FundedBudget, amounts: Amounts) -> list[int]:
@@ -289,8 +288,8 @@ def _ceilings(plan: Plan, place: int, one: FundedBudget, amounts: Amounts) -> li
     if values is None:
         named = "" if len(plan.certificate.budgets) < 2 else f"{one.name}:"
         raise UsageError(
-            f"the plan's log had costs that vary, so that what an action costs {one.name!r} at most is not known; say "
-            f"it with --amounts, in units of currency: {named}{', '.join(f'{label}=…' for label in labels[:3])}"
+            f"costs vary in the plan's log, so the most that an action can cost {one.name!r} is unknown; give it with "
+            f"--amounts, in units of currency: {named}{', '.join(f'{label}=…' for label in labels[:3])}"
         )
     return [math.ceil(value * one.minor_units - _ROUNDING) for value in values]
 
@@ -298,19 +297,19 @@ def _ceilings(plan: Plan, place: int, one: FundedBudget, amounts: Amounts) -> li
 def _given(labels: Sequence[str], amounts: Mapping[str, float]) -> list[float]:
     unknown = [label for label in amounts if label not in labels]
     if unknown:
-        raise UsageError(f"--amounts names {unknown[0]!r}, which is no action of the plan; it has {', '.join(labels)}")
+        raise UsageError(f"--amounts: {unknown[0]!r} is not an action of the plan; its actions are {', '.join(labels)}")
     missing = [label for label in labels if label not in amounts]
     if missing:
         raise UsageError(
-            f"--amounts says nothing of {missing[0]!r}; give what every action costs at most, 0 if nothing"
+            f"--amounts: {missing[0]!r} is missing; give the most that every action can cost, 0 if nothing"
         )
     if any(not 0 <= value < 1e12 for value in amounts.values()):
-        raise UsageError("--amounts must be numbers of at least 0")
+        raise UsageError("--amounts: every amount must be a number of at least 0")
     return [float(amounts[label]) for label in labels]
 
 
 def face_values(plan: Plan, budget: int = 0) -> list[float] | None:
-    """What each action costs a budget when it is consumed, where the log showed one amount for each; else None."""
+    """The face value of each action: its one cost in the log; None where costs vary."""
     source, measured = plan.policy.source, 1
     if source.charges is not None:
         measured = source.charges.budgets[budget].measured or 0

@@ -1,4 +1,4 @@
-"""The process: a socket, signals, and an end in good order."""
+"""The server process: its socket, its signals, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_CONNECTIONS = 2_000
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that is bound; port 0 takes a free one."""
+    """A bound socket; port 0 chooses a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,25 +37,25 @@ def bound(host: str, port: int) -> socket.socket:
         opened.bind((host, port))
     except (OSError, OverflowError) as error:
         opened.close()
-        raise UsageError(f"{host}:{port} cannot be bound ({error}); choose another --port") from None
+        raise UsageError(f"{host}:{port} cannot listen there ({error}); choose another --port") from None
     return opened
 
 
 def run(app: ASGIApp, service: Service, opened: socket.socket, started: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; then take no new requests, answer those that are there, and return."""
+    """Serve until SIGTERM or SIGINT; then accept no new requests, answer the pending ones, and return."""
     server = Server(new_config(app, service), service, started)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[opened]))
     if service.is_stuck:
-        # The end of a process waits for all of its threads, and these would wait for the database.
-        _LOG.error("the ledger did not answer: ended without it; what it was asked last may be in the books or not")
+        # A process ends only after all of its threads, and these wait for the database.
+        _LOG.error("the ledger did not answer before the shutdown; its last commands may or may not be recorded")
         os._exit(2)
     if not server.started:
         raise SystemExit(2)
 
 
 def new_config(app: ASGIApp, service: Service) -> uvicorn.Config:
-    """How HTTP is spoken."""
+    """The configuration of the HTTP server."""
     return uvicorn.Config(
         app,
         http=_protocol(service.settings.limits.body_seconds),
@@ -73,14 +73,14 @@ def new_config(app: ASGIApp, service: Service) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """Ends with 0 when it was asked to end, and takes the plan anew on SIGHUP."""
+    """Ends with exit code 0 on SIGTERM and SIGINT, and loads the plan again on SIGHUP."""
 
     def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._service, self._told = service, started
+        self._service, self._on_start = service, started
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Get ready first, so that what is wrong with the plan or the ledger is said in words; stop at the end."""
+        """Start the service first, so that errors of the plan and the ledger are reported; stop it at the end."""
         try:
             await self._service.start()
             await super().serve(sockets)
@@ -88,14 +88,14 @@ class Server(uvicorn.Server):
             await self._service.stop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn; then say where it is."""
+        """See uvicorn; then report that it listens."""
         await super().startup(sockets)
         if self.started:
-            self._told()
+            self._on_start()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals that end the process do so in good order, and are not raised again."""
+        """Signals shut the process down gracefully, and are not raised again."""
         if threading.current_thread() is not threading.main_thread():
             yield  # signals reach the main thread alone
             return
@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def _end(self) -> None:
-        _LOG.info("asked to end: answering those who wait")
+        _LOG.info("shutting down: answering pending requests")
         self.should_exit = True
 
     def _swap(self) -> None:
@@ -124,42 +124,42 @@ class Server(uvicorn.Server):
 
 
 def _protocol(seconds: float) -> Any:
-    """HTTP as uvicorn speaks it, but whoever sends headers slower than this is left."""
+    """The HTTP protocol of uvicorn with a time limit on the headers of a request."""
 
-    class Impatient(HttpToolsProtocol):
+    class HeaderTimeout(HttpToolsProtocol):
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._wait()
+            self._start_timer()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._go_on()
+            self._stop_timer()
             super().connection_lost(exc)
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            self._wait()
+            self._start_timer()
 
         def on_headers_complete(self) -> None:
-            self._go_on()
+            self._stop_timer()
             super().on_headers_complete()
 
-        def _wait(self) -> None:
+        def _start_timer(self) -> None:
             if self._deadline is None:
-                self._deadline = self.loop.call_later(seconds, self._give_up)
+                self._deadline = self.loop.call_later(seconds, self._time_out)
 
-        def _go_on(self) -> None:
+        def _stop_timer(self) -> None:
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
 
-        def _give_up(self) -> None:
+        def _time_out(self) -> None:
             self._deadline = None
             if not self.transport.is_closing():
                 self.transport.close()
 
-    return Impatient
+    return HeaderTimeout
 
 
 def _has_uvloop() -> bool:
@@ -170,12 +170,12 @@ def _has_uvloop() -> bool:
     return True
 
 
-# A service in a thread of the process: for demonstrations and tests, on this machine only.
-
-
 @contextmanager
 def serving(service: Service, tokens: Tokens | None = None) -> Iterator[int]:
-    """Serve on a free port, which is given, until the block ends; then stop in good order."""
+    """Serve in a thread on a free port of this machine, which is given, until the block ends; then shut down.
+
+    For demonstrations and tests.
+    """
     opened = bound("127.0.0.1", 0)
     ready, failed = threading.Event(), list[BaseException]()
     server = Server(new_config(new_app(service, tokens), service), service, ready.set)

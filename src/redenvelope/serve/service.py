@@ -1,4 +1,4 @@
-"""A campaign in use: those who wait together are planned together and committed together."""
+"""The service: pending requests are planned in groups, held in the ledger, settled, expired and paced."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
-from redenvelope.ledger.commands import Result
-from redenvelope.ledger.database import chunks, marks
+from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock
-from redenvelope.ledger.records import COUNTED, Decided, Done, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
+from redenvelope.ledger.records import COUNTED, Choice, Decided, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
 from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.active_plan import DecisionQuery, InUse, Proposal, load_use
+from redenvelope.serve.active_plan import ActionDistribution, ActivePlan, DecisionQuery, load_active_plan
 from redenvelope.serve.funds import Amounts, choose
 from redenvelope.serve.messages import (
     ApiError,
@@ -39,20 +38,20 @@ from redenvelope.serve.messages import (
     refused_answer,
     user_id,
 )
+from redenvelope.serve.monitoring import Metrics
 from redenvelope.serve.settings import ServeSettings
-from redenvelope.serve.view import Metrics
 
 _LOG = logging.getLogger("redenvelope.serve")
 Found = TypeVar("Found")
-_SWEEP_SECONDS = 1.0
+_EXPIRE_SECONDS = 1.0
 _MOST_TRIES = 8
-# With others on their way, who comes waits so long for company: clients that were answered together ask again together,
-# and a group takes little longer than one of them. Who is alone does not wait.
 _GATHER_SECONDS = 0.001
+"""How long a request waits for others while some are in flight: clients that were answered together send their next
+requests together, and a group takes little longer than one request. A lone request does not wait."""
 
 
 class Service:
-    """Decides, holds, settles and paces. `start` before use, `stop` after: what waits is answered first."""
+    """Decides, holds, settles, expires and paces. Call `start` first; `stop` answers pending requests, then closes."""
 
     def __init__(
         self,
@@ -64,80 +63,81 @@ class Service:
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings or ServeSettings()
-        self.folder, self.ledger, self.metrics = plan, ledger, Metrics()
+        self.folder, self.ledger = plan, ledger
+        self.metrics = Metrics(ledger, lambda: self.active)
         self.clock = clock or steady_clock()
         self._amounts = amounts
         self._budgets = list(budgets)
         self._writer = Writer(ledger)
-        self._waiting: deque[Waiting] = deque()
-        self._in_flight: dict[str, Waiting] = {}
+        self._pending: deque[PendingRequest] = deque()
+        self._in_flight: dict[str, PendingRequest] = {}
         """By user."""
         self._wake = asyncio.Event()
-        # One thread plans, so that requests are read and answered meanwhile.
+        # One thread plans, while the event loop reads and answers requests.
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._since_solved = 0
-        self._company = False
+        self._since_paced = 0
+        self._has_company = False
         self._stopping = False
         self.is_stuck = False
-        """Stopped, but something still waits for a ledger that does not answer."""
-        self.use: InUse | None = None
+        """Stopped while a thread still waits for a ledger that does not answer."""
+        self.active: ActivePlan | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Warm, and not about to stop."""
-        return self.use is not None and not self._stopping
+        """Whether the plan is loaded and the service is not stopping."""
+        return self.active is not None and not self._stopping
 
     async def start(self) -> None:
-        """Load the plan, warm it up and open the books."""
-        self.use, self._budgets = await self._run(partial(self._load, self.folder))
+        """Load and compile the plan, fund the budgets, and begin to decide and to expire holds."""
+        self.active, self._budgets = await self._run(partial(self._load, self.folder))
         for result in await asyncio.wrap_future(self._writer.submit(self._budgets)):
             if isinstance(result, Refused):
-                self.use = None
+                self.active = None
                 raise UsageError(result.message)
-        await self._solve()
+        await self._pace()
         self._begin(self._decide_forever())
-        self._begin(self._sweep_forever())
+        self._begin(self._expire_holds_forever())
 
     async def stop(self) -> None:
-        """Answer who waits, write what is to be written, and let go; each takes no longer than an answer may."""
+        """Answer pending requests, then close the ledger; each takes no longer than an answer may."""
         self._stopping = True
         seconds = self.settings.limits.answer_seconds
         ends = time.monotonic() + seconds
-        while (self._waiting or self._in_flight) and time.monotonic() < ends:
+        while (self._pending or self._in_flight) and time.monotonic() < ends:
             await asyncio.sleep(0.005)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        left, self._waiting = [*self._in_flight.values(), *self._waiting], deque()
+        left, self._pending = [*self._in_flight.values(), *self._pending], deque()
         self._answer_all(left, _not_ready())
         # Threads that wait for a database cannot be stopped: they are left behind.
-        letting_go = threading.Thread(target=self._let_go, name="letting go", daemon=True)
-        letting_go.start()
-        await asyncio.get_running_loop().run_in_executor(None, letting_go.join, seconds)
-        self.is_stuck = letting_go.is_alive()
+        closing = threading.Thread(target=self._close, name="closing", daemon=True)
+        closing.start()
+        await asyncio.get_running_loop().run_in_executor(None, closing.join, seconds)
+        self.is_stuck = closing.is_alive()
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         self._writer.close()
         self._planner.shutdown()
         self._reader.shutdown()
         self.ledger.close()
 
     async def decide(self, requests: Sequence[DecisionRequest]) -> list[DecisionAnswer | ApiError]:
-        """Decide; an answer comes when its hold is durable."""
-        if self._stopping or self.use is None:
+        """Decide for users; each answer is given once its hold is durable."""
+        if self._stopping or self.active is None:
             raise _not_ready()
-        if len(self._waiting) + len(requests) > self.settings.limits.waiting:
-            raise ApiError(503, "overloaded", "too many decisions wait", "ask again with the same request_id, later")
+        if len(self._pending) + len(requests) > self.settings.limits.waiting:
+            raise ApiError(503, "overloaded", "too many decisions are pending", "retry later with the same request_id")
         loop = asyncio.get_running_loop()
-        waiting = [Waiting(request, user_id(request.user), loop.create_future()) for request in requests]
-        self._waiting.extend(waiting)
+        pending = [PendingRequest(request, user_id(request.user), loop.create_future()) for request in requests]
+        self._pending.extend(pending)
         self._wake.set()
-        return [await one.answer for one in waiting]
+        return [await one.answer for one in pending]
 
     async def settle(self, outcomes: Sequence[OutcomeRequest]) -> list[OutcomeAnswer | ApiError]:
-        """Put outcomes into the books."""
+        """Settle or release the holds of decisions by their outcomes."""
         now = self.clock()
         answers: list[OutcomeAnswer | ApiError | None] = [None] * len(outcomes)
         commands: dict[int, Settle] = {}
@@ -160,134 +160,133 @@ class Service:
         return [answer for answer in answers if answer is not None]
 
     async def swap(self, name: str | None) -> str:
-        """Take another plan, or the present folder again; requests on their way keep the plan they began with."""
+        """Activate another plan, or load the active folder again; requests in flight keep the plan they began with."""
         folder = self.folder if name is None else self.folder.parent / name
         try:
-            use, funds = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
+            active, funds = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
             self._require_same(funds)
         except (PlanError, UsageError, ModelError, OSError) as error:
-            raise ApiError(
-                409, "plan_refused", f"the plan is not taken: {error}", "mend it; the old one goes on"
-            ) from None
-        self.use, self.folder = use, folder
-        await self._solve()
-        _LOG.info("plan %s taken", use.plan.sha256[:12])
-        return use.plan.sha256
+            message = f"plan rejected: {error}; the current plan stays active"
+            raise ApiError(409, "plan_refused", message, "correct the plan and activate it again") from None
+        self.active, self.folder = active, folder
+        await self._pace()
+        _LOG.info("plan %s activated", active.plan.sha256[:12])
+        return active.plan.sha256
 
-    def _load(self, folder: Path) -> tuple[InUse, list[Fund]]:
-        return load_use(folder, self._budgets, self._amounts, self.settings, self.ledger.seed)
+    def _load(self, folder: Path) -> tuple[ActivePlan, list[Fund]]:
+        return load_active_plan(folder, self._budgets, self._amounts, self.settings, self.ledger.seed)
 
     def _require_same(self, funds: Sequence[Fund]) -> None:
-        """A plan of the same budgets: the money of a running campaign does not change its meaning."""
+        """Refuse a plan whose budgets measure something else: amounts in the ledger keep their meaning."""
         for one, other in zip(self._budgets, funds, strict=True):
             if (one.budget, one.measure) != (other.budget, other.measure):
-                raise UsageError(f"the budget {one.budget!r} of the running campaign is another in this plan")
+                raise UsageError(f"budget {one.budget!r} of the running campaign measures something else in this plan")
 
     def _amounts_of(self, outcome: OutcomeRequest) -> Mapping[str, int]:
         if isinstance(outcome.amount, int):
             paid = {fund.measure: fund.budget for fund in reversed(self._budgets) if fund.measure != COUNTED}
             if len(paid) != 1 and outcome.amount:
                 names = ", ".join(paid.values()) or "none"
-                said = "a number is of the only budget that is paid"
-                raise ApiError(422, "invalid_request", said, f"give amounts by name; there are: {names}")
+                message = f"a single amount needs exactly one budget that is paid; there are: {names}"
+                raise ApiError(422, "invalid_request", message, "send the amounts by budget")
             return dict.fromkeys(list(paid.values())[:1], outcome.amount)
         unknown = set(outcome.amount) - {fund.budget for fund in self._budgets}
         if unknown:
-            raise ApiError(
-                422, "invalid_request", f"there is no budget {min(unknown)!r}", "name the campaign's budgets"
-            )
+            message = f"the campaign has no budget {min(unknown)!r}"
+            raise ApiError(422, "invalid_request", message, "use the names of the campaign's budgets")
         return outcome.amount
 
     async def _decide_forever(self) -> None:
-        """Groups of those who wait, planned one group after the other; commits go on beside."""
+        """Plan one group of pending requests after the other, while earlier groups are committed."""
         while True:
             await self._wake.wait()
-            if self._company:
+            if self._has_company:
                 await asyncio.sleep(_GATHER_SECONDS)
             group = self._group()
-            self._company = len(self._in_flight) > 1
+            self._has_company = len(self._in_flight) > 1
             if not group:
                 self._wake.clear()
                 continue
-            assert self.use is not None
-            use = self.use
+            assert self.active is not None
+            active = self.active
             try:
-                planned, durable = await self._run(partial(self._plan, use, group))
+                planned, durable = await self._run(partial(self._plan, active, group))
             except Exception as error:
                 _LOG.exception("a group could not be planned")
                 self._answer_all(group, _unavailable(error))
                 continue
-            self.metrics.batches += 1
-            self.metrics.batched += len(group)
+            self.metrics.planned(len(group))
             for one, refused in planned.refused:
                 self._answer(one, self._counted(refused))
             if durable is not None:
-                self._begin(self._commit(use, planned.holds, durable))
+                self._begin(self._commit(active, planned.holds, durable))
 
-    def _plan(self, use: InUse, group: Sequence[Waiting]) -> tuple[PlannedGroup, Future[list[Result]] | None]:
-        """Plan for a group and hand its holds to the writer at once: no way through the loop between the two."""
-        planned = plan_group(use, use.pricing, self.ledger, group, self.settings, self.clock())
+    def _plan(
+        self, active: ActivePlan, group: Sequence[PendingRequest]
+    ) -> tuple[PlannedGroup, Future[list[Result]] | None]:
+        """Plan for a group and submit its holds in the same thread, without a detour through the event loop."""
+        planned = plan_group(active, self.ledger, group, self.settings, self.clock())
         return planned, self._writer.submit([hold for _, hold in planned.holds]) if planned.holds else None
 
-    def _group(self) -> list[Waiting]:
-        """Those at the head of the line; of a user whose decision is on its way, nobody."""
-        group: list[Waiting] = []
-        later: list[Waiting] = []
-        while self._waiting and len(group) < self.settings.batch:
-            one = self._waiting.popleft()
+    def _group(self) -> list[PendingRequest]:
+        """The oldest pending requests, without users who have a request in flight."""
+        group: list[PendingRequest] = []
+        later: list[PendingRequest] = []
+        while self._pending and len(group) < self.settings.batch:
+            one = self._pending.popleft()
             if one.user in self._in_flight:
                 later.append(one)
                 continue
             self._in_flight[one.user] = one
             group.append(one)
-        self._waiting.extendleft(reversed(later))
+        self._pending.extendleft(reversed(later))
         return group
 
-    async def _commit(self, use: InUse, holds: Sequence[tuple[Waiting, Hold]], durable: Future[list[Result]]) -> None:
+    async def _commit(
+        self, active: ActivePlan, holds: Sequence[tuple[PendingRequest, Hold]], durable: Future[list[Result]]
+    ) -> None:
         """Wait until holds are durable, and answer."""
         try:
             results = await asyncio.wrap_future(durable)
-        except LedgerError as error:
-            self._answer_all([one for one, _ in holds], _unavailable(error))
-            return
         except Exception as error:
-            _LOG.exception("a group could not be committed")
+            if not isinstance(error, LedgerError):
+                _LOG.exception("a group could not be committed")
             self._answer_all([one for one, _ in holds], _unavailable(error))
             return
         for (one, _), result in zip(holds, results, strict=True):
             try:
                 self._conclude(one, result)
-            except Exception:  # it is in the books; whoever waits beside it is answered all the same
+            except Exception:  # it is recorded, and the others of its group are answered all the same
                 _LOG.exception("an answer could not be written")
-                self._answer(one, self._counted(_unsaid()))
-        self._since_solved += len(holds)
-        if use.pacer is not None and self._since_solved >= use.pacer.every:
-            await self._solve()
+                self._answer(one, self._counted(_unanswerable()))
+        self._since_paced += len(holds)
+        if active.pacer is not None and self._since_paced >= active.pacer.every:
+            await self._pace()
 
-    def _conclude(self, one: Waiting, result: Result) -> None:
+    def _conclude(self, one: PendingRequest, result: Result) -> None:
         if isinstance(result, Decided):
             if not result.repeated:
-                self.metrics.decisions[result.action] += 1
+                self.metrics.decided(result.action)
             self._answer(one, decision_answer(result))
             return
         assert isinstance(result, Refused)
         if result.refusal is Refusal.STEP_TAKEN and one.request.step is None and one.tries < _MOST_TRIES:
-            # Another process has decided for this user meanwhile: the next step, then.
+            # Another process has decided this step of the user meanwhile: plan for the next step.
             one.tries += 1
             self._in_flight.pop(one.user, None)
-            self._waiting.append(one)
+            self._pending.append(one)
             self._wake.set()
             return
         self._answer(one, self._counted(refused_answer(result)))
 
-    def _answer(self, one: Waiting, answer: DecisionAnswer | ApiError) -> None:
+    def _answer(self, one: PendingRequest, answer: DecisionAnswer | ApiError) -> None:
         self._in_flight.pop(one.user, None)
-        if not one.answer.done():  # whoever asked may have gone
+        if not one.answer.done():  # the caller may have disconnected
             one.answer.set_result(answer)
-        if self._waiting:
+        if self._pending:
             self._wake.set()
 
-    def _answer_all(self, group: Sequence[Waiting], error: ApiError) -> None:
+    def _answer_all(self, group: Sequence[PendingRequest], error: ApiError) -> None:
         for one in group:
             self._answer(one, self._counted(error))
 
@@ -295,30 +294,29 @@ class Service:
         self.metrics.refused(error.code)
         return error
 
-    async def _solve(self) -> None:
-        """Look at the price again."""
-        use, self._since_solved = self.use, 0
-        if use is None or use.pacer is None:
+    async def _pace(self) -> None:
+        """Let pacing update the prices."""
+        active, self._since_paced = self.active, 0
+        if active is None or active.pacer is None:
             return
         try:
-            changed = await self._run(partial(use.solve, self.ledger, self.clock()))
+            changed = await self._run(partial(active.solve, self.ledger, self.clock()))
             if changed:
                 await asyncio.wrap_future(self._writer.submit([changed]))
         except LedgerError as error:
-            _LOG.warning("the price was not solved again: %s", error)
+            _LOG.warning("the prices were not updated: %s", error)
 
-    async def _sweep_forever(self) -> None:
-        """Let holds expire."""
+    async def _expire_holds_forever(self) -> None:
+        """Expire the holds whose time is over, once per second."""
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.sleep(_EXPIRE_SECONDS)
             try:
-                (done,) = await asyncio.wrap_future(self._writer.submit([Expire(self.clock())]))
-                assert isinstance(done, Done)
-            except (LedgerError, RedenvelopeError) as error:
+                await asyncio.wrap_future(self._writer.submit([Expire(self.clock())]))
+            except RedenvelopeError as error:
                 _LOG.warning("holds could not expire: %s", error)
 
     async def read(self, work: Callable[[], Found]) -> Found:
-        """Look something up in the ledger, apart from those who decide."""
+        """Read from the ledger in a thread of its own, so that decisions do not wait."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except LedgerError as error:
@@ -334,29 +332,22 @@ class Service:
 
 
 def _not_ready() -> ApiError:
-    return ApiError(503, "not_ready", "the service is starting or stopping", "ask again with the same request_id")
+    return ApiError(503, "not_ready", "the service is starting or stopping", "retry with the same request_id")
 
 
-def _unsaid() -> ApiError:
-    said = "the decision is in the books, and cannot be written as an answer; the service's log says why"
-    return ApiError(500, "internal", said, "look it up in /v1/log")
+def _unanswerable() -> ApiError:
+    message = "the decision is recorded, but its answer failed; see the log of the service"
+    return ApiError(500, "internal", message, "read the decision from /v1/log")
 
 
 def _unavailable(error: BaseException) -> ApiError:
-    said = (
-        str(error)
-        if isinstance(error, RedenvelopeError)
-        else "something went wrong inside; the service's log says what"
-    )
-    return ApiError(503, "unavailable", said, "ask again with the same request_id: nothing is held twice")
-
-
-# A group of requests that wait together: from requests to holds.
+    message = str(error) if isinstance(error, RedenvelopeError) else "internal error; see the log of the service"
+    return ApiError(503, "unavailable", message, "retry with the same request_id: nothing is held twice")
 
 
 @dataclass(eq=False)
-class Waiting:
-    """Somebody who waits for a decision."""
+class PendingRequest:
+    """A request that waits for its decision."""
 
     request: DecisionRequest
     user: str
@@ -365,76 +356,69 @@ class Waiting:
 
 
 class PlannedGroup(NamedTuple):
-    """What becomes of a group."""
+    """The holds to submit for a group, and the requests that are refused."""
 
-    holds: list[tuple[Waiting, Hold]]
-    refused: list[tuple[Waiting, ApiError]]
+    holds: list[tuple[PendingRequest, Hold]]
+    refused: list[tuple[PendingRequest, ApiError]]
 
 
 def plan_group(
-    use: InUse, pricing: Pricing, ledger: Ledger, group: Sequence[Waiting], settings: ServeSettings, now: int
+    active: ActivePlan, ledger: Ledger, group: Sequence[PendingRequest], settings: ServeSettings, now: int
 ) -> PlannedGroup:
-    """Look up what happened before, and plan for all of a group together; nobody in it is of the same user."""
+    """Load the users' pasts, and plan for a group of requests together; a group has one request per user."""
     pasts = ledger.pasts([one.user for one in group])
-    known = _known(ledger, [one.request.request_id for one in group])
+    known = ledger.known_requests([one.request.request_id for one in group])
     found = PlannedGroup([], [])
-    asked: list[tuple[Waiting, DecisionQuery, Any]] = []
-    ends = now + settings.hold_milliseconds
+    asked: list[tuple[PendingRequest, DecisionQuery, Any]] = []
+    times = (now, now + settings.hold_milliseconds)
     for one in group:
         if one.request.request_id in known:
-            found.holds.append((one, _hold(one, use, (now, ends), None, None)))
+            found.holds.append((one, _hold(one, active, times)))
             continue
         try:
-            question = decision_query(use.plan, one.request, one.user, pasts.get(one.user, ()), use.tariff.kept)
-            asked.append((one, question, use.plan.encode(question)))
+            query = decision_query(active.plan, one.request, one.user, pasts.get(one.user, ()), active.charges.budgets)
+            asked.append((one, query, active.plan.encode(query)))
         except ApiError as error:
             found.refused.append((one, error))
         except ModelError as error:
             found.refused.append((one, model_refusal(error)))
-    for (one, question, _), proposal in zip(asked, _proposals(use, pricing, asked), strict=True):
-        if isinstance(proposal, ApiError):
-            found.refused.append((one, proposal))
+    for (one, query, _), found_one in zip(asked, _distributions(active, active.pricing, asked), strict=True):
+        if isinstance(found_one, ApiError):
+            found.refused.append((one, found_one))
         else:
-            found.holds.append((one, _hold(one, use, (now, ends), question, proposal)))
+            found.holds.append((one, _hold(one, active, times, (query, found_one))))
     return found
 
 
-def _proposals(
-    use: InUse, pricing: Pricing, asked: Sequence[tuple[Waiting, DecisionQuery, Any]]
-) -> list[Proposal | ApiError]:
-    """What the plan would do for each; where that cannot be said together, one by one: who does not fit fails alone."""
+def _distributions(
+    active: ActivePlan, pricing: Pricing, asked: Sequence[tuple[PendingRequest, DecisionQuery, Any]]
+) -> list[ActionDistribution | ApiError]:
+    """The probabilities for each request: planned together, or one by one where a request of the group fails."""
     if not asked:
         return []
     try:
-        return list(use.plan.propose([row[1] for row in asked], pricing, [row[2] for row in asked]))
+        return list(active.plan.propose([row[1] for row in asked], pricing, [row[2] for row in asked]))
     except ModelError as error:
         if len(asked) == 1:
             return [model_refusal(error)]
-    return [found for row in asked for found in _proposals(use, pricing, [row])]
-
-
-def _known(ledger: Ledger, requests: Sequence[str]) -> set[str]:
-    """Which requests are in the books already: nothing is planned for them again."""
-    found: set[str] = set()
-    for some in chunks(requests):
-        query = f"SELECT request FROM decisions WHERE request IN ({marks(len(some))})"
-        found.update(row[0] for row in ledger.query(query, some))
-    return found
+    return [found for row in asked for found in _distributions(active, pricing, [row])]
 
 
 def _hold(
-    one: Waiting, use: InUse, times: tuple[int, int], question: DecisionQuery | None, proposal: Proposal | None
+    one: PendingRequest,
+    active: ActivePlan,
+    times: tuple[int, int],
+    planned: tuple[DecisionQuery, ActionDistribution] | None = None,
 ) -> Hold:
-    """The command; without a proposal, of a request that is in the books already."""
-    draw: Any = lambda left: None  # noqa: E731
+    """The command; `planned` is None for a request that was decided before."""
     step, prices = 0, "[]"
-    if question is not None and proposal is not None:
-        step, prices = question.step, msgspec.json.encode(proposal.prices).decode()
-        tariff = use.tariff.at(question.features, question.step)
-        allowed = None if proposal.allowed is None else proposal.allowed.tolist()
-        draw = partial(
-            choose, tariff, proposal.probabilities.tolist(), proposal.costs.tolist(), allowed, proposal.uniform
-        )
+    draw: Callable[[Mapping[str, int]], Choice | None] = _no_draw
+    if planned is not None:
+        query, chances = planned
+        step, prices = query.step, msgspec.json.encode(chances.prices).decode()
+        table = active.charges.at(query.features, query.step)
+        allowed = None if chances.allowed is None else chances.allowed.tolist()
+        draw = partial(choose, table, chances.probabilities.tolist(), chances.costs.tolist(), allowed, chances.uniform)
     return Hold(
         request=one.request.request_id,
         fingerprint=fingerprint(one.request, one.user),
@@ -442,8 +426,12 @@ def _hold(
         step=step,
         choose=draw,
         prices=prices,
-        plan=use.plan.sha256,
+        plan=active.plan.sha256,
         features=msgspec.json.encode(one.request.features).decode(),
         at=times[0],
         expires_at=times[1],
     )
+
+
+def _no_draw(left: Mapping[str, int]) -> Choice | None:
+    return None

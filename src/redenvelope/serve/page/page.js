@@ -81,7 +81,7 @@ function showMoney() {
     : number(campaign.plan.cost);
   byId("pace").textContent =
     `${users}, ${campaign.decisions.toLocaleString("en")} decisions; so far ${costs} spent and ` +
-    `${number(campaign.users ? campaign.reward / campaign.users : 0)} earned a user, where the plan says ` +
+    `${number(campaign.users ? campaign.reward / campaign.users : 0)} earned per user; the plan expects ` +
     `${plannedCosts} and ${number(campaign.plan.reward)} over all of its steps.`;
 }
 
@@ -92,9 +92,9 @@ function whyPrice(budget, at, now) {
   const belief = campaign.pacing.paced ? campaign.pacing.budgets[budget] : undefined;
   const named = campaign.budgets.length > 1 ? `The price of ${budget} is` : "The price is";
   if (!campaign.pacing.paced) return `${named} ${number(now[at], 4)}. ${campaign.pacing.why}.`;
-  if (!belief) return `${named} ${number(now[at], 4)}: not solved yet.`;
+  if (!belief) return `${named} ${number(now[at], 4)}: not paced yet.`;
   return `${named} ${number(now[at], 4)}: ${belief.why}. Users cost ${number(belief.cost_ratio)} times ` +
-    `what the plan believes; ${number(belief.users_to_come, 6)} are still to come.`;
+    `what the plan expects; ${number(belief.users_to_come, 6)} are still to come.`;
 }
 
 function showPrice() {
@@ -204,7 +204,7 @@ function showFrontier() {
   byId("frontier").replaceChildren(
     draw("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" }),
     draw("text", { x: left, y: bottom + 20 }, number(least)),
-    draw("text", { x: right, y: bottom + 20, "text-anchor": "end" }, `${number(most)} a user`),
+    draw("text", { x: right, y: bottom + 20, "text-anchor": "end" }, `${number(most)} per user`),
     draw("text", { x: left - 6, y: bottom, "text-anchor": "end" }, number(low)),
     draw("text", { x: left - 6, y: top + 6, "text-anchor": "end" }, number(high)),
     draw("line", { x1: x(cost), x2: x(cost), y1: bottom, y2: y(found.reward), class: "ghost" }),
@@ -217,7 +217,7 @@ function showFrontier() {
   byId("buys-total").textContent = campaign.audience
     ? `${number(cost * campaign.audience, 6)} buys ${number(found.reward * campaign.audience, 6)}`
     : "no audience given";
-  slider.setAttribute("aria-valuetext", `${number(cost)} a user buys ${number(found.reward)}`);
+  slider.setAttribute("aria-valuetext", `${number(cost)} per user buys ${number(found.reward)}`);
   const name = along() === null ? "" : `${along()}=`;
   const wanted = `${name}${number(cost, 6).replaceAll(",", "")}`;
   byId("command").textContent = `redenvelope reprice PLAN --budget ${/^[\w.=-]+$/.test(wanted) ? wanted : quoted(wanted)} --out PLAN2`;
@@ -225,7 +225,7 @@ function showFrontier() {
 
 function show() {
   byId("plan").textContent =
-    `plan ${campaign.plan.sha256.slice(0, 12)}, ${campaign.plan.certificate} for ${number(campaign.plan.budget)} a user, ` +
+    `plan ${campaign.plan.sha256.slice(0, 12)}, ${campaign.plan.certificate} for ${number(campaign.plan.budget)} per user, ` +
     `${campaign.mode}`;
   showMoney();
   showPrice();

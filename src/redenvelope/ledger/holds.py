@@ -1,0 +1,266 @@
+"""Hold, settle, release, expire: what each command changes, inside one transaction.
+
+A decision holds what it may cost. Its outcome settles the hold, or releases it when nothing was spent. A hold without
+an outcome in time expires, and the money can be held again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redenvelope.errors import UsageError
+from redenvelope.ledger.records import (
+    COUNTED,
+    Choice,
+    Command,
+    Decided,
+    Done,
+    Expire,
+    Fund,
+    Hold,
+    PriceNote,
+    Refusal,
+    Refused,
+    Settle,
+    Settled,
+    Status,
+)
+from redenvelope.ledger.transaction import Account, DecisionState, Entry, Transaction
+
+Result = Decided | Settled | Refused | Done
+_DECIDED, _SETTLED, _RELEASED, _EXPIRED = range(4)
+
+
+def execute(transaction: Transaction, commands: Sequence[Command]) -> list[Result]:
+    """Execute commands in their order, each with its own result, and write what they changed."""
+    holds = [command for command in commands if isinstance(command, Hold)]
+    transaction.load_requests([hold.request for hold in holds], [hold.user for hold in holds])
+    transaction.load_decisions([command.decision for command in commands if isinstance(command, Settle)])
+    results = [_execute(transaction, command) for command in commands]
+    transaction.write()
+    return results
+
+
+def _execute(transaction: Transaction, command: Command) -> Result:
+    match command:
+        case Hold():
+            return _hold(transaction, command)
+        case Settle():
+            return _settle(transaction, command)
+        case Expire():
+            return _expire(transaction, command)
+        case Fund():
+            return _fund(transaction, command)
+        case PriceNote():
+            transaction.notes.append((command.at, command.content))
+            return Done()
+
+
+def _hold(transaction: Transaction, wanted: Hold) -> Result:
+    """Draw an action from what can be paid, and hold what it may cost."""
+    before = transaction.by_request.get(wanted.request)
+    if before is not None:
+        if before.fingerprint != wanted.fingerprint:
+            return Refused(
+                Refusal.REQUEST_DIFFERS, f"request {wanted.request!r} was sent before with different content"
+            )
+        return before.now(repeated=True)
+    if (wanted.user, wanted.step) in transaction.decided_steps:
+        return Refused(Refusal.STEP_TAKEN, f"step {wanted.step} of this user was decided by another request")
+    choice = wanted.choose(transaction.left_of_all(wanted.user))
+    if choice is None:
+        return Refused(Refusal.NOTHING_LEFT, "what is left in the budgets pays for no eligible action")
+    _require_payable(transaction, wanted, choice)
+    counted = {
+        charge.budget: charge.held for charge in choice.charges if transaction.budgets[charge.budget].counts_actions
+    }
+    held = {charge.budget: 0 if charge.budget in counted else charge.held for charge in choice.charges}
+    record = Decided(
+        decision=transaction.next_number("decision"),
+        request=wanted.request,
+        user=wanted.user,
+        step=wanted.step,
+        action=choice.action,
+        propensity=choice.propensity,
+        probabilities=choice.probabilities,
+        prices=wanted.prices,
+        plan=wanted.plan,
+        features=wanted.features,
+        status=Status.OPEN,
+        decided_at=wanted.at,
+        expires_at=wanted.expires_at,
+        reward=None,
+        closed_at=None,
+        charges=choice.charges,
+        spent=dict.fromkeys(held, 0) | counted,
+        is_number=choice.is_number,
+    )
+    state = DecisionState(record, wanted.fingerprint, held, dict(record.spent), Status.OPEN, None, None)
+    transaction.add(state)
+    transaction.tally(state, _DECIDED)
+    for charge in choice.charges:
+        at_once = counted.get(charge.budget, 0)
+        expected = 0 if charge.budget in counted else charge.expected_thousandths
+        entry = Entry(wanted.at, "hold", record.decision, charge.budget, 0, held[charge.budget], at_once, expected)
+        transaction.post(wanted.user, entry)
+    return state.now()
+
+
+def _require_payable(transaction: Transaction, wanted: Hold, choice: Choice) -> None:
+    """Undo the transaction if the drawn action cannot be paid, which is a bug of the caller."""
+    budgets = [charge.budget for charge in choice.charges]
+    if len(set(budgets)) != len(budgets) or not set(budgets) <= set(transaction.budgets):
+        known = list(transaction.budgets)
+        raise UsageError(f"a decision is charged to budgets {budgets}; charge each of {known} at most once")
+    for charge in choice.charges:
+        if charge.held > transaction.left(wanted.user, charge.budget):
+            raise UsageError(f"an action was drawn that budget {charge.budget!r} cannot pay ({charge.held})")
+
+
+def _settle(transaction: Transaction, outcome: Settle) -> Result:
+    """Check an outcome, then settle or release its hold; a repeated outcome changes nothing."""
+    state = transaction.decisions.get(outcome.decision)
+    if state is None:
+        return Refused(Refusal.UNKNOWN_DECISION, f"there is no decision {outcome.decision}")
+    amounts = _amounts_by_budget(transaction, state, outcome)
+    if state.status in (Status.SETTLED, Status.RELEASED):
+        names = {*state.spent, *amounts}
+        same = all(state.spent.get(name, 0) == amounts.get(name, 0) for name in names)
+        if state.reward != outcome.reward or not same:
+            message = f"decision {outcome.decision} was already settled with a different outcome"
+            return Refused(Refusal.OUTCOME_DIFFERS, message)
+        return Settled(outcome.decision, state.status, outcome.reward, dict(state.spent), repeated=True)
+    ceilings = {charge.budget: charge.ceiling for charge in state.record.charges}
+    for budget, amount in amounts.items():
+        ceiling = ceilings.get(budget, 0)
+        if amount > ceiling:
+            message = f"decision {outcome.decision} can cost budget {budget!r} at most {ceiling}, not {amount}"
+            return Refused(Refusal.ABOVE_CEILING, message)
+        more = amount - state.open.get(budget, 0) - state.spent.get(budget, 0)
+        # The hold pays for itself; whatever exceeds it must still be left.
+        if more > 0 and more > transaction.left(state.record.user, budget):
+            message = f"budget {budget!r} cannot pay {more} beyond what was held for decision {outcome.decision}"
+            return Refused(Refusal.NOTHING_LEFT, message)
+    return _close(transaction, state, outcome, amounts)
+
+
+def _amounts_by_budget(transaction: Transaction, state: DecisionState, outcome: Settle) -> dict[str, int]:
+    """What an outcome costs each budget that its decision is charged to, and other budgets that it names."""
+    given = outcome.amounts
+    measured: dict[str, int] = {}
+    for budget, amount in given.items():
+        if budget in transaction.budgets and not transaction.budgets[budget].counts_actions:
+            measure = transaction.budgets[budget].measure
+            measured[measure] = max(amount, measured.get(measure, 0))
+    amounts: dict[str, int] = {}
+    for charge in state.record.charges:
+        account = transaction.budgets[charge.budget]
+        default = state.spent[charge.budget] if account.counts_actions else measured.get(account.measure, 0)
+        amounts[charge.budget] = given.get(charge.budget, default)
+    charged = {transaction.budgets[charge.budget].measure for charge in state.record.charges}
+    for budget, amount in given.items():
+        # An outcome may name a budget of other rows that has the same measure: the budget of this row pays.
+        known = transaction.budgets.get(budget)
+        elsewhere = known is not None and not known.counts_actions and known.measure in charged
+        if amount and budget not in amounts and not elsewhere:
+            amounts[budget] = amount
+    return amounts
+
+
+def _close(transaction: Transaction, state: DecisionState, outcome: Settle, amounts: dict[str, int]) -> Settled:
+    late = state.status is Status.EXPIRED
+    paid = any(amount for budget, amount in amounts.items() if not transaction.budgets[budget].counts_actions)
+    state.status = Status.SETTLED if paid else Status.RELEASED
+    kind = "settle" if paid else "release"
+    if late:
+        transaction.tally(state, _EXPIRED, count=-1)
+    first = next(iter(transaction.budgets), "")
+    transaction.tally(state, _SETTLED if paid else _RELEASED, outcome.reward, amounts.get(first, 0))
+    for charge in state.record.charges:
+        held, spent = state.open[charge.budget], amounts.get(charge.budget, 0)
+        settled = late or transaction.budgets[charge.budget].counts_actions
+        expected = 0 if settled else -charge.expected_thousandths
+        change = spent - state.spent[charge.budget]
+        entry = Entry(outcome.at, kind, outcome.decision, charge.budget, 0, -held, change, expected)
+        transaction.post(state.record.user, entry)
+        state.open[charge.budget], state.spent[charge.budget] = 0, spent
+    state.reward, state.closed_at = outcome.reward, outcome.at
+    transaction.changed[outcome.decision] = state
+    return Settled(outcome.decision, state.status, outcome.reward, dict(state.spent))
+
+
+def _expire(transaction: Transaction, command: Expire) -> Done:
+    """Give back what is held for decisions whose time is over."""
+    numbers = transaction.load_due(command.at, command.most)
+    # An earlier command of this transaction may have settled it.
+    expired = [state for number in numbers if (state := transaction.decisions[number]).status is Status.OPEN]
+    for state in expired:
+        state.status, state.closed_at = Status.EXPIRED, command.at
+        transaction.tally(state, _EXPIRED)
+        for charge in state.record.charges:
+            held = state.open[charge.budget]
+            expected = 0 if transaction.budgets[charge.budget].counts_actions else -charge.expected_thousandths
+            entry = Entry(command.at, "expire", state.record.decision, charge.budget, 0, -held, 0, expected)
+            transaction.post(state.record.user, entry)
+            state.open[charge.budget] = 0
+        transaction.changed[state.record.decision] = state
+    return Done(len(expired))
+
+
+def _fund(transaction: Transaction, wanted: Fund) -> Result:
+    """Set the total of a budget and its cap per user."""
+    account = transaction.budgets.get(wanted.budget)
+    measure = wanted.budget if wanted.measure is None else wanted.measure
+    if account is None:
+        account = transaction.budgets[wanted.budget] = Account(0, 0, 0, measure=measure, minor_units=wanted.minor_units)
+        row = (wanted.budget, len(transaction.budgets), measure, wanted.minor_units)
+        transaction.session.many("INSERT INTO budgets VALUES (?, ?, 0, 0, 0, 0, 0, NULL, ?, ?)", [row])
+    if (account.measure, account.minor_units) != (measure, wanted.minor_units):
+        raise UsageError(
+            f"budget {wanted.budget!r} is {_described(account.measure, account.minor_units)} in the ledger and cannot "
+            f"become {_described(measure, wanted.minor_units)}; use another ledger, or another name for the budget"
+        )
+    committed = account.held + account.spent
+    if wanted.total < committed:
+        message = f"budget {wanted.budget!r} has already spent and held {committed}; its total cannot be {wanted.total}"
+        return Refused(Refusal.BELOW_COMMITTED, message)
+    change = wanted.total - (account.limit or 0)
+    account.limit = wanted.total
+    if change:
+        transaction.entries.append(Entry(wanted.at, "fund", 0, wanted.budget, change))
+    if wanted.user_cap != account.user_cap:
+        _set_user_cap(transaction, wanted)
+        account.user_cap = wanted.user_cap
+    transaction.session.many(
+        "UPDATE budgets SET total = ?, user_cap = ? WHERE budget = ?", [(wanted.total, wanted.user_cap, wanted.budget)]
+    )
+    return Done()
+
+
+def _described(measure: str, minor_units: int) -> str:
+    what = "a count of actions" if measure == COUNTED else f"an amount of {measure!r}"
+    return f"{what} in {minor_units} minor units"
+
+
+def _set_user_cap(transaction: Transaction, wanted: Fund) -> None:
+    """Rebuild the users' balances with a budget, because they had another cap until now, or none.
+
+    A user who is above the new cap already keeps what was given, and gets nothing more.
+    """
+    if transaction.added or transaction.changed:
+        raise UsageError(
+            "the cap per user cannot change in a transaction that decides or settles; send it in one of its own"
+        )
+    transaction.session.many("DELETE FROM user_balances WHERE budget = ?", [(wanted.budget,)])
+    transaction.users = {key: account for key, account in transaction.users.items() if key[1] != wanted.budget}
+    transaction.loaded_users.clear()  # their balances with this budget are loaded again
+    transaction.touched_users = {key for key in transaction.touched_users if key[1] != wanted.budget}
+    if wanted.user_cap is None:
+        return
+    transaction.session.many(
+        "INSERT INTO user_balances SELECT user_id, budget, sum(open), sum(charges.spent), "
+        "CASE WHEN sum(open) + sum(charges.spent) > ? THEN sum(open) + sum(charges.spent) ELSE ? END "
+        "FROM charges JOIN decisions ON decisions.decision = charges.decision WHERE budget = ? "
+        "GROUP BY user_id, budget",
+        [(wanted.user_cap, wanted.user_cap, wanted.budget)],
+    )

@@ -1,0 +1,324 @@
+"""One transaction: the balances and decisions it has loaded, the changes of its commands, the rows that it writes.
+
+Commands are decided one after the other in memory, while other writers wait, so that one refusal does not undo the
+others. Then everything is written at once. Should a change ever violate a CHECK, the whole transaction is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+from redenvelope.ledger.database import Session, placeholders
+from redenvelope.ledger.records import COUNTED, Balance, Charge, Decided, Status
+
+_DECIDED = (
+    "decision, request, user_id, step, action, propensity, probabilities, prices, plan, features, "
+    "decided_at, expires_at, fingerprint, is_number, status"
+)
+"""Columns that are written with a decision."""
+_CLOSED = "reward, closed_at"
+"""Columns that are written with its outcome."""
+_FIELDS = attrgetter(*_DECIDED.replace("user_id", "user").split(", ")[:12])
+_ENTRY = attrgetter(
+    *("at", "kind", "decision", "budget", "total_change", "held_change", "spent_change", "expected_change")
+)
+
+
+@dataclass(slots=True)
+class Account:
+    """What a budget, or one user of a budget, has spent and holds; changed in place."""
+
+    limit: int | None
+    held: int
+    spent: int
+    expected: int = 0
+    closed: int = 0
+    """The expected cost of decisions that are closed."""
+    user_cap: int | None = None
+    """The cap per user, where this is a budget."""
+    measure: str = ""
+    """What part of an outcome a budget is charged."""
+    minor_units: int = 100
+
+    @property
+    def counts_actions(self) -> bool:
+        """Whether this is a budget that counts actions: they are spent when decided, and no outcome is waited for."""
+        return self.measure == COUNTED
+
+    @property
+    def left(self) -> int | None:
+        """Neither held nor spent; None: without limit."""
+        return None if self.limit is None else self.limit - self.held - self.spent
+
+
+@dataclass(slots=True)
+class DecisionState:
+    """A decision while a transaction changes it."""
+
+    record: Decided
+    fingerprint: str
+    open: dict[str, int]
+    """Still held, by budget."""
+    spent: dict[str, int]
+    status: Status
+    reward: float | None
+    closed_at: int | None
+
+    def now(self, repeated: bool = False) -> Decided:
+        """The record with all changes."""
+        return replace(
+            self.record,
+            status=self.status,
+            reward=self.reward,
+            closed_at=self.closed_at,
+            spent=dict(self.spent),
+            repeated=repeated,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A change of a balance, without its number."""
+
+    at: int
+    kind: str
+    decision: int
+    budget: str
+    total_change: int = 0
+    held_change: int = 0
+    spent_change: int = 0
+    expected_change: int = 0
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The state of a transaction; `begin` loads what every transaction needs."""
+
+    session: Session
+    last: dict[str, int]
+    """The last number given out, by what is numbered."""
+    budgets: dict[str, Account]
+    decisions: dict[int, DecisionState] = field(default_factory=dict)
+    by_request: dict[str, DecisionState] = field(default_factory=dict)
+    decided_steps: set[tuple[str, int]] = field(default_factory=set)
+    """Users and steps that are decided, for the users that were loaded."""
+    users: dict[tuple[str, str], Account] = field(default_factory=dict)
+    """By user and budget, for budgets with a cap per user."""
+    loaded_users: set[str] = field(default_factory=set)
+    """Users whose balances were loaded: one who is not in `users` has spent nothing."""
+    tallies: dict[tuple[int, str], list[float]] = field(default_factory=dict)
+    """Changes by step and action: decided, settled, released, expired, reward, spent."""
+    added: list[DecisionState] = field(default_factory=list)
+    changed: dict[int, DecisionState] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    touched_users: set[tuple[str, str]] = field(default_factory=set)
+    notes: list[tuple[int, str]] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, session: Session, lock: str = "") -> Transaction:
+        """Lock out other writers, and load the balances."""
+        last = {str(name): int(value) for name, value in session.rows(f"SELECT name, value FROM counters {lock}")}
+        rows = session.rows(
+            "SELECT budget, total, held, spent, expected_thousandths, closed_thousandths, user_cap, measure, "
+            "minor_units FROM budgets ORDER BY place"
+        )
+        return cls(session, last, {row[0]: Account(*row[1:]) for row in rows})
+
+    def next_number(self, name: str) -> int:
+        """The next number of a decision or a price note."""
+        self.last[name] += 1
+        return self.last[name]
+
+    def load_requests(self, requests: Sequence[str], users: Iterable[str]) -> None:
+        """Load what was decided for these requests before, and which steps of these users are decided."""
+        self._load("request IN ({})", requests)
+        distinct = list(dict.fromkeys(users))
+        rows = self.session.rows_in("SELECT user_id, step FROM decisions WHERE user_id IN ({})", distinct)
+        self.decided_steps.update((str(user), int(step)) for user, step in rows)
+        self.load_users(distinct)
+
+    def load_decisions(self, decisions: Iterable[int]) -> None:
+        """Load decisions that are not loaded yet, with the balances of their users."""
+        self._load("decision IN ({})", [number for number in dict.fromkeys(decisions) if number not in self.decisions])
+
+    def load_due(self, now: int, most: int) -> list[int]:
+        """Load the open decisions whose holds expire by now, those that expire first, and give their numbers."""
+        rows = self.session.rows(
+            "SELECT decision FROM decisions WHERE status = 'open' AND expires_at <= ? ORDER BY expires_at LIMIT ?",
+            [now, most],
+        )
+        numbers = [int(row[0]) for row in rows]
+        self.load_decisions(numbers)
+        return numbers
+
+    def load_users(self, users: Iterable[str]) -> None:
+        """Load the balances of users with the budgets that have a cap per user."""
+        new = [user for user in dict.fromkeys(users) if user not in self.loaded_users]
+        if all(account.user_cap is None for account in self.budgets.values()):
+            return
+        self.loaded_users.update(new)
+        query = "SELECT user_id, budget, held, spent, user_cap FROM user_balances WHERE user_id IN ({})"
+        for user, budget, held, spent, cap in self.session.rows_in(query, new):
+            self.users.setdefault((user, budget), Account(cap, held, spent))
+
+    def accounts(self, user: str, budget: str) -> list[Account]:
+        """All accounts that a charge to a budget for a user counts in."""
+        account = self.budgets[budget]
+        if account.user_cap is None:
+            return [account]
+        if user not in self.loaded_users:  # otherwise the user would seem to have spent nothing
+            self.load_users([user])
+        return [account, self.users.setdefault((user, budget), Account(account.user_cap, 0, 0))]
+
+    def left(self, user: str, budget: str) -> int:
+        """What a budget can still pay for a user."""
+        left = [left for account in self.accounts(user, budget) if (left := account.left) is not None]
+        cap = self.budgets[budget].user_cap
+        if cap is not None:
+            # The user's own limit is the cap, or what was above it when the cap was lowered: that is never given again.
+            own = self.users[user, budget]
+            left.append(max(0, cap - own.held - own.spent))
+        return min(left)
+
+    def left_of_all(self, user: str) -> Mapping[str, int]:
+        """What each budget can still pay for a user."""
+        return {budget: self.left(user, budget) for budget in self.budgets}
+
+    def post(self, user: str, entry: Entry) -> None:
+        """Change the balances by an entry, which is written with the transaction."""
+        self.entries.append(entry)
+        budget = self.budgets[entry.budget]
+        if budget.user_cap is not None:
+            self.touched_users.add((user, entry.budget))
+        for account in self.accounts(user, entry.budget):
+            account.held += entry.held_change
+            account.spent += entry.spent_change
+        budget.expected += entry.expected_change
+        budget.closed -= min(0, entry.expected_change)
+
+    def tally(self, state: DecisionState, place: int, reward: float = 0.0, spent: int = 0, count: int = 1) -> None:
+        """Count a decision among those of its step and action."""
+        key = (state.record.step, state.record.action)
+        row = self.tallies.setdefault(key, [0, 0, 0, 0, 0.0, 0])
+        row[place] += count
+        row[4] += reward
+        row[5] += spent
+
+    def add(self, state: DecisionState) -> None:
+        """Add a new decision."""
+        self._index(state)
+        self.decided_steps.add((state.record.user, state.record.step))
+        self.added.append(state)
+
+    def balances(self) -> tuple[Balance, ...]:
+        """The balances of the budgets, with all changes."""
+        found = []
+        for name, one in self.budgets.items():
+            amounts = (one.limit or 0, one.held, one.spent, one.expected, one.closed)
+            found.append(Balance(name, *amounts, one.user_cap, one.measure, one.minor_units))
+        return tuple(found)
+
+    def write(self) -> None:
+        """Write all changes; nobody sees them before the transaction is committed."""
+        first_entry = self.last["entry"] + 1
+        self.last["entry"] += len(self.entries)
+        self._write_decisions()
+        self.session.many(
+            f"INSERT INTO entries VALUES ({placeholders(9)})",
+            [(first_entry + place, *_ENTRY(entry)) for place, entry in enumerate(self.entries)],
+        )
+        self.session.many(
+            "UPDATE budgets SET held = ?, spent = ?, expected_thousandths = ?, closed_thousandths = ? WHERE budget = ?",
+            [
+                ((one := self.budgets[name]).held, one.spent, one.expected, one.closed, name)
+                for name in {entry.budget: None for entry in self.entries}
+            ],
+        )
+        self.session.many(
+            "INSERT INTO user_balances VALUES (?, ?, ?, ?, ?) ON CONFLICT (user_id, budget) DO UPDATE SET "
+            "held = excluded.held, spent = excluded.spent",
+            [(*key, (own := self.users[key]).held, own.spent, own.limit) for key in sorted(self.touched_users)],
+        )
+        self.session.many(
+            "INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (step, action) DO UPDATE SET "
+            "decided = tallies.decided + excluded.decided, settled = tallies.settled + excluded.settled, "
+            "released = tallies.released + excluded.released, expired = tallies.expired + excluded.expired, "
+            "reward = tallies.reward + excluded.reward, spent = tallies.spent + excluded.spent",
+            [(*key, *counts) for key, counts in self.tallies.items()],
+        )
+        notes = [(self.next_number("note"), at, content) for at, content in self.notes]
+        self.session.many("INSERT INTO price_notes VALUES (?, ?, ?)", notes)
+        counters = [(value, name) for name, value in self.last.items()]
+        self.session.many("UPDATE counters SET value = ? WHERE name = ?", counters)
+
+    def _write_decisions(self) -> None:
+        self.session.many(
+            f"INSERT INTO decisions ({_DECIDED}) VALUES ({placeholders(15)})",
+            [(*_FIELDS(one.record), one.fingerprint, int(one.record.is_number), "open") for one in self.added],
+        )
+        self.session.many(
+            "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    *(state.record.decision, one.budget, one.held, state.open[one.budget], one.ceiling),
+                    *(state.spent[one.budget], one.expected_thousandths),
+                )
+                for state in self.added
+                for one in state.record.charges
+            ],
+        )
+        changed = self.changed.values()
+        self.session.many(
+            "UPDATE decisions SET status = ?, reward = ?, closed_at = ? WHERE decision = ?",
+            [(state.status.value, state.reward, state.closed_at, state.record.decision) for state in changed],
+        )
+        self.session.many(
+            "UPDATE charges SET open = ?, spent = ? WHERE decision = ? AND budget = ?",
+            [
+                (state.open[budget], state.spent[budget], state.record.decision, budget)
+                for state in changed
+                for budget in state.open
+            ],
+        )
+
+    def _load(self, condition: str, values: Sequence[Any]) -> None:
+        """Load decisions with the balances of their own users, whoever asks about them."""
+        found = decision_states(self.session, self.session.rows_in(decisions_where(condition), values))
+        for state in found:
+            self._index(state)
+        self.load_users([state.record.user for state in found])
+
+    def _index(self, state: DecisionState) -> None:
+        self.decisions.setdefault(state.record.decision, state)
+        self.by_request.setdefault(state.record.request, self.decisions[state.record.decision])
+
+
+def decisions_where(condition: str) -> str:
+    """A query for `decision_states`."""
+    return f"SELECT {_DECIDED}, {_CLOSED} FROM decisions WHERE {condition}"
+
+
+def decision_states(session: Session, found: Iterable[tuple[Any, ...]]) -> list[DecisionState]:
+    """Decisions with their charges."""
+    rows = list(found)
+    charged: dict[int, list[tuple[Any, ...]]] = {row[0]: [] for row in rows}
+    query = (
+        "SELECT decision, budget, held, open, ceiling, spent, expected_thousandths FROM charges "
+        "WHERE decision IN ({}) ORDER BY decision, budget"
+    )
+    for number, *charge in session.rows_in(query, list(charged)):
+        charged[number].append(tuple(charge))
+    return [_state(row, charged[row[0]]) for row in rows]
+
+
+def _state(row: tuple[Any, ...], charged: Sequence[tuple[Any, ...]]) -> DecisionState:
+    fingerprint, is_number, status, reward, closed_at = row[12:]
+    spent = {budget: amount for budget, _, _, _, amount, _ in charged}
+    charges = tuple(Charge(budget, held, ceiling, expected) for budget, held, _, ceiling, _, expected in charged)
+    fields: tuple[Any, ...] = (*row[:12], Status(status), reward, closed_at, charges, spent, False, bool(is_number))
+    record = Decided(*fields)
+    still_held = {budget: amount for budget, _, amount, _, _, _ in charged}
+    return DecisionState(record, fingerprint, still_held, spent, record.status, reward, closed_at)

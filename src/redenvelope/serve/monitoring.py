@@ -1,0 +1,198 @@
+"""Monitoring: the campaign as the page shows it, decisions as lines of a log, and metrics for Prometheus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import polars as pl
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+from redenvelope.ledger.ledger import Ledger
+from redenvelope.ledger.records import COUNTED, Balance, Decided, Tally
+from redenvelope.serve.active_plan import ActivePlan
+from redenvelope.serve.settings import ServeSettings
+
+_MOST_NOTES = 500
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def campaign_view(
+    ledger: Ledger, active: ActivePlan, settings: ServeSettings, metrics: Metrics, now: int
+) -> dict[str, Any]:
+    """The campaign in plain data; amounts are in minor units, costs per user in units of currency."""
+    balances, tallies = {one.budget: one for one in ledger.balances()}, ledger.tallies()
+    plan, names = active.plan, active.charges.names
+    certificate = plan.plan.certificate
+    return {
+        "at": now,
+        "plan": {
+            "sha256": plan.sha256,
+            "certificate": certificate.status,
+            "budget": certificate.budget,
+            "cost": certificate.cost.estimate,
+            "budgets": [
+                {"budget": name, "limit": one.budget, "cost": one.cost.estimate, "dual": _finite(one.dual)}
+                for name, one in zip(names, certificate.budgets, strict=False)
+            ],
+            "reward": certificate.reward.estimate,
+            "actions": list(plan.labels),
+            "steps": plan.steps,
+            "first_step": plan.first_step,
+            "needs_history": plan.needs_history,
+        },
+        "mode": settings.mode,
+        "minor_units": settings.minor_units,
+        "audience": settings.audience,
+        "users": sum(tally.decided for tally in tallies if tally.step == plan.first_step),
+        "decisions": sum(tally.decided for tally in tallies),
+        "reward": sum(tally.reward for tally in tallies),
+        "budgets": [_balance(balances[name]) for name in names],
+        "tallies": [{name: getattr(one, name) for name in Tally.__slots__} for one in tallies],
+        "refusals": metrics.refusals(),
+        "price": {
+            "budgets": list(names),
+            "prices": [[_finite(price) for price in row] for row in active.pricing.prices],
+            "shares": list(active.pricing.shares),
+        },
+        "pacing": _pacing(active, settings),
+        "price_notes": [{"at": at, **msgspec.json.decode(content)} for at, content in ledger.price_notes(_MOST_NOTES)],
+        "frontier": _frontier(plan.plan.along(certificate.budgets[0].name)),
+        "frontiers": {} if len(names) < 2 else {name: _frontier(plan.plan.along(name)) for name in names},
+    }
+
+
+def log_row(one: Decided) -> dict[str, Any]:
+    """A decision as a line of the log."""
+    return {
+        "decision_id": f"d{one.decision}",
+        "request_id": one.request,
+        "user": one.user,
+        "step": one.step,
+        "action": one.action,
+        "propensity": one.propensity,
+        "status": one.status.value,
+        "reward": one.reward,
+        "amounts": dict(one.spent),
+        "prices": msgspec.json.decode(one.prices),
+        "plan": one.plan,
+        "features": msgspec.json.decode(one.features),
+        "decided_at": one.decided_at,
+        "closed_at": one.closed_at,
+    }
+
+
+class Metrics:
+    """The metrics of one service, in a registry of its own; balances and prices are read when they are scraped."""
+
+    def __init__(self, ledger: Ledger, active: Callable[[], ActivePlan | None]) -> None:
+        self._ledger, self._active = ledger, active
+        self._registry = registry = _Registry()
+        self._requests = Counter(
+            "redenvelope_http_requests", "Requests by route and status.", ["route", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "redenvelope_http_seconds", "Seconds until an answer.", ["route"], buckets=_SECONDS, registry=registry
+        )
+        self._refusals = Counter("redenvelope_refusals", "Refusals by code.", ["code"], registry=registry)
+        self._decisions = Counter(
+            "redenvelope_decisions", "Decisions of this process by action.", ["action"], registry=registry
+        )
+        self._batches = Counter("redenvelope_batches", "Groups of decisions planned together.", registry=registry)
+        self._batched = Counter("redenvelope_batched_decisions", "Decisions in those groups.", registry=registry)
+        registry.register(self)
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def refused(self, code: str) -> None:
+        """Count a refusal."""
+        self._refusals.labels(code).inc()
+
+    def decided(self, action: str) -> None:
+        """Count a decision."""
+        self._decisions.labels(action).inc()
+
+    def planned(self, decisions: int) -> None:
+        """Count a group of decisions that were planned together."""
+        self._batches.inc()
+        self._batched.inc(decisions)
+
+    def refusals(self) -> dict[str, int]:
+        """Refusals by code."""
+        (found,) = self._refusals.collect()
+        return {one.labels["code"]: int(one.value) for one in found.samples if one.name.endswith("_total")}
+
+    def text(self) -> bytes:
+        """All metrics in the text format that Prometheus reads."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Gauges of the balances and prices now, for the registry."""
+        balances = self._ledger.balances()
+        for name in ("total", "spent", "held", "left"):
+            yield _gauge(f"budget_{name}", [(one.budget, getattr(one, name)) for one in balances])
+        active = self._active()
+        if active is None:
+            return
+        names, rows = active.charges.names, list(zip(active.pricing.prices, active.pricing.shares, strict=True))
+        means = [
+            sum(share * row[place] for row, share in rows if math.isfinite(row[place])) for place in range(len(names))
+        ]
+        yield _gauge("price", zip(names, means, strict=True))
+        if active.pacer is not None and active.pacer.beliefs:
+            ratios = [belief.cost_ratio for belief in active.pacer.beliefs]
+            yield _gauge("cost_ratio", zip(names, ratios, strict=True))
+
+
+class _Registry(CollectorRegistry):
+    """Without the creation times of counters, which the library can switch off for a whole process only."""
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+def _gauge(name: str, values: Any) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(f"redenvelope_{name}", name.replace("_", " ").capitalize() + ".", labels=["budget"])
+    for budget, value in values:
+        found.add_metric([budget], value)
+    return found
+
+
+def _balance(one: Balance) -> dict[str, Any]:
+    return {
+        "budget": one.budget,
+        "total": one.total,
+        "spent": one.spent,
+        "held": one.held,
+        "left": one.left,
+        "user_cap": one.user_cap,
+        "counts_actions": one.measure == COUNTED,
+        "minor_units": one.minor_units,
+    }
+
+
+def _pacing(active: ActivePlan, settings: ServeSettings) -> dict[str, Any]:
+    if active.pacer is None:
+        why = "pacing is off" if settings.pacing is None else "without an audience, the users to come are unknown"
+        return {"paced": False, "why": f"{why}: the price stays as it is"}
+    beliefs = active.beliefs()
+    alone = next(iter(beliefs.values())) if len(beliefs) == 1 else {}
+    return {"paced": True, "every": active.pacer.every, **alone, "budgets": beliefs}
+
+
+def _frontier(found: pl.DataFrame) -> list[dict[str, float | None]]:
+    """A frontier: price, cost and reward per user, by rising cost."""
+    table = found.select("dual", "cost", "reward").sort("cost")
+    return [{name: _finite(value) for name, value in row.items()} for row in table.iter_rows(named=True)]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

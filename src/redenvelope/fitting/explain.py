@@ -330,8 +330,8 @@ def examples(
     pricing = policy.pricing
     price = int(np.argmax(pricing.shares))  # of two prices that are mixed, what most users follow
     states, left = shown.encoded.states[rows], shown.encoded.steps_left[rows]
-    standing = None if shown.encoded.standing is None else shown.encoded.standing[rows]
-    values = policy.valuer.values(states, left, pricing.table[[price]], standing)
+    eligibility = None if shown.encoded.eligibility is None else shown.encoded.eligibility[rows]
+    values = policy.valuer.values(states, left, pricing.table[[price]], eligibility)
     q, chances, to_go = (np.asarray(part, dtype=np.float64) for part in (values.q, values.probabilities, values.to_go))
     found = []
     for at, (place, row) in enumerate(zip(groups, rows, strict=True)):

@@ -1,6 +1,6 @@
 """From a lake and a budget to a plan: all users are audited; it is made and checked on users chosen by their ids.
 
-Models do not get better beyond a number of users, nor bounds much narrower; both numbers can be asked for. Who is
+Models do not get better beyond a number of users, nor bounds much narrower; both numbers can be objective for. Who is
 chosen follows from a user's id and the seed alone, and all sums are taken bucket by bucket in their order, so that no
 number of parts, and no engine, changes a bit of the plan.
 """
@@ -84,10 +84,10 @@ def fit_lake(
     words = _words(log, users, shares)
     stages.finish("sample", words)
     campaign.check(log)
-    asked = objective_of(budget, target_reward, campaign, settings.confidence, audience)
-    audit = audit_lake(lake, engine, campaign, asked.audited, settings.known_before, stages)
+    objective = objective_of(budget, target_reward, campaign, settings.confidence, audience)
+    audit = audit_lake(lake, engine, campaign, objective.audited, settings.known_before, stages)
     costs = merge_concentrations(
-        list(Opened(engine, _Charged(lake.logs, asked.budgets)).map(concentrations, lake.parts))
+        list(Opened(engine, _Charged(lake.logs, objective.budgets)).map(concentrations, lake.parts))
     )
     return fit(
         log,
@@ -98,7 +98,7 @@ def fit_lake(
         settings=settings,
         progress=progress,
         cache=cache,
-        whole=PopulationSummary(audit, costs, words),
+        population=PopulationSummary(audit, costs, words),
     )
 
 

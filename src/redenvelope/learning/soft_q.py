@@ -207,7 +207,7 @@ class NextStates:
             value[~asked] = self._ask(_values, networks, after[~asked])
         if asked.any():
             own = after[asked]
-            columns = self.examples.action[own], self.folds.strangers(own)
+            columns = self.examples.action[own], self.folds.unseen_weights(own)
             ahead = Ahead(*self._ask(_ahead, networks, own, *columns))
             value[asked] = ahead.value
         return late.targets(rows, value, ahead)
@@ -258,11 +258,11 @@ def _ahead(
     explore: jax.Array,
     allowed: jax.Array,
     action: jax.Array,
-    strangers: jax.Array,
+    unseen_weights: jax.Array,
 ) -> Ahead:
-    """The same with what is said of the logged action [n]; for `strangers` [n, folds] see UserFolds."""
+    """The same with what is said of the logged action [n]; for `unseen_weights` [n, folds] see UserFolds."""
     found = _double(now, later, weights, temperature, explore, allowed)
-    taken = strangers.T[:, :, None] * jax.nn.one_hot(action, later.shape[-1])
+    taken = unseen_weights.T[:, :, None] * jax.nn.one_hot(action, later.shape[-1])
     return Ahead(
         found.value,
         (found.others * taken[:, :, None, None]).sum(axis=(0, -1)),

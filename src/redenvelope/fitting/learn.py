@@ -151,7 +151,7 @@ def _encoded(
     with_history = encoder.with_history(train)
     examples = Examples.from_log(train, with_history)
     choice = try_history(examples, settings.neural, settings.seed)
-    if choice.told:
+    if choice.included:
         return with_history, examples, choice
     # The history is the last part of a state: without it, a state is what comes before.
     plain = np.ascontiguousarray(examples.states[:, : encoder.layout.width])

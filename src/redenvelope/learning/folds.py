@@ -50,8 +50,8 @@ class UserFolds:
     """Most held-out rows of a split."""
 
     def unseen_weights(self, rows: IntArray) -> NDArray[np.float32]:
-        """Weights of the estimates by all folds but one, [rows, folds]: only the one without the user's own fold, or all
-        equally for a held-out user."""
+        """Weights of the estimates by all folds but one, [rows, folds]: only those without the user's own fold, or
+        all equally for a held-out user."""
         own = self.fold[rows][:, None] == np.arange(self.count)
         return np.where(own.any(axis=1, keepdims=True), own, 1.0 / self.count).astype(np.float32)
 

@@ -39,9 +39,7 @@ class TabularModel:
         """True dynamics instead of learned ones: `keys` [states, width] are the problem's encoded states."""
         require_states(keys, layout)
         if len(keys) != problem.states:
-            raise ModelError(
-                f"{len(keys)} encoded states for {problem.states} states; give one per state"
-            )
+            raise ModelError(f"{len(keys)} encoded states for {problem.states} states; give one per state")
         order = np.argsort(_as_bytes(keys))
         if (np.diff(np.searchsorted(_as_bytes(keys)[order], _as_bytes(keys)[order])) == 0).any():
             raise ModelError("two states of the problem have the same encoding; give every state its own features")

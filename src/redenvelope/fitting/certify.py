@@ -134,8 +134,8 @@ def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, see
     chosen = ((part, fraction(part.keys, "agreement", seed) < share) for part in parts.parts())
     # A small part may have no user in the sample.
     data = [part.at_prices(prices).of_users(own) for part, own in chosen if own.any()]
-    told = all(part.past is not None for part in data)
-    others = checking_estimators(estimator, int(check.log.lengths.max()), told)
+    past_known = all(part.past is not None for part in data)
+    others = checking_estimators(estimator, int(check.log.lengths.max()), past_known)
     found = evaluate_partitions(data, [estimator, *others], engine=parts.engine)
     pairs = [agreement(found[estimator.name], found[other.name]) for other in others]
     sequential = found[others[-1].name]

@@ -207,13 +207,13 @@ def _apply(
     changed = np.empty((groups * size, model.actions, columns), np.float32)
     for place in _calls(groups, size):
         own = jax.tree.map(lambda array, place=place: _of_groups(array, place, groups), fixed)
-        found, followed = program(split, *_blocks((own, nodes[place]), size))
+        found, successors = program(split, *_blocks((own, nodes[place]), size))
         rows = slice(place.start * size, place.stop * size)
         count = rows.stop - rows.start
         for outcome, array in zip(outcomes, found, strict=True):
             outcome[:, rows] = np.asarray(array)[:, :count]
-        if followed is not None:
-            changed[rows] = np.asarray(followed)[:count]
+        if successors is not None:
+            changed[rows] = np.asarray(successors)[:count]
     return outcomes, changed
 
 

@@ -104,8 +104,8 @@ def measure_roll_outs(model: RollOutModel, examples: Examples) -> tuple[RollOutF
     first = first[:: max(1, len(first) // _ROWS)]
     # One pass of full depth serves all depths; beyond the end of the log any action will do.
     rows = np.minimum(first[:, None] + np.arange(most + 1), len(examples) - 1)
-    followed = model.roll_out(np.ascontiguousarray(examples.states[first]), examples.action[rows])
-    path = _Path(first, rows_after[first], depths[first], *followed)
+    rolled_out = model.roll_out(np.ascontiguousarray(examples.states[first]), examples.action[rows])
+    path = _Path(first, rows_after[first], depths[first], *rolled_out)
     parts = []
     for depth in range(1, most + 1):
         if not (path.depths >= depth).any():

@@ -305,7 +305,9 @@ class TransitionNetwork(eqx.Module):
             total -= (next_tail[:, block] * jax.nn.log_softmax(scores[:, block], axis=1)).sum(axis=1)
         return total * rows.continues
 
-    def followed(self, fixed: FixedPart, nodes: jax.Array, chances: Sequence[jax.Array], scale: TailScale) -> jax.Array:
+    def expected_tail(
+        self, fixed: FixedPart, nodes: jax.Array, chances: Sequence[jax.Array], scale: TailScale
+    ) -> jax.Array:
         """Expected tail after every action, [actions, tail, n], of n = groups · size nodes [groups, size, changing].
 
         `fixed` is the fixed part of the groups [groups, ...]; `chances` are those of each event, [actions, n].

@@ -143,7 +143,7 @@ class NeuralModel(eqx.Module):
         outcomes = self._responses(fixed[0], nodes)
         chances = event_chances(outcomes, self.targets, self.architecture.events)
         tail = _mean_over_members(
-            lambda network, own: network.followed(own, nodes, chances, self.scale), self.transition, fixed[1]
+            lambda network, own: network.expected_tail(own, nodes, chances, self.scale), self.transition, fixed[1]
         )
         step = nodes.reshape(-1, 1, nodes.shape[2])[..., :1] + self.layout.step_change
         onward = jnp.broadcast_to(step, (len(step), self.actions, 1))
@@ -195,16 +195,16 @@ class NeuralModel(eqx.Module):
         """
         require_states(states, self.layout)
         everyone = np.arange(len(states))
-        followed, outcomes = [], []
+        reached, outcomes = [], []
         now, present = states, np.ones(len(states))
         for taken in actions.T:
             step, staying, following = apply_steps(self, now)
             now = following[everyone, taken]
-            followed.append(now)
+            reached.append(now)
             outcomes.append(present * step[:, everyone, taken].astype(np.float64))
             if staying is not None:
                 present = present * staying[everyone, taken]
-        return np.stack(followed), np.stack(outcomes, axis=1)
+        return np.stack(reached), np.stack(outcomes, axis=1)
 
     def of_member(self, member: int) -> NeuralModel:
         """One member's model as an ensemble of copies: with the same shapes, nothing needs to be compiled."""

@@ -99,7 +99,7 @@ class TabularModel:
         problem, seen = self.problem, len(self.keys)
         mass = np.zeros((len(states), problem.states))
         mass[np.arange(len(states)), self.index(states)] = 1.0
-        followed = np.repeat(states[None], actions.shape[1], axis=0)
+        reached = np.repeat(states[None], actions.shape[1], axis=0)
         outcomes = np.zeros((1 + self.budgets, actions.shape[1], len(states)))
         for depth, action in enumerate(actions.T):
             for number in np.unique(action):
@@ -108,10 +108,10 @@ class TabularModel:
                 mass[rows] = mass[rows] @ problem.transitions[:, number]
             known = mass[:, :seen].sum(axis=1)
             mean = (mass[:, :seen] @ self.keys.astype(np.float64)) / np.maximum(known, 1e-300)[:, None]
-            followed[depth] = np.where(known[:, None] > 0, mean, states)
-            followed[depth, :, : self.layout.static_width] = states[:, : self.layout.static_width]
-            followed[depth, :, self.layout.step] = states[:, self.layout.step] + (depth + 1) * self.layout.step_change
-        return followed, outcomes
+            reached[depth] = np.where(known[:, None] > 0, mean, states)
+            reached[depth, :, : self.layout.static_width] = states[:, : self.layout.static_width]
+            reached[depth, :, self.layout.step] = states[:, self.layout.step] + (depth + 1) * self.layout.step_change
+        return reached, outcomes
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Plain data for JSON, and the tables by name."""

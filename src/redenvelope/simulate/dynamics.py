@@ -321,7 +321,7 @@ class EnvelopeUsers:
         return len(self.activity)
 
     def take(self, rows: NDArray[np.intp] | slice) -> EnvelopeUsers:
-        """Some of the users, in the order asked for."""
+        """Some of the users, in the given order."""
         return EnvelopeUsers(*(getattr(self, part.name)[rows] for part in fields(self)))
 
 

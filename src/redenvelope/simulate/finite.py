@@ -85,7 +85,7 @@ class FiniteCampaign:
         return summarise_run(totals)
 
     def value(self, decide: Decide) -> Value:
-        """The exact reward and costs of a policy; it is asked once for each reachable state of each step."""
+        """The exact reward and costs of a policy, which decides once for each reachable state of each step."""
         table = np.zeros((self.steps, self.problem.states, self.problem.actions))
         table[...] = self._uniform_policy
         reachable = self.problem.initial > 0

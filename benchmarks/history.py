@@ -20,8 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.fitting.learn import LearnedModel as Lessons
-from redenvelope.fitting.learn import learn_model
+from redenvelope.fitting.learn import LearnedModel, learn_model
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.read import log_from_frame
 from redenvelope.planning.planner import TreePlanner
@@ -44,19 +43,19 @@ class Walked:
     campaign: EnvelopeCampaign
     seed: int = 7
 
-    def follow(self, lessons: Lessons, dual: float) -> tuple[float, float]:
+    def follow(self, learned: LearnedModel, dual: float) -> tuple[float, float]:
         """Mean cost and reward of the plan at a price; what a step brings is averaged over its chances."""
         campaign, users = self.campaign, self.campaign.users
         dynamics, everyone = campaign.dynamics, np.arange(len(users))
         generator = np.random.default_rng(self.seed)
-        planner = TreePlanner(lessons.neural.model, campaign.steps, 0.0, campaign.steps)
+        planner = TreePlanner(learned.neural.model, campaign.steps, 0.0, campaign.steps)
         state = state_rows(users.habits, users.fatigues, np.zeros_like(users.habits))
         past: list[pl.DataFrame] = []
         totals = np.zeros(2)
         for step in range(campaign.steps):
             frame = self._frame(state, step)
             told = pl.concat(past) if past else None
-            states, _ = lessons.encoder.encode_frame(frame, told)
+            states, _ = learned.encoder.encode_frame(frame, told)
             found = planner.decided(states, campaign.steps - step, [dual]).probabilities[:, 0].astype(np.float64)
             chances = found / found.sum(axis=1, keepdims=True)
             active = dynamics.activities(users)[everyone, state]
@@ -82,7 +81,7 @@ class Walked:
         last = pl.Series("last_outcome", OUTCOMES).gather(outcome)
         return pl.DataFrame(known).with_columns(last).hstack(self.campaign.users.features)
 
-    def shares(self, lessons: Lessons) -> FloatArray:
+    def shares(self, learned: LearnedModel) -> FloatArray:
         """Share of the optimum's gain at each budget, [budgets]."""
         campaign = self.campaign
         budgets = BUDGET_SHARES * campaign.uniform().cost
@@ -90,7 +89,7 @@ class Walked:
         exact = [optimum.dual for optimum in optima]
         cheapest = campaign.cheapest()
         points = [(cheapest.cost, cheapest.reward)]
-        points += [self.follow(lessons, dual) for dual in np.geomspace(min(exact) / 4, max(exact) * 4, RUNGS)]
+        points += [self.follow(learned, dual) for dual in np.geomspace(min(exact) / 4, max(exact) * 4, RUNGS)]
         costs, rewards = np.array(sorted(points)).T
         best = np.array([optimum.reward for optimum in optima])
         return (np.interp(budgets, costs, rewards) - cheapest.reward) / (best - cheapest.reward)
@@ -141,11 +140,11 @@ def main() -> None:
         }
         for name, (table, history) in variants.items():
             start = time.perf_counter()
-            lessons = learn_model(log_from_frame(table), FitSettings(history=history, seed=seed), Stages(None))
+            learned = learn_model(log_from_frame(table), FitSettings(history=history, seed=seed), Stages(None))
             seconds = time.perf_counter() - start
-            share = walked.shares(lessons)
-            told = "history told" if lessons.encoder.history is not None else "no history"
-            gains = {} if lessons.history is None else {k: round(v, 1) for k, v in lessons.history.gains.items()}
+            share = walked.shares(learned)
+            told = "history told" if learned.encoder.history is not None else "no history"
+            gains = {} if learned.history is None else {k: round(v, 1) for k, v in learned.history.gains.items()}
             print(f"seed {seed}  {name:<24}{np.round(share, 3).tolist()}  {told} {gains}  {seconds:.0f} s", flush=True)
             found.setdefault(name, []).append(float(share.mean()))
     for name, values in found.items():

@@ -37,7 +37,7 @@ def new_crowd(users: int, factors: tuple[float, float], seed: int) -> list[Any]:
 async def served(
     folder: Path, ledger: str, users: int, factors: tuple[float, float], paced: bool
 ) -> tuple[float, float]:
-    """Share of the total that was spent, and reward a user."""
+    """Share of the total that was spent, and reward per user."""
     from redenvelope.ledger.ledger import open_ledger
     from redenvelope.ledger.records import Fund
     from redenvelope.serve.messages import DecisionRequest, OutcomeRequest

@@ -53,7 +53,7 @@ class Stage:
 
     @cached_property
     def budgets(self) -> NDArray[np.float64]:
-        """Mean cost a user may have, [budgets]."""
+        """Mean cost per user that each budget allows, [budgets]."""
         return np.array(self.budget_shares) * self.campaign.uniform().cost
 
     @cached_property

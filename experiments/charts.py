@@ -19,7 +19,7 @@ __all__ = [
     "table_one_chart",
 ]
 
-_REWARD, _COST = "reward a user", "cost a user"
+_REWARD, _COST = "reward per user", "cost per user"
 _LEARNED, _EXACT, _PAPER = "learned from a log (true value)", "exact, truth known", "the paper"
 _KINDS = ([_LEARNED, _EXACT, _PAPER], [ACCENT, SECOND, GOLD], ["circle", "diamond", "stroke"])
 _WIDE = 560

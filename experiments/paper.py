@@ -25,7 +25,7 @@ class PublishedRow:
 
 
 BUDGET = 2.9295
-"""The budget of the first table: mean cost a user, which is what random costs."""
+"""The budget of the first table: mean cost per user, that of uniform choice."""
 
 TABLE_ONE = {
     "random": PublishedRow(2.9295, 3.8836),
@@ -103,7 +103,7 @@ DIFFERENCES = (
     Difference(
         "speed of the searches",
         "bisection converges exponentially, ascent near-linearly",
-        "bisection gains one bit a step; Newton needs fewer: see searches",
+        "bisection gains one bit per step; Newton needs fewer: see searches",
         "the cost is a smooth function of λ with entropy, whose slope is known",
     ),
     Difference(

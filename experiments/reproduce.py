@@ -41,7 +41,7 @@ class GivenLog:
     log: Log
     name: str
     budget: float | None = None
-    """Mean cost a user; what was logged if None."""
+    """Mean cost per user; the logged cost if None."""
 
 
 def reproduce(

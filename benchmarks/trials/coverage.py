@@ -21,8 +21,7 @@ def coverage(task: Task) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
     from redenvelope.evaluation.data import Extent
     from redenvelope.fitting.encoded import encode
-    from redenvelope.fitting.holdout import encoded_data
-    from redenvelope.fitting.holdout import priced_policy as contender
+    from redenvelope.fitting.holdout import encoded_data, priced_policy
     from redenvelope.log.read import log_from_frame
 
     family, seed, users = task.family, task.seed, task.users
@@ -33,7 +32,7 @@ def coverage(task: Task) -> dict[str, Any]:
 
     # Baselines until the campaign's end, as a certificate has them.
     encoded = encode(log, policy.encoder, policy.specification.steps)
-    planned = contender(policy, policy.pricing.table, encoded.some_users(1_000, "walkers", seed)).values(encoded)
+    planned = priced_policy(policy, policy.pricing.table, encoded.rollout_users(1_000, seed)).values(encoded)
     blended = planned._replace(probabilities=half_chance(planned.probabilities))
     data = encoded_data(encoded, [blended], Extent.of(log))
     truth = truth_of(campaign, catalogue.labels, decide)
@@ -63,11 +62,11 @@ def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any, A
     small = replace(quick_settings(seed).neural, reward_structure="independent", cost_structure="independent")
     model = fit_neural(Examples.from_log(log, encoder), small, seed).model
     steps, settings = log.campaign_steps, SearchSettings()
-    scouts = encode(log, encoder, steps).some_users(settings.scouts, "scouts", seed)
+    pilot_users = encode(log, encoder, steps).pilot_users(settings.pilot_users, seed)
     cold = PolicySpecification("planned", 2, 0.0, steps)
     policy = DeployedPolicy(cold, ModelSource(model), encoder, log.catalogue, Pricing.at(0.0))
-    policy = replace(policy, specification=replace(cold, temperature=temperature_for(policy, scouts, settings)))
-    prices = grid_of_prices(policy, scouts, settings, settings.rungs)
+    policy = replace(policy, specification=replace(cold, temperature=temperature_for(policy, pilot_users, settings)))
+    prices = grid_of_prices(policy, pilot_users, settings, settings.rungs)
     policy = replace(policy, pricing=Pricing.at(prices[len(prices) // 3]))
     asked = deployed(policy)
     return policy, log.catalogue, lambda frame, past: half_chance(asked(frame, past))

@@ -16,8 +16,7 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     from redenvelope.evaluation.evaluate import evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
     from redenvelope.fitting.encoded import encode
-    from redenvelope.fitting.holdout import encoded_data
-    from redenvelope.fitting.holdout import priced_policy as contender
+    from redenvelope.fitting.holdout import encoded_data, priced_policy
     from redenvelope.fitting.price_grid import grid_of_prices
     from redenvelope.fitting.settings import SearchSettings
     from redenvelope.log.read import log_from_frame
@@ -28,9 +27,9 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     policy, catalogue, _ = blended_policy(campaign, seed)
     log = recoded(log_from_frame(campaign.log(users, seed + 3_000_000)), catalogue)
     encoded = encode(log, policy.encoder, policy.specification.steps)
-    prices = grid_of_prices(policy, encoded.some_users(500, "scouts", seed), SearchSettings(), 64)
+    prices = grid_of_prices(policy, encoded.pilot_users(500, seed), SearchSettings(), 64)
     policy = replace(policy, pricing=Pricing.at(prices[len(prices) // 3]))
-    own = contender(policy, policy.pricing.table, encoded.some_users(1_000, "walkers", seed))
+    own = priced_policy(policy, policy.pricing.table, encoded.rollout_users(1_000, seed))
     checked = Marginalised(seed=seed)
     others = checking_estimators(checked, policy.specification.steps)
     extent = Extent.of(log)

@@ -1,4 +1,4 @@
-"""Kept stages: the same bytes with and without, nothing made twice, nothing believed that is damaged."""
+"""Cached stages: the same bytes with and without, nothing made twice, nothing believed that is damaged."""
 
 import json
 from collections.abc import Callable
@@ -49,8 +49,8 @@ def files(plan: Plan, folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def kept(said: dict[str, str]) -> set[str]:
-    return {stage for stage, message in said.items() if message.endswith("(kept from before)")}
+def cached(said: dict[str, str]) -> set[str]:
+    return {stage for stage, message in said.items() if message.endswith("(cached)")}
 
 
 def test_plans_are_the_same_bytes_with_and_without(small: Log, tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_plans_are_the_same_bytes_with_and_without(small: Log, tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt):
         made(small, cache, stop_after="fidelity")
     cold, cold_said = made(small, cache)
-    assert kept(cold_said) == {"model", "fidelity"}  # it goes on after the last finished stage
+    assert cached(cold_said) == {"model", "fidelity"}  # it goes on after the last finished stage
     warm, warm_said = made(small, Cache(tmp_path / "cache"))
-    assert kept(warm_said) == set(STAGES)
+    assert cached(warm_said) == set(STAGES)
     wanted = files(plain, tmp_path / "plain")
     assert files(cold, tmp_path / "cold") == wanted
     assert files(warm, tmp_path / "warm") == wanted
@@ -72,13 +72,13 @@ def test_another_budget_finds_all_another_search_the_model_and_damage_is_made_an
     cache = Cache(tmp_path / "cache")
     made(small, cache)
     other, other_said = made(small, cache, budget=2.5)
-    assert kept(other_said) == set(STAGES)
+    assert cached(other_said) == set(STAGES)
     # Another search finds the model alone.
     _, searched = made(small, cache, temperature=0.05)
-    assert kept(searched) == {"model", "fidelity"}
+    assert cached(searched) == {"model", "fidelity"}
     spoil(cache, lambda content: content[:-1] + bytes([content[-1] ^ 1]))
     mended, said = made(small, cache, budget=2.5)
-    assert kept(said) == set()
+    assert cached(said) == set()
     assert files(mended, tmp_path / "mended") == files(other, tmp_path / "other")
     assert any("damaged" in note for note in cache.notes)
 
@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "file" / "inside")
     cache.put("key", {}, {})
     assert cache.get("key") is None
-    assert "not kept" in cache.notes[0]
+    assert "not stored" in cache.notes[0]
 
 
 def test_every_number_and_name_of_a_log_is_in_its_hash(small: Log) -> None:

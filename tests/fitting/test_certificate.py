@@ -9,8 +9,7 @@ from redenvelope.errors import UsageError
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.encoded import encode
 from redenvelope.fitting.evaluate import evaluate_plan
-from redenvelope.fitting.holdout import CandidatePolicy as Contestant
-from redenvelope.fitting.holdout import check_policies, fold_sha256
+from redenvelope.fitting.holdout import CandidatePolicy, check_policies, fold_sha256
 from redenvelope.log.log import Log, split
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.fixed_sequence_test import Checked, Question, certify, walk
@@ -38,7 +37,7 @@ CONTRACT = [
 def certified(policy: DeployedPolicy, fold: Log, budget: float, confidence: float = 0.95) -> Certificate:
     """The certificate of a policy whose ladder has its own price as the only rung."""
     encoded = encode(fold, policy.encoder, policy.specification.steps)
-    own = {"plan": Contestant(policy, policy.pricing.table[:1])}
+    own = {"plan": CandidatePolicy(policy, policy.pricing.table[:1])}
     ladder = check_policies(own, encoded, encoded, Marginalised(seed=0), 0, seed=0).ladder("plan")
     question = Question.of(budget, None, confidence)
     logged = tuple(float(values.sum() / len(fold.users)) for values in (fold.reward, fold.cost))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from redenvelope.fitting.holdout import DecidedRows
-from redenvelope.fitting.price_grid import _effective
+from redenvelope.fitting.price_grid import effective_share
 from redenvelope.fitting.settings import EXPLORE, FitSettings, usual_share
 from redenvelope.log.limits import TINY_PROPENSITY
 from tests.plan.rule_world import plan_with, rows_at, small_log
@@ -36,7 +36,7 @@ def test_effective_users_are_those_that_weights_leave() -> None:
     even = eligible / eligible.sum(axis=1, keepdims=True)
     probabilities = 0.9 * np.eye(4)[best] + 0.1 * even
     decided = DecidedRows(log, probabilities, np.zeros(len(log)))
-    found = _effective(decided, eligible)
+    found = effective_share(decided, eligible)
     # What drawing such a log very often gives: Kish's effective share at the worst step.
     shares = []
     for step in np.unique(log.step):

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from redenvelope.audit.audit import audit_log
-from redenvelope.fitting.fit import _usual_estimator
+from redenvelope.fitting.certify import default_estimator
 from redenvelope.log.read import log_from_frame
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -141,7 +141,7 @@ def doubted(name: str, users: int, seed: int) -> bool:
 @pytest.mark.parametrize(("name", "window"), [("delayed_cost", 1), ("control", 0), ("hidden_habit", 0)])
 def test_a_cost_that_comes_late_is_weighed_by_the_step_before(name: str, window: int) -> None:
     log = log_from_frame(family(name).campaign(12).log(4_000, seed=1))
-    assert _usual_estimator(audit_log(log), 0).window == window
+    assert default_estimator(audit_log(log), 0).window == window
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def test_a_sample_is_chosen_by_id_and_said(folder: Path, tmp_path: Path) -> None
 
 
 def test_samples_are_parts_of_folds() -> None:
-    with pytest.raises(UsageError, match="at least 1 of each"):
+    with pytest.raises(UsageError, match="must be at least 1"):
         SampleSettings(train_users=0)
     shares = SampleSettings(1_000, 100).shares(10_000, FitSettings())
     np.testing.assert_allclose(shares, [0.2, 0.2, 0.025])

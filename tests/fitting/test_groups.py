@@ -53,7 +53,7 @@ def told(log: Log, coupon: np.ndarray) -> StepGroups:
     decided = DecidedRows(log, np.stack([1 - coupon, coupon], axis=1), coupon)
     (step,) = grouped_steps(decided, list(all_bins(log.features)))
     assert sorted(np.concatenate(step.rows).tolist()) == list(range(len(log)))
-    return step.told
+    return step.groups
 
 
 def conditions(step: StepGroups) -> list[set[str]]:

@@ -5,17 +5,18 @@ from types import SimpleNamespace
 import numpy as np
 
 from redenvelope.campaign.records import Rule
-from redenvelope.fitting.learn import LearnedModel as Lessons
-from redenvelope.fitting.learn import log_left, with_rules
+from redenvelope.fitting.learn import campaign_terms, log_left, with_rules
+from redenvelope.fitting.objective import objective_of
 from redenvelope.log.encoding.encoder import Encoder
 from tests.plan.rule_world import STEPS, breaks, small_log
+
+ANY_BUDGET = objective_of(1.0, None, None, 0.95)
 
 
 def test_rows_and_users_that_kept_the_rules_are_counted() -> None:
     log = small_log()
     rules = (Rule(("push",), at_most=1), Rule(("10 off",), only_where="tenure >= 30"))
-    lessons = Lessons(Encoder.fit(log), log.catalogue, None, STEPS, rules=rules)  # type: ignore[arg-type]
-    eligible = lessons.eligible(log)
+    eligible = campaign_terms(ANY_BUDGET, rules, 0.0, log, Encoder.fit(log)).eligible(log)
     assert eligible is not None
     labels = [log.catalogue.labels[action] for action in log.action]
     tenure = log.features.numeric[:, log.features.numeric_names.index("tenure")]
@@ -35,6 +36,6 @@ def test_rows_and_users_that_kept_the_rules_are_counted() -> None:
 def test_a_log_that_kept_the_rules_is_not_spoken_of() -> None:
     log = small_log()
     assert log_left(log, np.ones((len(log), len(log.catalogue)), dtype=bool)) == ()
-    lessons = Lessons(Encoder.fit(log), log.catalogue, None, STEPS)  # type: ignore[arg-type]
-    audited = SimpleNamespace(findings=())
-    assert with_rules(audited, lessons, log) is audited  # type: ignore[arg-type]
+    terms = campaign_terms(ANY_BUDGET, (), 0.0, log, Encoder.fit(log))
+    audit = SimpleNamespace(findings=())
+    assert with_rules(audit, log, terms.eligible(log)) is audit  # type: ignore[arg-type]

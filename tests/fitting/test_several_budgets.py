@@ -186,5 +186,5 @@ def test_the_report_speaks_of_all_budgets(several: Plan) -> None:
 def test_what_cannot_be_asked_for_is_refused(log: Log) -> None:
     with pytest.raises(UsageError, match="several budgets"):
         fit(log, budget=1.0, campaign=CAMPAIGN)
-    with pytest.raises(UsageError, match="a target reward asks for the least cost"):
+    with pytest.raises(UsageError, match="a target reward minimizes one cost"):
         fit(log, target_reward=4.0, campaign=CAMPAIGN)

@@ -14,8 +14,7 @@ from redenvelope.evaluation.partitions import as_partitions
 from redenvelope.fitting import certify as trusted
 from redenvelope.fitting.certify import trusted_check
 from redenvelope.fitting.encoded import encode
-from redenvelope.fitting.holdout import CandidatePolicy as Contestant
-from redenvelope.fitting.holdout import Check, check_policies
+from redenvelope.fitting.holdout import CandidatePolicy, Check, check_policies
 from redenvelope.log.log import Log, split
 from redenvelope.plan.fixed_sequence_test import climb
 from redenvelope.plan.ladder import Ladder, Place
@@ -30,7 +29,7 @@ REFUSED = EstimatorChoice("neither", (), (Reason("hidden_past", Weight.REFUSAL, 
 @pytest.fixture(scope="module")
 def check(plan: Plan, log: Log) -> Check:
     encoded = encode(split(log)[2], plan.policy.encoder, plan.policy.specification.steps)
-    own = {"plan": Contestant(plan.policy, plan.ladder.prices)}
+    own = {"plan": CandidatePolicy(plan.policy, plan.ladder.prices)}
     return check_policies(own, encoded, encoded, Marginalised(seed=0), 0, seed=0)
 
 
@@ -111,4 +110,4 @@ def test_a_part_of_whom_nobody_is_asked_is_left_out(check: Check, monkeypatch: p
 
     monkeypatch.setattr(trusted, "fraction", without)
     found = trusted_check(replace(check, evaluation=parted), walk, len(check.log.users), 0)
-    assert len(found.verdicts) == len(check.contestants["plan"].prices)
+    assert len(found.verdicts) == len(check.candidates["plan"].prices)

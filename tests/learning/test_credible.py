@@ -22,8 +22,8 @@ def test_noise_is_never_told_of() -> None:
     told = 0
     for seed in range(40):
         columns, half, generator = rows(seed)
-        lessons = generator.standard_normal((ROWS, 2, SERIES)).astype(np.float32)
-        told += int(credible_means(columns, LEADING, lessons, half).told.sum())
+        values = generator.standard_normal((ROWS, 2, SERIES)).astype(np.float32)
+        told += int(credible_means(columns, LEADING, values, half).confirmed.sum())
     assert told <= 1
 
 
@@ -33,12 +33,12 @@ def test_what_is_there_is_found_kind_by_kind_in_its_own_unit() -> None:
     columns, half, generator = rows(0)
     truth = np.zeros((WIDTH, SERIES))
     truth[[1, 5]] = 0.5
-    lessons = np.zeros((ROWS, 2, SERIES), np.float32)
+    values = np.zeros((ROWS, 2, SERIES), np.float32)
     units = np.array([1.0, 10.0, 0.01, 1.0])
-    lessons[:, 0] = (columns @ truth + generator.standard_normal((ROWS, SERIES))) * units
-    lessons[:, 1] = generator.standard_normal((ROWS, SERIES))
-    found = credible_means(columns, LEADING, lessons, half)
-    assert found.told.tolist() == [True, False]
+    values[:, 0] = (columns @ truth + generator.standard_normal((ROWS, SERIES))) * units
+    values[:, 1] = generator.standard_normal((ROWS, SERIES))
+    found = credible_means(columns, LEADING, values, half)
+    assert found.confirmed.tolist() == [True, False]
     means = found.means(columns, half)
     assert (means[:, 1] == 0).all()
     errors = (means[:, 0] / units - columns @ truth).std(axis=0)
@@ -47,10 +47,10 @@ def test_what_is_there_is_found_kind_by_kind_in_its_own_unit() -> None:
 
 def test_means_of_a_row_do_not_depend_on_its_own_half() -> None:
     columns, half, generator = rows(0)
-    lessons = (columns[:, 1, None, None] + generator.standard_normal((ROWS, 1, SERIES))).astype(np.float32)
-    other = lessons.copy()
+    values = (columns[:, 1, None, None] + generator.standard_normal((ROWS, 1, SERIES))).astype(np.float32)
+    other = values.copy()
     other[half == 1] += columns[half == 1, 1, None, None]
-    first, second = (credible_means(columns, LEADING, each, half).means(columns, half) for each in (lessons, other))
+    first, second = (credible_means(columns, LEADING, each, half).means(columns, half) for each in (values, other))
     scale = [np.abs(means[half == 1]).mean() for means in (first, second)]
     # Half of the rows now say twice as much, of which only the rows of the other half hear.
     assert np.isclose(scale[0], scale[1], rtol=0.02)
@@ -59,8 +59,8 @@ def test_means_of_a_row_do_not_depend_on_its_own_half() -> None:
 
 def test_few_rows_and_still_series_say_nothing() -> None:
     columns, half, _ = rows(0)
-    lessons = np.repeat(columns[:, 1, None, None], SERIES, axis=2)
-    assert not credible_means(columns[:40], LEADING, lessons[:40], half[:40]).told.any()
-    still = np.ones_like(lessons)
-    assert not credible_means(columns, LEADING, still, half).told.any()
-    assert not credible_means(columns, LEADING, lessons, np.zeros(ROWS, int)).told.any()
+    values = np.repeat(columns[:, 1, None, None], SERIES, axis=2)
+    assert not credible_means(columns[:40], LEADING, values[:40], half[:40]).confirmed.any()
+    still = np.ones_like(values)
+    assert not credible_means(columns, LEADING, still, half).confirmed.any()
+    assert not credible_means(columns, LEADING, values, np.zeros(ROWS, int)).confirmed.any()

@@ -63,7 +63,7 @@ def test_a_plain_list_is_of_one_budget_and_more_budgets_are_refused(world: World
     with pytest.raises(UsageError, match="learned for one budget, and these are prices of 2; plan with a model"):
         learned.values(states, 2, [[0.1, 0.2]])
     two = replace(world.examples, outcomes=world.examples.outcomes[[0, 1, 1]])
-    with pytest.raises(UsageError, match="one budget, and this log has costs of 2; plan with a model"):
+    with pytest.raises(UsageError, match="one budget, and this log has 2; plan with a model"):
         SoftQ.prepare(two, TABLE)
     with pytest.raises(UsageError, match="at least 0"):
         learned.values(states, 2, [-1.0])

@@ -158,7 +158,7 @@ def test_trees_charge_every_node_by_its_step_and_state(log: Log) -> None:
 def test_charges_of_what_there_is_not_are_refused(log: Log) -> None:
     decoding = new_charges((), ("reward", "cost"), log.catalogue, Encoder.fit(log)).decoding
     for odd in (Charge("x", measured=2), Charge("x", measured=None, counted=(3,))):
-        with pytest.raises(ModelError, match="that there is not"):
+        with pytest.raises(ModelError, match="that does not exist"):
             Charges((odd,), 2, 3, decoding)
 
 

@@ -79,7 +79,7 @@ def test_a_state_that_is_no_number_is_refused_in_words(draw: Callable[[int, int]
     examples = draw(2, 0)
     states = examples.states.copy()
     states[3, 1] = np.nan
-    with pytest.raises(ModelError, match=r"row 3 holds a value that is not a number \(column 1 of 8\)"):
+    with pytest.raises(ModelError, match=r"row 3 contains a value that is not a number \(column 1 of 8\)"):
         require_states(states, examples.layout)
     with pytest.raises(ModelError, match=r"shape \(rows, 8\)"):
         require_states(states[:, :4], examples.layout)

@@ -121,7 +121,7 @@ def test_structures_are_chosen_on_held_out_users_and_never_against_the_log(draw:
     choice, cost_choice = fitted.structures
     assert choice.structure in ("low_rank", "independent")
     assert set(choice.losses) == {"low_rank", "independent"}
-    assert "some dearer action has a lower reward" in choice.reason
+    assert "a more expensive action has a lower reward" in choice.reason
     assert cost_choice.reason == "given"
     assert fitted.model.architecture.reward_structure == choice.structure
     assert fitted.as_dict()["reward_structure"]["outcome"] == "reward"

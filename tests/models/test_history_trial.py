@@ -44,25 +44,25 @@ def choice(carried: float, seed: int, told: bool = False) -> HistoryChoice:
 
 def test_a_past_that_matters_is_told() -> None:
     found = choice(0.8, 0)
-    assert found.told and found.gains["outcome"] > 4
+    assert found.included and found.gains["outcome"] > 4
     assert "matters beyond the state" in found.reason
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_without_carry_over_nothing_is_told(seed: int) -> None:
     found = choice(0.0, seed)
-    assert not found.told and "does not help" in found.reason
+    assert not found.included and "does not help" in found.reason
 
 
 def test_a_column_that_tells_it_is_enough() -> None:
-    assert not choice(0.8, 3, told=True).told
+    assert not choice(0.8, 3, told=True).included
 
 
 def test_a_next_state_that_is_certain_is_no_reason_to_tell_the_past() -> None:
     # Where the state says what comes next, two networks differ by hundreds of standard errors of nothing.
     log = log_from_frame(two_step().log(3_000, seed=0))
     found = try_history(Examples.from_log(log, Encoder.fit(log).with_history(log)), NeuralSettings(), 0)
-    assert not found.told
+    assert not found.included
     assert found.gains["transition"] == 0
 
 

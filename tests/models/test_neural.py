@@ -113,7 +113,7 @@ def test_state_round_trip(learned: NeuralFit, draw: Draw) -> None:
 def test_weights_that_do_not_fit_are_named(learned: NeuralFit) -> None:
     config, arrays = learned.model.state()
     name = next(iter(arrays))
-    with pytest.raises(ModelError, match="missing or too much"):
+    with pytest.raises(ModelError, match="missing or unexpected"):
         NeuralModel.from_state(config, {key: value for key, value in arrays.items() if key != name})
     with pytest.raises(ModelError, match="of shape"):
         NeuralModel.from_state(config, arrays | {name: arrays[name][:1]})
@@ -122,7 +122,7 @@ def test_weights_that_do_not_fit_are_named(learned: NeuralFit) -> None:
 def test_not_a_number_is_refused_in_words(learned: NeuralFit, draw: Draw) -> None:
     states = draw(5, 9).states.copy()
     states[4, 3] = np.inf
-    with pytest.raises(ModelError, match="row 4 holds a value that is not a number"):
+    with pytest.raises(ModelError, match="row 4 contains a value that is not a number"):
         learned.model.predict(states)
     with pytest.raises(ModelError, match="not a number"):
         learned.model.roll_out(states, np.zeros((len(states), 1), np.int32))

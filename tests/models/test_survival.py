@@ -99,7 +99,7 @@ def test_fidelity_counts_users_who_left(model: NeuralModel) -> None:
     blind = fit_neural(examples_of(leaving_frame(6_000, 0, np.ones(3))), QUICK).model
     found = measure_fidelity(blind, examples)
     assert not found.trusted
-    assert any("followed for" in reason for reason in found.reasons)
+    assert any("rolled out for" in reason for reason in found.reasons)
     assert any("after action 0" in reason for reason in found.reasons)
 
 

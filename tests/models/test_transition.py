@@ -23,7 +23,7 @@ def follow(network: TransitionNetwork, states: jnp.ndarray, chances: np.ndarray,
     """What follows the step's column in the next states, [n, actions, tail], given chances [n, actions, events]."""
     fixed = network.network.fixed_part(states)
     nodes, by_event = states[:, None, network.layout.step :], jnp.asarray(chances).transpose(2, 1, 0)
-    tail = eqx.filter_jit(TransitionNetwork.followed)(network, fixed, nodes, list(by_event), scale)
+    tail = eqx.filter_jit(TransitionNetwork.expected_tail)(network, fixed, nodes, list(by_event), scale)
     return np.asarray(tail).transpose(2, 0, 1)
 
 

@@ -51,7 +51,7 @@ class SimulatedCampaign:
 
     @property
     def steps(self) -> int:
-        """Decisions a user."""
+        """Decisions per user."""
         return self.laws.steps
 
     def log(self, users: int, seed: int) -> pl.DataFrame:

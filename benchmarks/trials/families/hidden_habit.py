@@ -17,7 +17,7 @@ class HiddenHabit(Sending):
 
     @property
     def steps(self) -> int:
-        """Decisions a user: a habit takes time."""
+        """Decisions per user: a habit takes time."""
         return 5
 
     @property

@@ -32,7 +32,7 @@ class Laws(Protocol):
 
     @property
     def steps(self) -> int:
-        """Decisions a user; `step` counts from 0."""
+        """Decisions per user; `step` counts from 0."""
 
     def start(self, users: int, generator: np.random.Generator, rare: bool) -> State:
         """New users. With `rare`, those few who decide the truth may be drawn more often, and weigh less for it."""

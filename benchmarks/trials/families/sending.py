@@ -53,7 +53,7 @@ class Sending:
 
     @property
     def steps(self) -> int:
-        """Decisions a user."""
+        """Decisions per user."""
         return 4
 
     def start(self, users: int, generator: np.random.Generator, rare: bool) -> State:

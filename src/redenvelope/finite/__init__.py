@@ -1,1 +1,1 @@
-"""EXACT: problems small enough to write down, and their exact solutions."""
+"""Finite decision problems, small enough to write out, and their exact solutions."""

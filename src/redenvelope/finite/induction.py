@@ -1,4 +1,7 @@
-"""Exact backward induction for many prices at once, hard or with entropy."""
+"""Exact backward induction at many prices at once, with or without entropy.
+
+`Ranking` scores actions and breaks ties; `expectation` takes the mean over next states, by a dense or sparse product.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _BLOCK_NUMBERS = 2**21
 
 @dataclass(frozen=True, eq=False)
 class FinitePolicy:
-    """A policy written out as a table."""
+    """A policy as a table."""
 
     table: FloatArray
     """Probability of each action, [steps, states, actions]."""
@@ -36,17 +39,17 @@ class FinitePolicy:
 
 @dataclass(frozen=True, eq=False)
 class ExactPlans:
-    """The best plan at each row of prices, written out."""
+    """The optimal plan at each row of prices, as tables."""
 
     prices: FloatArray
     """[prices, budgets]."""
     action_values: FloatArray
-    """Penalised reward (and entropy bonus) to go, [prices, steps, states, actions]; −inf if ruled out. The reward
-    alone where a price is infinite."""
+    """Penalised reward (and entropy bonus) to go, [prices, steps, states, actions]; −inf if not allowed. Where a price
+    is infinite, the reward alone."""
     probabilities: FloatArray
     """[prices, steps, states, actions]."""
     outcomes: FloatArray
-    """Mean reward a user, without entropy bonus, and mean costs, [outcomes, prices]."""
+    """Mean reward per user, without entropy bonus, and mean costs, [outcomes, prices]."""
 
     def policy(self, position: int) -> FinitePolicy:
         """The policy of one row of prices."""
@@ -56,13 +59,12 @@ class ExactPlans:
 def backward_induction(
     problem: FiniteProblem, prices: ArrayLike, temperature: float = 0.0, lookahead: int | None = None
 ) -> ExactPlans:
-    """Plan at every row of prices [prices, budgets] and keep everything; `exact_price` keeps only the outcomes.
+    """Plan at every row of prices [prices, budgets] and return all tables; `exact_price` returns only the outcomes.
 
-    With one budget, prices may be a plain list. A price of infinity plans on that cost alone, then on the costs in
-    the order of budgets, then on reward. Without entropy, equal action values (up to rounding) go to the action with
-    the least costs to go, in the order of budgets, then to the greatest reward, then to the first.
-    With `lookahead` the policy plans that many steps ahead again at every step; 1 is the bandit. Its
-    outcomes are still those of all steps.
+    With one budget, prices may be a plain list. An infinite price plans on that cost alone, then on the costs in the
+    order of budgets, then on reward. Without entropy, ties (up to rounding) are broken by the lowest costs to go in
+    the order of budgets, then by the greatest reward, then by the first action. With `lookahead` the policy plans only
+    that many steps ahead, again at every step; 1 is the bandit. Its outcomes are still those of all steps.
     """
     table = checked_prices(prices, problem.budgets)
     stages = list(_stages(problem, table, temperature, lookahead))[::-1]
@@ -77,7 +79,7 @@ def backward_induction(
 def finite_policy(
     problem: FiniteProblem, price: ArrayLike, temperature: float = 0.0, lookahead: int | None = None
 ) -> FinitePolicy:
-    """The policy that is best at one price, a number or [budgets]."""
+    """The optimal policy at one price, a number or [budgets]."""
     return backward_induction(problem, np.reshape(price, (1, -1)), temperature, lookahead).policy(0)
 
 
@@ -86,35 +88,19 @@ def exact_price(
 ) -> Callable[[FloatArray], FloatArray]:
     """The function from prices [prices, budgets] to the outcomes [outcomes, prices] of the plan at each row."""
     outcomes, expect = 1 + problem.budgets, expectation(problem)
-    return lambda prices: _first_values(problem, prices, temperature, lookahead, expect)[:outcomes]
-
-
-def exact_worth(problem: FiniteProblem, temperature: float) -> Callable[[FloatArray], FloatArray]:
-    """The same for finite prices and plans with entropy, and one row more, the worth of each plan: its penalised
-    reward with the entropy bonus, [outcomes and worth, prices]."""
-    expect = expectation(problem)
+    block = max(1, _BLOCK_NUMBERS // (problem.states * problem.actions))
 
     def price(prices: FloatArray) -> FloatArray:
-        *outcomes, bonus = _first_values(problem, prices, temperature, None, expect)
-        penalty = (np.asarray(prices).T * outcomes[1:]).sum(axis=0)
-        return np.stack([*outcomes, outcomes[0] - penalty + bonus])
+        table = checked_prices(prices, problem.budgets)
+        values = np.empty((outcomes, len(table)))
+        for start in range(0, len(table), block):
+            part = slice(start, start + block)
+            for stage in _stages(problem, table[part], temperature, lookahead, expect):
+                last = stage.to_go
+            values[:, part] = last[:outcomes] @ problem.initial
+        return values
 
     return price
-
-
-def _first_values(
-    problem: FiniteProblem, prices: FloatArray, temperature: float, lookahead: int | None, expect: Expectation
-) -> FloatArray:
-    """Means over first states of outcomes to go, and of the entropy bonus if there is entropy, [… , prices]."""
-    table = checked_prices(prices, problem.budgets)
-    block = max(1, _BLOCK_NUMBERS // (problem.states * problem.actions))
-    values = np.empty((1 + problem.budgets + (temperature > 0), len(table)))
-    for start in range(0, len(table), block):
-        part = slice(start, start + block)
-        for stage in _stages(problem, table[part], temperature, lookahead, expect):
-            last = stage.to_go
-        values[:, part] = last @ problem.initial
-    return values
 
 
 class _Choices(NamedTuple):
@@ -186,7 +172,7 @@ def _stages(
     for depth in range(1, problem.steps + 1):
         ahead = outcomes[:, None] + (expect(to_go) if depth > 1 else 0.0)
         ahead = np.broadcast_to(ahead, (*to_go.shape, problem.actions))
-        # Deeper than the lookahead the policy stays the one just planned: only what it earns goes on.
+        # Beyond the lookahead the policy stays as planned; only its outcomes accumulate.
         if lookahead is None or depth <= lookahead:
             scores = ranking.scores(ahead)
             decision: _Choices | _Shares = (
@@ -204,10 +190,7 @@ def _soft(scores: FloatArray, temperature: float) -> _Shares:
     return _Shares(weights / weights.sum(axis=-1, keepdims=True))
 
 
-# Which actions are best at given prices: their scores, and who wins a tie.
-
-
-# Two action values this many roundings apart are the same number, added up in another order.
+# Two action values this many roundings apart count as equal: the same sum in another order.
 _TIE_ROUNDINGS = 16.0
 
 
@@ -272,7 +255,7 @@ class Ranking(NamedTuple):
         """The best action by scores [prices, states, actions], ties decided by the outcomes to go, [prices, states]."""
         ties = scores >= scores.max(axis=-1, keepdims=True) - self.score_rounding
         choices = ties.argmax(axis=-1)
-        # Few actions tie, if any: only their rows are looked at again.
+        # Ties are rare: only their rows are examined again.
         if np.count_nonzero(ties) > choices.size:
             rows = np.nonzero(np.count_nonzero(ties, axis=-1) > 1)
             choices[rows] = self._among_equals(ties[rows], to_go[:, rows[0], rows[1]])
@@ -304,8 +287,6 @@ def _least(values: FloatArray, candidates: BoolArray, rounding: FloatArray) -> B
     return np.asarray(of_candidates <= of_candidates.min(axis=-1, keepdims=True) + rounding)
 
 
-# The mean over next states, as a product with the transitions: dense, in blocks, or sparse, whichever is faster.
-
 Expectation = Callable[[FloatArray], FloatArray]
 """The map from values of next states to their means: [..., states] -> [..., states, actions]."""
 
@@ -321,7 +302,7 @@ def expectation(problem: FiniteProblem) -> Expectation:
     matrix = problem.transitions.reshape(-1, problem.states)
     shape = (problem.states, problem.actions)
     multiply: Expectation
-    # Some rows are enough to tell: it is a choice of speed, not of result.
+    # A sample of rows suffices: the choice affects speed, not results.
     if np.count_nonzero(matrix[::16]) > _SPARSE_SHARE * matrix[::16].size:
         multiply = partial(_dense_product, matrix)
     else:

@@ -27,13 +27,13 @@ class LinearProgramSolution:
     """The best policy whose mean costs stay within the budgets."""
 
     status: LinearProgramStatus
-    """budget_slack: more of any budget would buy nothing. budget_infeasible: no policy keeps all budgets; this one
-    has the least total of excesses, each as a share of its budget, and earns the most that these excesses allow."""
+    """budget_slack: more of any budget would buy nothing. budget_infeasible: no policy is within all budgets; this one
+    has the least total excess, each as a share of its budget, and among those the greatest reward."""
     value: Value
-    """Mean reward and costs a user of `policy`, evaluated exactly."""
+    """Mean reward and costs per user of `policy`, evaluated exactly."""
     duals: FloatArray
     """Reward that one more unit of each budget buys, [budgets]: 0 where it is slack. When infeasible, infinite for
-    the budgets that cannot be kept together and 0 for the others."""
+    the budgets that cannot be met together and 0 for the others."""
     policy: FloatArray
     """Probability of each action, [steps, states, actions]."""
     occupancy: FloatArray
@@ -41,17 +41,17 @@ class LinearProgramSolution:
 
     @property
     def reward(self) -> float:
-        """Mean reward a user."""
+        """Mean reward per user."""
         return self.value.reward
 
     @property
     def cost(self) -> float:
-        """Mean cost a user of the first budget; when one budget is infeasible, the least that would do."""
+        """Mean cost per user of the first budget; when one budget is infeasible, the smallest feasible one."""
         return self.value.cost
 
     @property
     def costs(self) -> FloatArray:
-        """Mean cost a user of every budget, [budgets]."""
+        """Mean cost per user of every budget, [budgets]."""
         return self.value.costs
 
     @property
@@ -128,11 +128,9 @@ def _checked(problem: FiniteProblem, budgets: ArrayLike) -> FloatArray:
             f"not of shape {limits.shape}"
         )
     if not (limits > -np.inf).all():
-        raise UsageError("a budget is not a number; give the mean cost a user may have (infinity for no limit)")
+        raise UsageError("a budget is not a number; give the mean cost per user that it allows (infinity for no limit)")
     return limits
 
-
-# Linear programs over the flows of users through steps, states and actions, solved by HiGHS.
 
 LinearProgramMethod = Literal["highs-ipm", "highs-ds", "highs"]
 
@@ -152,7 +150,7 @@ class OptimalFlows(NamedTuple):
 
 
 class LeastExcess(NamedTuple):
-    """The flows closest to budgets that cannot all be kept."""
+    """The flows closest to budgets that cannot all be met."""
 
     flows: FloatArray
     """[steps, states, actions]."""
@@ -161,12 +159,12 @@ class LeastExcess(NamedTuple):
     total: float
     """Sum over budgets of the excess as a share of the budget."""
     binding: NDArray[np.bool_]
-    """Which budgets would lessen the total if they were larger, [budgets]."""
+    """Which budgets would reduce the total if they were larger, [budgets]."""
 
 
 @dataclass(frozen=True, eq=False)
 class FlowProgram:
-    """The flows that a problem allows: who leaves a state came to it."""
+    """The linear program over flows of users through steps, states and actions, solved by HiGHS."""
 
     problem: FiniteProblem
     method: LinearProgramMethod
@@ -187,7 +185,7 @@ class FlowProgram:
 
         limited = np.flatnonzero(np.isfinite(budgets))
         costs = self._outcomes[1:][limited]
-        # A budget of zero has no shares: its unit is the most that a user could cost.
+        # A budget of zero has no shares: its unit is the largest possible cost per user.
         most = np.abs(self.problem.costs).max(axis=(1, 2)) * self.problem.steps
         units = np.where(budgets == 0, np.where(most > 0, most, 1.0), np.abs(budgets))[limited]
         objective = np.concatenate([np.zeros(costs.shape[1]), 1 / units])
@@ -203,7 +201,7 @@ class FlowProgram:
         return LeastExcess(self._flows(result.x[: -len(limited)]), amounts, total, binding)
 
     def _solve(self, objective: FloatArray, rows: FloatArray, limits: FloatArray, balance: Any) -> Any:
-        """What scipy says of the least objective [variables] with rows [budgets, variables] of at most the limits."""
+        """Minimize an objective [variables] with rows [budgets, variables] of at most the limits."""
         from scipy.optimize import linprog  # costs more to import than the rest of the package
 
         arriving = np.zeros((self.problem.steps, self.problem.states))

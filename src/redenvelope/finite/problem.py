@@ -1,4 +1,4 @@
-"""A decision problem with finitely many states, written out as arrays."""
+"""A constrained Markov decision process with finitely many states, and the exact value of any policy."""
 
 from __future__ import annotations
 
@@ -107,33 +107,30 @@ class FiniteProblem:
             raise ProblemError(f"initial must sum to 1, not {self.initial.sum():.12g}")
 
 
-# Exact reward and costs of any policy of a finite problem: no sampling, no noise.
-
-
 # A policy may come from float32 arithmetic, whose rows sum to one only this closely.
 _POLICY_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """What a policy earns and costs: means over users of sums over steps."""
+    """Reward and costs of a policy: means over users of sums over steps."""
 
     outcomes: FloatArray
     """The reward, then the cost of each budget, [outcomes]."""
 
     @property
     def reward(self) -> float:
-        """Mean reward a user."""
+        """Mean reward per user."""
         return float(self.outcomes[0])
 
     @property
     def cost(self) -> float:
-        """Mean cost a user of the first budget."""
+        """Mean cost per user of the first budget."""
         return float(self.outcomes[1])
 
     @property
     def costs(self) -> FloatArray:
-        """Mean cost a user of every budget, [budgets]."""
+        """Mean cost per user of every budget, [budgets]."""
         return self.outcomes[1:]
 
 

@@ -1,44 +1,103 @@
-"""The ladder that certifies: by ratios of states where what happened before agrees, else by all earlier steps.
+"""Certification: which estimator the check users support, where the fixed-sequence test stops, and what is objected.
 
-Some rungs are estimated again by estimators that know more of the past than the state shows. Where they differ from the
-first by more than noise at the price where the plan would stand, the whole ladder is made again from the estimator that
-knows all of the past. Its bounds are wider; where its overlap is too thin, its rungs are refused, and say why.
+The default estimator uses marginalised ratios, which rely on the state. Some rungs are therefore estimated again by
+estimators that use more of the history. Where those differ by more than noise at the price where the plan would stop,
+the whole ladder is estimated again by the estimator that uses the full history. Its bounds are wider; where its overlap
+is too thin, its rungs are refused with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
-from redenvelope.audit.audit import Audit
+from redenvelope.audit.audit import Audit, audit_log
+from redenvelope.campaign.costs import without_costs
 from redenvelope.evaluation.agreement import EstimatorChoice, agreement, checking_estimators, choose_estimator
 from redenvelope.evaluation.confidence import Concentration
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.fitting.holdout import Check
+from redenvelope.fitting.holdout import Check, fold_sha256, logged_by_user
+from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
-from redenvelope.plan.fixed_sequence_test import Stop
+from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.fixed_sequence_test import Checked, Question, Stop, certify, walk
 from redenvelope.plan.ladder import Ladder, Rung
+from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.randomness import fraction
 
-_EVERY = 4  # rungs from one that is estimated again to the next
+_EVERY = 4  # every fourth rung is estimated again
+_JOINT = (0.8, 0.9, 0.95, 0.99)  # confidences at which simultaneous bounds for all prices are recorded
+
+
+@dataclass(frozen=True, eq=False)
+class PopulationSummary:
+    """The audit and the costs of all users, where a fit is given only a sample of them."""
+
+    audit: Audit
+    costs: Mapping[str, Concentration]
+    """How each budget's cost is spread over users, by name."""
+    sample: str = ""
+    """Which users the fit is given, in words; empty where it is given all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Certification:
+    """Where the fixed-sequence test stopped on the ladder, and what that certifies."""
+
+    ladder: Ladder
+    stop: Stop
+    policy: DeployedPolicy
+    """At the prices of the stop."""
+    certificate: Certificate
+    objections: tuple[Reason, ...]
+
+
+def summarize_population(log: Log, budget: float | None, known_before: Sequence[str]) -> PopulationSummary:
+    """Audit a log that contains all users."""
+    # The audit is of what was logged; the budgets' costs derive from it.
+    return PopulationSummary(audit_log(without_costs(log, ()), budget, known_before=known_before), concentrations(log))
+
+
+def default_estimator(audit: Audit, seed: int) -> Marginalised:
+    """Doubly robust with marginalised ratios: over several steps their errors add up, those of products multiply.
+
+    A cost that is booked one step after its action, at a state that no longer shows it, needs the product of that step.
+    """
+    late = any(effect.is_late for effect in audit.carry_over)
+    return Marginalised(seed=seed).looking_back(1 if late else 0)
+
+
+def certify_plan(
+    check: Check, policy: DeployedPolicy, question: Question, objections: tuple[Reason, ...], settings: FitSettings
+) -> tuple[Check, Certification]:
+    """Run the fixed-sequence test on the check users; the check is returned by the estimator that certifies."""
+    search = settings.search
+    trusted = trusted_check(check, lambda ladder: walk(ladder, question), search.agreement_users, settings.seed)
+    check, joint = trusted.check, sorted({*_JOINT, settings.confidence})
+    ladder = trusted.marked(check.ladder("plan", joint, settings.seed))
+    stop = walk(ladder, question)
+    policy = replace(policy, pricing=ladder.pricing(stop.place))
+    logged = tuple(float(value) for value in logged_by_user(check.log).mean(axis=1))
+    certificate = certify(ladder, stop, question, policy, Checked(logged, fold_sha256(check.log), objections))
+    return check, Certification(ladder, stop, policy, certificate, objections)
 
 
 @dataclass(frozen=True, eq=False)
 class Trusted:
-    """The check to rely on, and what there is to say about the rungs of its ladder."""
+    """The check to rely on, and the verdicts on its rungs."""
 
     check: Check
     verdicts: tuple[EstimatorChoice, ...]
-    """Of every rung by the first estimator; of the one where the plan would have stood, if the check is another's."""
+    """On every rung where the first estimator is relied on; else only on the one where the plan would have stopped."""
 
     def marked(self, ladder: Ladder) -> Ladder:
-        """The check's ladder with the reasons that the past gives."""
+        """The check's ladder with the verdicts' objections."""
         if not self.verdicts:
             return ladder
         if len(self.verdicts) == 1:
@@ -48,9 +107,9 @@ class Trusted:
 
 
 def trusted_check(check: Check, walk: Callable[[Ladder], Stop], users: int, seed: int) -> Trusted:
-    """The check itself, or one by the estimator that knows all of the past; `walk` says where the plan would stand.
+    """The check itself, or one by the estimator that uses the full history; `walk` says where the plan would stop.
 
-    At most so many users are asked whether the past agrees: it must differ by more than bounds are wide to matter.
+    At most `users` users are compared: a difference matters only where it exceeds the width of the bounds.
     """
     estimator, steps = check.evaluation.estimator, int(check.log.lengths.max())
     if not isinstance(estimator, Marginalised) or steps < 2:
@@ -58,25 +117,25 @@ def trusted_check(check: Check, walk: Callable[[Ladder], Stop], users: int, seed
     ladder = check.ladder("plan")
     verdicts = _verdicts(check, estimator, len(ladder.rungs), users, seed)
     place = walk(ladder).place
-    stood = verdicts[place.rung + round(place.share)]
-    if stood.rely_on == "first":
+    reached = verdicts[place.rung + round(place.share)]
+    if reached.rely_on == "first":
         return Trusted(check, verdicts)
-    return Trusted(check.evaluated_by(checking_estimators(estimator, steps)[-1]), (stood,))
+    return Trusted(check.evaluated_by(checking_estimators(estimator, steps)[-1]), (reached,))
 
 
 def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[EstimatorChoice, ...]:
-    """Of every rung: that of the nearest which was estimated again."""
+    """On every rung, the verdict on the nearest one that was estimated again."""
     parts = check.evaluation.partitions
-    asked = np.unique(np.append(np.arange(0, rungs, _EVERY), rungs - 1))
-    # Of a mixture, what most of its users follow.
-    prices = check.places("plan").start + check.contestants["plan"].main_prices()[asked]
+    again = np.unique(np.append(np.arange(0, rungs, _EVERY), rungs - 1))
+    # A mixture is represented by the price that most of its users follow.
+    prices = check.places("plan").start + check.candidates["plan"].main_prices()[again]
     share = users / max(len(check.log.users), 1)
     chosen = ((part, fraction(part.keys, "agreement", seed) < share) for part in parts.parts())
-    # Of a small part nobody may be in the sample.
-    evidence = [part.at_prices(prices).of_users(own) for part, own in chosen if own.any()]
-    told = all(part.past is not None for part in evidence)
-    others = checking_estimators(estimator, int(check.log.lengths.max()), told)
-    found = evaluate_partitions(evidence, [estimator, *others], engine=parts.engine)
+    # A small part may have no user in the sample.
+    data = [part.at_prices(prices).of_users(own) for part, own in chosen if own.any()]
+    past_known = all(part.past is not None for part in data)
+    others = checking_estimators(estimator, int(check.log.lengths.max()), past_known)
+    found = evaluate_partitions(data, [estimator, *others], engine=parts.engine)
     pairs = [agreement(found[estimator.name], found[other.name]) for other in others]
     sequential = found[others[-1].name]
     known = [
@@ -84,105 +143,86 @@ def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, see
             [outcome[place] for pair in pairs for outcome in pair],
             sequential.reasons(sequential.outcome_names[1], place),
         )
-        for place in range(len(asked))
+        for place in range(len(again))
     ]
-    return tuple(known[int(np.argmin(np.abs(asked - rung)))] for rung in range(rungs))
+    return tuple(known[int(np.argmin(np.abs(again - rung)))] for rung in range(rungs))
 
 
 def _by_the_state(rung: Rung, own: EstimatorChoice) -> Rung:
-    """Nobody may stand where the past disagrees: another budget could lead there."""
+    """A rung where estimators disagree is refused, because another budget could lead there."""
     if own.rely_on == "first":
         return rung
     return replace(rung, objections=tuple(Reason(each.rule, Weight.REFUSAL, each.message) for each in own.reasons))
 
 
-def _by_the_past(rung: Rung, stood: EstimatorChoice) -> Rung:
-    """Every rung says why this estimator was needed; one that is refused, for thin overlap, says it first."""
+def _by_the_past(rung: Rung, reached: EstimatorChoice) -> Rung:
+    """Every rung says why this estimator was needed; a rung refused for thin overlap says it as a refusal."""
     weight = Weight.REFUSAL if rung.is_unreliable else Weight.WARNING
-    return replace(rung, objections=tuple(Reason(each.rule, weight, each.message) for each in stood.reasons))
+    return replace(rung, objections=tuple(Reason(each.rule, weight, each.message) for each in reached.reasons))
 
 
-# What the audit and the model's fidelity say against any plan of a log: reasons that reach its certificate.
+def objections_to(population: PopulationSummary, fidelity: Fidelity) -> tuple[Reason, ...]:
+    """What audit and fidelity say against any plan from this log.
 
-
-def objections(
-    log: Log, audited: Audit, fidelity: Fidelity, costs: Sequence[Concentration] | None = None
-) -> tuple[Reason, ...]:
-    """Refusals where an assumption of the certificate fails, warnings where only the plan's quality is in doubt.
-
-    `costs` are how the costs of each budget are spread over all users, where the log holds only some of them.
+    A refusal where an assumption of the certificate fails, a warning where only the quality of the plan is in doubt.
     """
-    # Of all users: a fold that happens to hold none of the few who carry the cost looks tame.
-    spread = concentrations(log) if costs is None else costs
-    concentrated = (cost.reason(name) for name, cost in zip(log.outcome_names[1:], spread, strict=True))
+    # Of all users: a fold without the few users who carry most of the cost looks harmless.
+    concentrated = (cost.reason(name) for name, cost in population.costs.items())
     found = [reason for reason in concentrated if reason is not None]
-    return (*_about_propensities(audited), *_about_columns(audited), *found, *_about_the_model(fidelity))
+    audit = population.audit
+    return (*_about_propensities(audit), *_about_columns(audit), *found, *_about_the_model(fidelity))
 
 
-def _about_propensities(audited: Audit) -> Iterator[Reason]:
-    """Every estimate divides by propensities: nothing can be certified where they contradict the log."""
-    for entry in audited.calibration:
+def _about_propensities(audit: Audit) -> Iterator[Reason]:
+    """Every estimate divides by propensities, so nothing can be certified where the log contradicts them."""
+    for entry in audit.calibration:
         if entry.is_off:
             yield Reason(
                 "propensity_miscalibrated",
                 Weight.REFUSAL,
-                f"the propensities of action {entry.label!r} are not those it was given with: 1/propensity adds up to "
-                f"{entry.ratio:.3f} of the rows where it should be 1 (z = {entry.z:+.1f}), and every estimate rests on "
-                "them; repair the column, or use --estimate-propensity",
+                f"the propensities of action {entry.label!r} contradict the log: 1/propensity adds up to "
+                f"{entry.ratio:.3f} of the rows instead of 1 (z = {entry.z:+.1f}), and every estimate relies on them; "
+                "correct the column, or use --estimate-propensity",
             )
 
 
-def _about_columns(audited: Audit) -> Iterator[Reason]:
-    """A plan that decides by what is known only afterwards is checked with the answer in hand, and cannot be deployed:
-    estimates say nothing of it."""
-    for leak in audited.leaks:
+def _about_columns(audit: Audit) -> Iterator[Reason]:
+    """A plan that uses what is known only afterwards cannot be deployed, and its estimates say nothing."""
+    for leak in audit.leaks:
         said = f"column {leak.column!r} {leak.evidence}"
         if leak.known:
             yield Reason(
                 "said_known",
                 Weight.WARNING,
-                f"{said}; the certificate rests on its being known when the action is chosen, as --known-before says",
+                f"{said}; the certificate relies on --known-before: that the column is known when the action is chosen",
             )
         else:
             yield Reason(
                 "suspected_leak",
                 Weight.REFUSAL,
-                f"{said}; if it is known only afterwards, no plan that decides by it can be trusted: leave it out with "
-                f"--ignore {leak.column}, or, if it was known when the action was chosen, say so with "
-                f"--known-before {leak.column}",
+                f"{said}; if it is known only after the action, no plan that uses it can be trusted: exclude it with "
+                f"--ignore {leak.column}, or confirm with --known-before {leak.column} that it was known when the "
+                "action was chosen",
             )
 
 
 def _about_the_model(fidelity: Fidelity) -> Iterator[Reason]:
-    """The certificate does not rest on the model; how good the plan is does."""
+    """The certificate does not rely on the model; the quality of the plan does."""
     if not fidelity.trusted:
         yield Reason(
             "model_not_trusted",
             Weight.WARNING,
-            f"the model was not trusted to plan ahead: {fidelity.reasons[0]}; the bounds do not rest on it, but a plan "
+            f"the model was not trusted to plan ahead: {fidelity.reasons[0]}; the bounds do not rely on it, but a plan "
             "made without it may earn less",
         )
 
 
-# What all users of a log say, where a fit is given only some of them.
+def concentrations(log: Log) -> dict[str, Concentration]:
+    """How each budget's cost is spread over the users of a log, by name."""
+    pairs = zip(log.outcome_names[1:], log.outcomes[1:], strict=True)
+    return {name: Concentration.of(log.sums_by_user(cost)) for name, cost in pairs}
 
 
-@dataclass(frozen=True, eq=False)
-class PopulationSummary:
-    """Figures of all users."""
-
-    audit: Audit
-    costs: tuple[Concentration, ...]
-    """How the costs of each budget are spread over users, [budgets]."""
-    sample: str
-    """Who of them a fit is given, in words."""
-
-
-def concentrations(log: Log) -> tuple[Concentration, ...]:
-    """How the costs of each budget are spread over the users of a log, [budgets]."""
-    return tuple(Concentration.of(log.sums_by_user(cost)) for cost in log.outcomes[1:])
-
-
-def merge_concentrations(parts: Sequence[tuple[Concentration, ...]]) -> tuple[Concentration, ...]:
-    """Those of all parts, in their order."""
-    return tuple(reduce(Concentration.merge, costs) for costs in zip(*parts, strict=True))
+def merge_concentrations(parts: Sequence[Mapping[str, Concentration]]) -> dict[str, Concentration]:
+    """The concentrations of all users, from those of disjoint parts in their order."""
+    return {name: reduce(Concentration.merge, (part[name] for part in parts)) for name in parts[0]}

@@ -1,4 +1,4 @@
-"""A fold, encoded once: every pass over it works on the same states."""
+"""A fold with its states, encoded once for all passes over it, and the features that state ratios are regressed on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.history import HistoryEncoding
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import Log
-from redenvelope.policies.eligibility_state import EligibilityState, eligibility_of_log
+from redenvelope.policies.eligibility_state import EligibilityState, allowed, eligibility_of_log
 from redenvelope.policies.rules import RuleConstraint
 from redenvelope.randomness import fraction
 
-_USERS_PER_BATCH = 2_048  # trees and tables of all actions are large; of so many users they fit in memory
+_USERS_PER_BATCH = 2_048  # trees and tables of all actions are large; for this many users they fit in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,47 +32,61 @@ class EncodedLog:
     steps_left: NDArray[np.int64]
     """Decisions left, this one included, [rows]."""
     layout: StateLayout
-    """Where each part of a state stands."""
+    """The columns of a state."""
     past: NDArray[np.float32] | None = None
-    """What happened before, where the states do not tell it, [rows, columns]: estimates are checked against it."""
-    standing: EligibilityState | None = None
-    """What rows may get by the rules; None where nothing is ruled out."""
+    """The history, where states do not contain it, [rows, columns]: estimates are checked against it."""
+    eligibility: EligibilityState | None = None
+    """What the rules know of each row; None where there are no rules."""
     counted: NDArray[np.float32] | None = None
-    """What rules that count know of rows, [rows, columns]; None where none counts."""
+    """What rules that count actions know of each row, [rows, columns]; None where none counts."""
 
     @property
     def codes(self) -> int:
-        """Leading columns of a state that hold codes of static categories: no numbers to regress on."""
+        """Number of leading columns of a state that contain codes of static categories, not numbers."""
         return len(self.layout.static_categories)
 
     @property
     def features(self) -> NDArray[np.float32]:
-        """What ratios of states are regressed on, [rows, features]: nested sets of columns, `feature_blocks` wide."""
+        """What state ratios are regressed on, [rows, features]: nested sets of columns, `feature_blocks` wide."""
         made = RatioFeatures(self.layout).of(self.states)
         return made if self.counted is None else np.concatenate([self.counted, made], axis=1)
 
     @property
     def feature_blocks(self) -> tuple[int, ...]:
-        """Widths of the nested sets, rising."""
+        """Widths of the nested sets, increasing."""
         further = 0 if self.counted is None else self.counted.shape[1]
         return tuple(width + further for width in RatioFeatures(self.layout).blocks)
 
     def first_states(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """States of every user's first row [users, width], and the steps left there [users]."""
+        """States of every user's first row, [users, width], and the steps left there, [users]."""
         first = self.log.starts[:-1]
         return self.states[first], self.steps_left[first]
 
-    def first_standing(self) -> EligibilityState | None:
-        """Where every user's first row stands."""
-        return None if self.standing is None else self.standing[self.log.starts[:-1]]
+    def first_eligibility(self) -> EligibilityState | None:
+        """What the rules know of every user's first row."""
+        return None if self.eligibility is None else self.eligibility[self.log.starts[:-1]]
+
+    def eligible(self, rules: RuleConstraint | None) -> NDArray[np.bool_] | None:
+        """The eligible actions of each row, [rows, actions]; None where there are no rules."""
+        return None if self.eligibility is None else allowed(self.eligibility, rules, self.states, self.steps_left)
 
     def select(self, chosen: NDArray[np.bool_]) -> EncodedLog:
-        """Some users: chosen [users]."""
+        """The users that are `chosen`, [users]."""
         rows = np.repeat(chosen, self.log.lengths)
         return self._part(self.log.select(chosen), rows)
 
-    def some_users(self, users: int, stream: str, seed: int) -> EncodedLog:
-        """At most so many users, chosen by a stream of their own: always the same ones."""
+    # The name of a stream decides which users it selects: another name would give other plans.
+
+    def pilot_users(self, users: int, seed: int) -> EncodedLog:
+        """At most `users` users to choose temperature and prices on."""
+        return self.sample(users, "scouts", seed)
+
+    def rollout_users(self, users: int, seed: int) -> EncodedLog:
+        """At most `users` users to roll out through the model."""
+        return self.sample(users, "walkers", seed)
+
+    def sample(self, users: int, stream: str, seed: int) -> EncodedLog:
+        """At most `users` users, selected by hashes of their ids in a named random stream."""
         if len(self.log.users) <= users:
             return self
         order = np.argsort(fraction(self.log.keys, stream, seed), kind="stable")
@@ -81,7 +95,7 @@ class EncodedLog:
         return self.select(chosen)
 
     def batches(self) -> Iterator[EncodedLog]:
-        """A few thousand users at a time, as views."""
+        """A few thousand users at a time, as views on the arrays."""
         first = 0
         for part in self.log.batches(_USERS_PER_BATCH):
             rows = slice(first, first + len(part))
@@ -90,55 +104,53 @@ class EncodedLog:
 
     def _part(self, log: Log, rows: slice | NDArray[np.bool_]) -> EncodedLog:
         past = None if self.past is None else self.past[rows]
-        standing = None if self.standing is None else self.standing[rows]
+        eligibility = None if self.eligibility is None else self.eligibility[rows]
         counted = None if self.counted is None else self.counted[rows]
-        return EncodedLog(log, self.states[rows], self.steps_left[rows], self.layout, past, standing, counted)
+        return EncodedLog(log, self.states[rows], self.steps_left[rows], self.layout, past, eligibility, counted)
 
 
 def encode(log: Log, encoder: Encoder, steps: int, rules: RuleConstraint | None = None) -> EncodedLog:
-    """A log with its states, in a campaign of so many steps with these rules."""
+    """A log with its states, in a campaign of `steps` steps with these rules."""
     steps_left = np.asarray(encoder.first_step + steps - log.step, dtype=np.int64)
     past = HistoryEncoding.fit(log).columns(log) if encoder.history is None and log.lengths.max() > 1 else None
-    standing = eligibility_of_log(rules, log)
+    eligibility = eligibility_of_log(rules, log)
     counted = None
-    if rules is not None and rules.counts and standing is not None:
-        counted = rules.told(standing.memory)
-    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, past, standing, counted)
-
-
-# What ratios of states are regressed on: the state, and its products with what never changes about a user.
-#
-# A plan that treats groups differently takes them to different states, so the ratio of a state depends on the group
-# *and* the state: no sum of their effects describes it. Alone, a static column says nothing (no plan changes who is
-# in it), but its products with dynamic columns, those of the history among them, do. The columns are nested sets,
-# from the plain state to all products; the regression chooses among them on held-out users.
+    if rules is not None and rules.counts and eligibility is not None:
+        counted = rules.told(eligibility.memory)
+    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, past, eligibility, counted)
 
 
 MOST_COLUMNS = 72
-"""Columns of the largest set, as far as products go: 30,000 users, five steps and 64 prices then take seconds."""
+"""Products are added up to this many columns: 30,000 users, five steps and 64 prices then take seconds."""
 MOST_CODES = 12
-"""Codes of a static category that gets columns of its own; of larger ones, no code has enough users to tell."""
+"""Static categories with more codes get no indicators: no single code would have enough users."""
 
 
 @dataclass(frozen=True)
 class RatioFeatures:
-    """Columns made of states [rows, width] of one layout."""
+    """The features that state ratios are regressed on: the state, and its products with the user's static columns.
+
+    A plan that treats groups differently takes them to different states, so the ratio of a state depends on the group
+    *and* the state; no sum of their effects describes it. A static column alone says nothing, because no plan changes
+    it, but its products with dynamic columns (the history's among them) do. The columns form nested sets, from the
+    plain state to all products; the regression chooses among the sets on held-out users.
+    """
 
     layout: StateLayout
 
     @property
     def plain(self) -> slice:
-        """Columns of a state that are numbers: static, the step, dynamic."""
+        """Numeric columns of a state: static ones, the step, dynamic ones."""
         return slice(len(self.layout.static_categories), self.layout.width)
 
     @property
     def dynamic(self) -> slice:
-        """Columns that change, without the step: at one position of users it is hardly a column."""
+        """Dynamic columns without the step, which hardly varies where ratios are regressed."""
         return slice(self.layout.step + 1, self.layout.width)
 
     @cached_property
     def _codes(self) -> tuple[tuple[int, int], ...]:
-        """Column and code of each indicator, small categories first, as far as they and their products fit in."""
+        """Column and code of each indicator, small categories first, as many as fit with their products."""
         sizes = self.layout.static_categories
         order = sorted(range(len(sizes)), key=lambda column: sizes[column])
         wanted = [(column, code) for column in order if sizes[column] <= MOST_CODES for code in range(sizes[column])]
@@ -146,7 +158,7 @@ class RatioFeatures:
 
     @cached_property
     def _scaled(self) -> int:
-        """How many static numbers get products, in what room indicators leave."""
+        """How many static numbers get products, in the room that indicators leave."""
         left = self._room - len(self._codes) * (1 + self._changing)
         return min(self.layout.static_numbers, left // max(self._changing, 1)) if self._changing else 0
 

@@ -20,9 +20,15 @@ from redenvelope.evaluation.evaluate import ESTIMATORS, Evaluation, evaluate_par
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.promise import Status, all_kept, reaches_target, within_budget
 from redenvelope.fitting.encoded import EncodedLog, encode
-from redenvelope.fitting.holdout import CandidatePolicy, check_policies, encoded_data, fold_sha256, priced_policy
+from redenvelope.fitting.holdout import (
+    CandidatePolicy,
+    check_policies,
+    encoded_data,
+    fold_sha256,
+    logged_by_user,
+    priced_policy,
+)
 from redenvelope.fitting.learn import log_left
-from redenvelope.fitting.record import logged_by_user
 from redenvelope.fitting.settings import SearchSettings
 from redenvelope.log.encoding.drift import drift_findings
 from redenvelope.log.findings import Finding, Findings, Severity
@@ -53,7 +59,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     held_out = everybody if all_users else _held_out(plan, everybody)
     encoded = _encoded(plan, held_out)
     estimator = _estimator(plan)
-    own = priced_policy(plan.policy, plan.policy.pricing.table, _walkers(plan, encoded))
+    own = priced_policy(plan.policy, plan.policy.pricing.table, _rollout_users(plan, encoded))
     extent = Extent.of(encoded.log)
     data = [encoded_data(batch, [own.values(batch)], extent) for batch in encoded.batches()]
     shown = {each.name: each for each in (*ESTIMATORS.values(), Marginalised(seed=plan.record.seed), estimator)}
@@ -75,9 +81,9 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
 
 def _left(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
     """How much of the log agrees with the plan's rules."""
-    if encoded.standing is None:
+    if encoded.eligibility is None:
         return ()
-    eligible = allowed(encoded.standing, plan.policy.constraint, encoded.states, encoded.steps_left)
+    eligible = allowed(encoded.eligibility, plan.policy.constraint, encoded.states, encoded.steps_left)
     return log_left(encoded.log, eligible)
 
 
@@ -107,7 +113,7 @@ def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
     mixtures = plan.ladder.mixtures()
     prices = plan.ladder.prices if mixtures is None else mixtures.prices
     own = {"plan": CandidatePolicy(plan.policy, prices, mixtures)}
-    check = check_policies(own, encoded, _walkers(plan, encoded), estimator, 0, plan.record.seed)
+    check = check_policies(own, encoded, _rollout_users(plan, encoded), estimator, 0, plan.record.seed)
     return check.ladder("plan")
 
 
@@ -132,8 +138,8 @@ def _encoded(plan: Plan, log: Log) -> EncodedLog:
     return encode(log, plan.policy.encoder, plan.policy.specification.steps, plan.policy.constraint)
 
 
-def _walkers(plan: Plan, encoded: EncodedLog) -> EncodedLog:
-    return encoded.some_users(SearchSettings().walkers, "walkers", plan.record.seed)
+def _rollout_users(plan: Plan, encoded: EncodedLog) -> EncodedLog:
+    return encoded.rollout_users(SearchSettings().rollout_users, plan.record.seed)
 
 
 def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:

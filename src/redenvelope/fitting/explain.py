@@ -1,6 +1,7 @@
-"""Who gets what, in a few groups a step: a small tree over the features that separate decisions most.
+"""Who gets what: the plan's action probabilities by step, by feature, by group of users, and in examples.
 
-The tree explains, it does not decide: what a group gets is the mean of what the plan gives its users.
+Groups are the leaves of a small decision tree over the features, grown per step to separate the plan's decisions. The
+tree only explains: what a group gets is the mean of what the plan gives its users.
 """
 
 from __future__ import annotations
@@ -31,363 +32,17 @@ from redenvelope.plan.record import (
 
 _STEPS, _GROUPS, _DEEPEST = 5, 5, 3
 _LEAST_SHARE = 0.04
-"""Of a step's rows that a group holds at least: smaller ones are no news."""
+"""Smallest share of a step's rows in a group."""
 _LEAST_GAIN = 0.02
-"""Of the differences in what users get that a further cut must explain."""
+"""Smallest share of the variance of decisions that a further split must explain."""
 _NAMED = 3
-"""Labels that a condition names; beyond, it names those that are not in it, or counts."""
-
-
-@dataclass(frozen=True, eq=False)
-class GroupedStep:
-    """The groups of a step, and which rows are in which."""
-
-    told: StepGroups
-    rows: list[NDArray[np.int64]]
-    """Of each group, indices into the decided rows."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Cut:
-    """A way to divide a leaf: the bins of one feature that go to either side."""
-
-    gain: float
-    feature: int
-    sides: tuple[frozenset[int], frozenset[int]]
-
-
-@dataclass(frozen=True, eq=False)
-class _Leaf:
-    rows: NDArray[np.int64]
-    allowed: Mapping[int, frozenset[int]]
-    """Feature -> the bins that are left of it, where a cut was made."""
-    cut: _Cut | None
-
-
-def grouped_steps(decided: DecidedRows, bins: Sequence[Bins]) -> list[GroupedStep]:
-    """The users of some steps in groups, the dearest first; of many steps the first, the last and some between."""
-    steps = np.unique(decided.log.step)
-    if len(steps) > _STEPS:
-        steps = steps[np.unique(np.linspace(0, len(steps) - 1, _STEPS).round().astype(int))]
-    return [_grouped(decided, bins, int(step)) for step in steps]
-
-
-def _grouped(decided: DecidedRows, bins: Sequence[Bins], step: int) -> GroupedStep:
-    rows = np.flatnonzero(decided.log.step == step)
-    total = _spread(decided.probabilities[rows])
-    leaves = _grown(decided, bins, rows, total) if total > 1e-12 * len(rows) else [_Leaf(rows, {}, None)]
-    leaves = sorted(leaves, key=lambda leaf: -float(decided.costs[leaf.rows].mean()))
-    within = sum(_spread(decided.probabilities[leaf.rows]) for leaf in leaves)
-    groups = tuple(
-        Group(
-            conditions=tuple(_conditions(leaf, bins, rows)),
-            rows=len(leaf.rows),
-            probabilities=tuple(decided.probabilities[leaf.rows].mean(axis=0).tolist()),
-            cost=float(decided.costs[leaf.rows].mean()),
-        )
-        for leaf in leaves
-    )
-    explained = 1 - within / total if len(leaves) > 1 else 0.0
-    return GroupedStep(StepGroups(step, len(rows), explained, groups), [leaf.rows for leaf in leaves])
-
-
-def _spread(given: FloatArray) -> float:
-    """How much rows [rows, actions] differ: squares about their mean."""
-    return float(((given - given.mean(axis=0)) ** 2).sum())
-
-
-def _grown(decided: DecidedRows, bins: Sequence[Bins], rows: NDArray[np.int64], total: float) -> list[_Leaf]:
-    """Leaves, cut one after the other where most is explained."""
-    least_rows = max(_LEAST_SHARE * len(rows), 1.0)
-
-    def leaf(rows: NDArray[np.int64], allowed: Mapping[int, frozenset[int]]) -> _Leaf:
-        cut = _best_cut(decided, bins, rows, least_rows) if len(allowed) < _DEEPEST else None
-        return _Leaf(rows, allowed, cut if cut is not None and cut.gain >= _LEAST_GAIN * total else None)
-
-    leaves = [leaf(rows, {})]
-    while len(leaves) < _GROUPS:
-        place = max(range(len(leaves)), key=lambda at: cut.gain if (cut := leaves[at].cut) else -1.0)
-        chosen = leaves[place].cut
-        if chosen is None:
-            break
-        of_row = bins[chosen.feature].of_row[leaves[place].rows]
-        parts = [
-            leaf(leaves[place].rows[np.isin(of_row, list(side))], {**leaves[place].allowed, chosen.feature: side})
-            for side in chosen.sides
-        ]
-        leaves[place : place + 1] = parts
-    return leaves
-
-
-def _best_cut(decided: DecidedRows, bins: Sequence[Bins], rows: NDArray[np.int64], least_rows: float) -> _Cut | None:
-    """The cut after which what users get differs least within the two sides."""
-    given, costs = decided.probabilities[rows], decided.costs[rows]
-    centred = given - given.mean(axis=0)
-    best: _Cut | None = None
-    for feature, part in enumerate(bins):
-        of_row, size = part.of_row[rows], len(part.labels)
-        counts = np.bincount(of_row, minlength=size).astype(np.float64)
-        sums = np.stack([np.bincount(of_row, column, size) for column in centred.T], axis=1)
-        spent = np.bincount(of_row, costs, size).astype(np.float64)
-        for order in _orders(part, counts, spent):
-            left, moved = np.cumsum(counts[order])[:-1], np.cumsum(sums[order], axis=0)[:-1]
-            right = len(rows) - left
-            fits = (left >= least_rows) & (right >= least_rows)
-            # The rows are centred, so that what the right side holds is minus what the left does.
-            gains = np.where(fits, (moved**2).sum(axis=1) * (1 / np.maximum(left, 1) + 1 / np.maximum(right, 1)), 0.0)
-            if len(gains) and gains.max() > (best.gain if best else 0.0):
-                at = int(gains.argmax()) + 1
-                sides = frozenset(order[:at].tolist()), frozenset(order[at:].tolist())
-                best = _Cut(float(gains.max()), feature, sides)
-    return best
-
-
-def _orders(part: Bins, counts: FloatArray, spent: FloatArray) -> Iterator[NDArray[np.int64]]:
-    """Orders of the bins that hold rows, along which to cut: numbers as they rise, the missing at either end;
-    categories by what is spent on them."""
-    held = np.flatnonzero(counts)
-    if part.edges is None:
-        yield held[np.argsort(spent[held] / counts[held], kind="stable")]
-        return
-    missing = len(part.labels) - 1
-    yield held
-    if held[-1] == missing:
-        yield np.concatenate([held[-1:], held[:-1]])
-
-
-def _conditions(leaf: _Leaf, bins: Sequence[Bins], rows: NDArray[np.int64]) -> Iterator[Condition]:
-    for feature, kept in leaf.allowed.items():
-        part = bins[feature]
-        there = sorted(set(np.unique(part.of_row[rows]).tolist()))
-        yield Condition(part.feature, "is " + _words(part, sorted(kept & set(there)), there))
-
-
-def _words(part: Bins, kept: list[int], there: list[int]) -> str:
-    """The bins that are left of a feature, of those that are there at all."""
-    missing = len(part.labels) - 1
-    named = [place for place in kept if place != missing]
-    others = [place for place in there if place != missing and place not in named]
-    aside = " or missing" if missing in kept and named else ""
-    if not named:
-        return "missing"
-    if not others:
-        return "known" if missing in there else "anything"
-    if part.edges is not None and len(named) > 1:
-        return _range(part, named, others) + aside
-    if len(named) <= _NAMED or len(others) > _NAMED:
-        shown = [_bare(part.labels[place]) for place in named[:_NAMED]]
-        more = [f"{len(named) - _NAMED} more"] if len(named) > _NAMED else []
-        return _listed([*shown, *more]) + aside
-    return "not " + _listed([_bare(part.labels[place]) for place in others]) + aside
-
-
-def _range(part: Bins, named: list[int], others: list[int]) -> str:
-    assert part.edges is not None
-    whole = bool((part.edges == np.floor(part.edges)).all())
-    low = None if min(named) < min(others) else float(part.edges[min(named) - 1])
-    high = None if max(named) > max(others) else float(part.edges[max(named)])
-    return between(low, high, whole)
-
-
-def _bare(label: str) -> str:
-    return label.strip("()") if label in (MISSING, "(others)") else label
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-# Values of a feature in a few bins, with the names that people give them.
-
-
-MISSING, OTHERS = "(missing)", "(others)"
-_BINS, _LABELS = 5, 8
-_FEW_ABOVE = 1 / 3
-"""Share of whole numbers above the first few up to which each of those has a bin of its own."""
-_DIGITS = 15  # beyond, a double holds no more
-
-
-@dataclass(frozen=True, eq=False)
-class Bins:
-    """The rows of a log by one feature."""
-
-    feature: str
-    labels: list[str]
-    of_row: NDArray[np.int64]
-    """[rows], index into the labels."""
-    edges: FloatArray | None = None
-    """Of numbers: the greatest value of each bin but the last, [bins - 1]; None for categories."""
-
-
-def all_bins(features: FeatureTable) -> Iterator[Bins]:
-    """Every feature in bins."""
-    for place, name in enumerate(features.numeric_names):
-        yield _number_bins(name, features.numeric[:, place].astype(np.float64))
-    for place, name in enumerate(features.category_names):
-        yield _category_bins(name, features.codes[:, place], features.labels[place])
-
-
-def plain_numbers(values: Sequence[float], digits: int = 3) -> list[str]:
-    """Numbers as people write them, never with an exponent, with as many digits as it takes to tell them apart."""
-    different = len(set(values))
-    while True:
-        shown = [_plain(value, digits) for value in values]
-        if len(set(shown)) >= different or digits >= _DIGITS:
-            return shown
-        digits += 1
-
-
-def between(low: float | None, high: float | None, whole: bool) -> str:
-    """Values from above `low` up to `high` in words; None has no end. Whole numbers are named by what they can be."""
-    if not whole:
-        ends = plain_numbers([end for end in (low, high) if end is not None])
-        return f"at most {ends[0]}" if low is None else f"over {ends[0]}" if high is None else " to ".join(ends)
-    first, last = ("" if end is None else _plain(end, _DIGITS) for end in (None if low is None else low + 1, high))
-    if low is None or high is None:
-        return f"at most {last}" if low is None else f"{first} or more"
-    return last if first == last else f"{first} to {last}"
-
-
-def _plain(value: float, digits: int) -> str:
-    if value == 0 or not np.isfinite(value):
-        return f"{value:g}"
-    places = max(digits - 1 - int(np.floor(np.log10(abs(value)))), 0)
-    text = f"{value:,.{places}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _number_bins(name: str, values: FloatArray) -> Bins:
-    """Few values have a bin each, many are cut at quantiles; missing values have a bin of their own."""
-    present = values[~np.isnan(values)]
-    distinct = np.unique(present)
-    if len(distinct) <= _BINS:
-        labels = _few(distinct)
-        edges, of_row = distinct[:-1], np.searchsorted(distinct, values)
-    else:
-        edges = _edges(present, distinct)
-        labels = _labels(edges, distinct)
-        of_row = np.searchsorted(edges, values)
-    of_row = np.where(np.isnan(values), len(labels), of_row).astype(np.int64)
-    return Bins(name, [*labels, MISSING], of_row, edges)
-
-
-def _few(distinct: FloatArray) -> list[str]:
-    """A bin a value; what is only ever 0 and 1 was true or false."""
-    if distinct.tolist() == [0.0, 1.0]:
-        return ["no", "yes"]
-    return plain_numbers(distinct.tolist(), 4)
-
-
-def _edges(present: FloatArray, distinct: FloatArray) -> FloatArray:
-    """The greatest value of each bin but the last, [bins - 1]."""
-    if _whole(distinct) and np.mean(present > distinct[_BINS - 2]) <= _FEW_ABOVE:
-        return distinct[: _BINS - 1]  # counts of which most are small: each by itself
-    cut = np.quantile(present, np.arange(1, _BINS) / _BINS)
-    edges = np.unique(np.floor(cut) if _whole(distinct) else cut)
-    edges = edges[(edges >= distinct[0]) & (edges < distinct[-1])]
-    return edges if len(edges) else distinct[-2:-1]  # most values are the greatest
-
-
-def _labels(edges: FloatArray, distinct: FloatArray) -> list[str]:
-    whole = _whole(distinct)
-    if whole:  # counts have two ends, which single values can be named by
-        ends = [float(distinct[0]) - 1, *edges.tolist(), float(distinct[-1])]
-        last = len(edges) if distinct[-1] > edges[-1] + 1 else None
-        return [between(low, None if at == last else high, True) for at, (low, high) in enumerate(pairwise(ends))]
-    shown = plain_numbers(edges.tolist())
-    return [f"up to {shown[0]}", *(f"{low} to {high}" for low, high in pairwise(shown)), f"over {shown[-1]}"]
-
-
-def _whole(values: FloatArray) -> bool:
-    return bool((values == np.floor(values)).all())
-
-
-def _category_bins(name: str, codes: NDArray[np.int32], labels: tuple[str, ...]) -> Bins:
-    """The most frequent labels, the others together, and the missing."""
-    frequent = np.argsort(-np.bincount(codes[codes >= 0], minlength=len(labels)), kind="stable")[:_LABELS]
-    kept = np.sort(frequent)
-    place = np.full(len(labels) + 1, len(kept), dtype=np.int64)
-    place[kept] = np.arange(len(kept))
-    place[-1] = len(kept) + 1  # where the code of a missing value, −1, points
-    return Bins(name, [*(labels[code] for code in kept), OTHERS, MISSING], place[codes])
-
-
-# A few users as logged, one of each group: what the plan would give them, and what every action would be worth.
-
-
-_EXAMPLES, _KNOWN = 4, 5
-
-
-def examples(
-    shown: Shown, decided: DecidedRows, policy: DeployedPolicy, step: GroupedStep, strongest: Sequence[str]
-) -> tuple[Example, ...]:
-    """Users of the groups of a step, the most typical of each; groups that get different things come first.
-
-    `strongest` are features that decide much.
-    """
-    groups = _different(step)
-    rows = np.array([_typical(decided, step.rows[place]) for place in groups], dtype=np.int64)
-    pricing = policy.pricing
-    price = int(np.argmax(pricing.shares))  # of two prices that are mixed, what most users follow
-    states, left = shown.encoded.states[rows], shown.encoded.steps_left[rows]
-    standing = None if shown.encoded.standing is None else shown.encoded.standing[rows]
-    values = policy.valuer.values(states, left, pricing.table[[price]], standing)
-    q, chances, to_go = (np.asarray(part, dtype=np.float64) for part in (values.q, values.probabilities, values.to_go))
-    found = []
-    for at, (place, row) in enumerate(zip(groups, rows, strict=True)):
-        named = [condition.feature for condition in step.told.groups[place].conditions]
-        figures = np.stack([chances[at, 0], *to_go[:2, at, 0], q[at, 0]], axis=1).tolist()
-        alternatives = tuple(
-            Alternative(label, *worth) for label, worth in zip(policy.catalogue.labels, figures, strict=True)
-        )
-        wanted = list(dict.fromkeys([*named, *strongest]))[:_KNOWN]
-        found.append(Example(step.told.step, known_values(decided.log.features, int(row), wanted), alternatives))
-    return tuple(found)
-
-
-def known_values(features: FeatureTable, row: int, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Some features of a row as text."""
-    return tuple((name, _value(features, row, name)) for name in names)
-
-
-def _value(features: FeatureTable, row: int, name: str) -> str:
-    if name in features.category_names:
-        place = features.category_names.index(name)
-        code = int(features.codes[row, place])
-        return MISSING if code < 0 else features.labels[place][code]
-    column = features.numeric[:, features.numeric_names.index(name)]
-    if np.isnan(column[row]):
-        return MISSING
-    present = column[~np.isnan(column)]
-    if set(np.unique(present[:10_000]).tolist()) <= {0.0, 1.0}:
-        return "yes" if column[row] else "no"
-    return plain_numbers([float(column[row])], 4)[0]
-
-
-def _different(step: GroupedStep) -> list[int]:
-    """Some groups: first those of which each mostly gets something else, larger ones before smaller."""
-    order = sorted(range(len(step.rows)), key=lambda place: -len(step.rows[place]))
-    first: dict[int, int] = {}
-    for place in order:
-        first.setdefault(int(np.argmax(step.told.groups[place].probabilities)), place)
-    chosen = [*first.values(), *(place for place in order if place not in first.values())][:_EXAMPLES]
-    return sorted(chosen)
-
-
-def _typical(decided: DecidedRows, rows: NDArray[np.int64]) -> int:
-    """The row whose decision is nearest to the mean of its group's."""
-    given = decided.probabilities[rows]
-    return int(rows[((given - given.mean(axis=0)) ** 2).sum(axis=1).argmin()])
-
-
-# Who gets what: the plan's action probabilities by step and by the features they differ most over.
-
-
-_FEATURES = 4
+"""Most labels that a condition names; with more, it names the excluded labels, or counts."""
+_FEATURES, _EXAMPLES, _KNOWN = 4, 4, 5
+"""Features and examples that are shown, and values shown of an example."""
 
 
 def who_gets_what(shown: Shown, policy: DeployedPolicy, place: Place) -> ActionShares:
-    """What a policy at a place of its ladder gives to the users that are shown: shares, groups and examples."""
+    """What a policy at a place of its ladder gives the shown users: shares, groups and examples."""
     decided = shown.decided(policy, place)
     bins = list(all_bins(decided.log.features))
     shares = action_shares(decided, bins)
@@ -395,14 +50,13 @@ def who_gets_what(shown: Shown, policy: DeployedPolicy, place: Place) -> ActionS
     strongest = [part.feature for part in shares.by_feature]
     return replace(
         shares,
-        groups=tuple(step.told for step in steps),
+        groups=tuple(step.groups for step in steps),
         examples=examples(shown, decided, policy, steps[0], strongest),
     )
 
 
 def action_shares(decided: DecidedRows, bins: Sequence[Bins] = ()) -> ActionShares:
-    """What a policy gives to the users of a log, in the states they were logged in; `bins` of the features, where they
-    are known already."""
+    """The decisions of a policy in the logged states, by step and feature; `bins` are the binned features, if known."""
     log = decided.log
     judged = [(_strength(decided.probabilities, part), part) for part in bins or all_bins(log.features)]
     strongest = sorted((pair for pair in judged if pair[0] > 0), key=lambda pair: -pair[0])[:_FEATURES]
@@ -444,7 +98,7 @@ def _by_bin(decided: DecidedRows, bins: Bins) -> tuple[Shares, ...]:
 
 
 def _strength(probabilities: FloatArray, bins: Bins) -> float:
-    """Share of the variance of probabilities [rows, actions] that the bins explain, less what chance would."""
+    """Share of the variance of probabilities [rows, actions] that the bins explain, corrected for chance."""
     counts = np.bincount(bins.of_row, minlength=len(bins.labels)).astype(np.float64)
     used = int(np.count_nonzero(counts))
     rows = len(bins.of_row)
@@ -455,5 +109,338 @@ def _strength(probabilities: FloatArray, bins: Bins) -> float:
     between = float((sums**2 / np.maximum(counts, 1.0)[:, None]).sum())
     total = float((centred**2).sum())
     within = (total - between) / (rows - used)
-    # Rounding alone makes differences of about 1e-16: an allocation that is the same for all has no strong feature.
+    # Where all users get the same, rounding alone makes differences of about 1e-16: no feature explains those.
     return max(0.0, (between - (used - 1) * within) / total) if total > 1e-12 * rows else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedStep:
+    """The groups of a step and their rows."""
+
+    groups: StepGroups
+    rows: list[NDArray[np.int64]]
+    """Indices into the decided rows, by group."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """A split of a leaf: the bins of one feature that go to either side."""
+
+    gain: float
+    feature: int
+    sides: tuple[frozenset[int], frozenset[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Leaf:
+    rows: NDArray[np.int64]
+    allowed: Mapping[int, frozenset[int]]
+    """The bins that remain of each feature that was split."""
+    cut: _Cut | None
+
+
+def grouped_steps(decided: DecidedRows, bins: Sequence[Bins]) -> list[GroupedStep]:
+    """Users in groups, the most expensive first, at every step, or at evenly spaced steps where there are many."""
+    steps = np.unique(decided.log.step)
+    if len(steps) > _STEPS:
+        steps = steps[np.unique(np.linspace(0, len(steps) - 1, _STEPS).round().astype(int))]
+    return [_grouped(decided, bins, int(step)) for step in steps]
+
+
+def _grouped(decided: DecidedRows, bins: Sequence[Bins], step: int) -> GroupedStep:
+    rows = np.flatnonzero(decided.log.step == step)
+    total = _spread(decided.probabilities[rows])
+    leaves = _grown(decided, bins, rows, total) if total > 1e-12 * len(rows) else [_Leaf(rows, {}, None)]
+    leaves = sorted(leaves, key=lambda leaf: -float(decided.costs[leaf.rows].mean()))
+    within = sum(_spread(decided.probabilities[leaf.rows]) for leaf in leaves)
+    groups = tuple(
+        Group(
+            conditions=tuple(_conditions(leaf, bins, rows)),
+            rows=len(leaf.rows),
+            probabilities=tuple(decided.probabilities[leaf.rows].mean(axis=0).tolist()),
+            cost=float(decided.costs[leaf.rows].mean()),
+        )
+        for leaf in leaves
+    )
+    explained = 1 - within / total if len(leaves) > 1 else 0.0
+    return GroupedStep(StepGroups(step, len(rows), explained, groups), [leaf.rows for leaf in leaves])
+
+
+def _spread(given: FloatArray) -> float:
+    """Sum of squares of rows [rows, actions] about their mean."""
+    return float(((given - given.mean(axis=0)) ** 2).sum())
+
+
+def _grown(decided: DecidedRows, bins: Sequence[Bins], rows: NDArray[np.int64], total: float) -> list[_Leaf]:
+    """Leaves, split one after the other where that explains most."""
+    least_rows = max(_LEAST_SHARE * len(rows), 1.0)
+
+    def leaf(rows: NDArray[np.int64], allowed: Mapping[int, frozenset[int]]) -> _Leaf:
+        cut = _best_cut(decided, bins, rows, least_rows) if len(allowed) < _DEEPEST else None
+        return _Leaf(rows, allowed, cut if cut is not None and cut.gain >= _LEAST_GAIN * total else None)
+
+    leaves = [leaf(rows, {})]
+    while len(leaves) < _GROUPS:
+        place = max(range(len(leaves)), key=lambda at: cut.gain if (cut := leaves[at].cut) else -1.0)
+        chosen = leaves[place].cut
+        if chosen is None:
+            break
+        of_row = bins[chosen.feature].of_row[leaves[place].rows]
+        parts = [
+            leaf(leaves[place].rows[np.isin(of_row, list(side))], {**leaves[place].allowed, chosen.feature: side})
+            for side in chosen.sides
+        ]
+        leaves[place : place + 1] = parts
+    return leaves
+
+
+def _best_cut(decided: DecidedRows, bins: Sequence[Bins], rows: NDArray[np.int64], least_rows: float) -> _Cut | None:
+    """The split with the least variance within its two sides."""
+    given, costs = decided.probabilities[rows], decided.costs[rows]
+    centred = given - given.mean(axis=0)
+    best: _Cut | None = None
+    for feature, part in enumerate(bins):
+        of_row, size = part.of_row[rows], len(part.labels)
+        counts = np.bincount(of_row, minlength=size).astype(np.float64)
+        sums = np.stack([np.bincount(of_row, column, size) for column in centred.T], axis=1)
+        spent = np.bincount(of_row, costs, size).astype(np.float64)
+        for order in _orders(part, counts, spent):
+            left, moved = np.cumsum(counts[order])[:-1], np.cumsum(sums[order], axis=0)[:-1]
+            right = len(rows) - left
+            fits = (left >= least_rows) & (right >= least_rows)
+            # The rows are centred, so the sum of the right side is minus that of the left.
+            gains = np.where(fits, (moved**2).sum(axis=1) * (1 / np.maximum(left, 1) + 1 / np.maximum(right, 1)), 0.0)
+            if len(gains) and gains.max() > (best.gain if best else 0.0):
+                at = int(gains.argmax()) + 1
+                sides = frozenset(order[:at].tolist()), frozenset(order[at:].tolist())
+                best = _Cut(float(gains.max()), feature, sides)
+    return best
+
+
+def _orders(part: Bins, counts: FloatArray, spent: FloatArray) -> Iterator[NDArray[np.int64]]:
+    """Orders of the non-empty bins along which to split: numbers ascending with missing values at either end,
+    categories by their mean cost."""
+    used = np.flatnonzero(counts)
+    if part.edges is None:
+        yield used[np.argsort(spent[used] / counts[used], kind="stable")]
+        return
+    missing = len(part.labels) - 1
+    yield used
+    if used[-1] == missing:
+        yield np.concatenate([used[-1:], used[:-1]])
+
+
+def _conditions(leaf: _Leaf, bins: Sequence[Bins], rows: NDArray[np.int64]) -> Iterator[Condition]:
+    for feature, allowed in leaf.allowed.items():
+        part = bins[feature]
+        there = sorted(set(np.unique(part.of_row[rows]).tolist()))
+        yield Condition(part.feature, "is " + _words(part, sorted(allowed & set(there)), there))
+
+
+def _words(part: Bins, allowed: list[int], there: list[int]) -> str:
+    """The allowed bins of a feature in words, among those that occur."""
+    missing = len(part.labels) - 1
+    named = [place for place in allowed if place != missing]
+    others = [place for place in there if place != missing and place not in named]
+    aside = " or missing" if missing in allowed and named else ""
+    if not named:
+        return "missing"
+    if not others:
+        return "known" if missing in there else "anything"
+    if part.edges is not None and len(named) > 1:
+        return _range(part, named, others) + aside
+    if len(named) <= _NAMED or len(others) > _NAMED:
+        shown = [_bare(part.labels[place]) for place in named[:_NAMED]]
+        more = [f"{len(named) - _NAMED} more"] if len(named) > _NAMED else []
+        return _listed([*shown, *more]) + aside
+    return "not " + _listed([_bare(part.labels[place]) for place in others]) + aside
+
+
+def _range(part: Bins, named: list[int], others: list[int]) -> str:
+    assert part.edges is not None
+    whole = bool((part.edges == np.floor(part.edges)).all())
+    low = None if min(named) < min(others) else float(part.edges[min(named) - 1])
+    high = None if max(named) > max(others) else float(part.edges[max(named)])
+    return between(low, high, whole)
+
+
+def _bare(label: str) -> str:
+    return label.strip("()") if label in (MISSING, "(others)") else label
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+MISSING, OTHERS = "(missing)", "(others)"
+_BINS, _LABELS = 5, 8
+_FEW_ABOVE = 1 / 3
+"""Each of the smallest whole numbers has its own bin if at most this share of values is larger."""
+_DIGITS = 15  # the precision of a double
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """The rows of a log, binned by one feature."""
+
+    feature: str
+    labels: list[str]
+    of_row: NDArray[np.int64]
+    """Index into the labels, [rows]."""
+    edges: FloatArray | None = None
+    """Largest value of each bin but the last, [bins - 1]; None for categories."""
+
+
+def all_bins(features: FeatureTable) -> Iterator[Bins]:
+    """Every feature in bins."""
+    for place, name in enumerate(features.numeric_names):
+        yield _number_bins(name, features.numeric[:, place].astype(np.float64))
+    for place, name in enumerate(features.category_names):
+        yield _category_bins(name, features.codes[:, place], features.labels[place])
+
+
+def plain_numbers(values: Sequence[float], digits: int = 3) -> list[str]:
+    """Numbers without exponents, with as many digits as it takes to distinguish them."""
+    different = len(set(values))
+    while True:
+        shown = [_plain(value, digits) for value in values]
+        if len(set(shown)) >= different or digits >= _DIGITS:
+            return shown
+        digits += 1
+
+
+def between(low: float | None, high: float | None, whole: bool) -> str:
+    """The interval (low, high] in words; None is unbounded. `whole` numbers are described by their possible values."""
+    if not whole:
+        ends = plain_numbers([end for end in (low, high) if end is not None])
+        return f"at most {ends[0]}" if low is None else f"over {ends[0]}" if high is None else " to ".join(ends)
+    first, last = ("" if end is None else _plain(end, _DIGITS) for end in (None if low is None else low + 1, high))
+    if low is None or high is None:
+        return f"at most {last}" if low is None else f"{first} or more"
+    return last if first == last else f"{first} to {last}"
+
+
+def _plain(value: float, digits: int) -> str:
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    places = max(digits - 1 - int(np.floor(np.log10(abs(value)))), 0)
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _number_bins(name: str, values: FloatArray) -> Bins:
+    """One bin per value where there are few, else quantiles; missing values have their own bin."""
+    present = values[~np.isnan(values)]
+    distinct = np.unique(present)
+    if len(distinct) <= _BINS:
+        labels = _few(distinct)
+        edges, of_row = distinct[:-1], np.searchsorted(distinct, values)
+    else:
+        edges = _edges(present, distinct)
+        labels = _labels(edges, distinct)
+        of_row = np.searchsorted(edges, values)
+    of_row = np.where(np.isnan(values), len(labels), of_row).astype(np.int64)
+    return Bins(name, [*labels, MISSING], of_row, edges)
+
+
+def _few(distinct: FloatArray) -> list[str]:
+    """Labels of one bin per value; values 0 and 1 alone are a boolean."""
+    if distinct.tolist() == [0.0, 1.0]:
+        return ["no", "yes"]
+    return plain_numbers(distinct.tolist(), 4)
+
+
+def _edges(present: FloatArray, distinct: FloatArray) -> FloatArray:
+    """Largest value of each bin but the last, [bins - 1]."""
+    if _whole(distinct) and np.mean(present > distinct[_BINS - 2]) <= _FEW_ABOVE:
+        return distinct[: _BINS - 1]  # mostly small counts: one bin each
+    cut = np.quantile(present, np.arange(1, _BINS) / _BINS)
+    edges = np.unique(np.floor(cut) if _whole(distinct) else cut)
+    edges = edges[(edges >= distinct[0]) & (edges < distinct[-1])]
+    return edges if len(edges) else distinct[-2:-1]  # most values equal the maximum
+
+
+def _labels(edges: FloatArray, distinct: FloatArray) -> list[str]:
+    whole = _whole(distinct)
+    if whole:  # both ends are known, so a bin of one value can be named by it
+        ends = [float(distinct[0]) - 1, *edges.tolist(), float(distinct[-1])]
+        last = len(edges) if distinct[-1] > edges[-1] + 1 else None
+        return [between(low, None if at == last else high, True) for at, (low, high) in enumerate(pairwise(ends))]
+    shown = plain_numbers(edges.tolist())
+    return [f"up to {shown[0]}", *(f"{low} to {high}" for low, high in pairwise(shown)), f"over {shown[-1]}"]
+
+
+def _whole(values: FloatArray) -> bool:
+    return bool((values == np.floor(values)).all())
+
+
+def _category_bins(name: str, codes: NDArray[np.int32], labels: tuple[str, ...]) -> Bins:
+    """One bin for each of the most frequent labels, one for the others, and one for missing values."""
+    frequent = np.argsort(-np.bincount(codes[codes >= 0], minlength=len(labels)), kind="stable")[:_LABELS]
+    named = np.sort(frequent)
+    place = np.full(len(labels) + 1, len(named), dtype=np.int64)
+    place[named] = np.arange(len(named))
+    place[-1] = len(named) + 1  # the code of a missing value is −1
+    return Bins(name, [*(labels[code] for code in named), OTHERS, MISSING], place[codes])
+
+
+def examples(
+    shown: Shown, decided: DecidedRows, policy: DeployedPolicy, step: GroupedStep, strongest: Sequence[str]
+) -> tuple[Example, ...]:
+    """The most typical user of some groups of a step, with the value of every action; different decisions first.
+
+    `strongest` are the features by which decisions differ most.
+    """
+    groups = _different(step)
+    rows = np.array([_typical(decided, step.rows[place]) for place in groups], dtype=np.int64)
+    pricing = policy.pricing
+    price = int(np.argmax(pricing.shares))  # the price that most users follow
+    states, left = shown.encoded.states[rows], shown.encoded.steps_left[rows]
+    eligibility = None if shown.encoded.eligibility is None else shown.encoded.eligibility[rows]
+    values = policy.valuer.values(states, left, pricing.table[[price]], eligibility)
+    q, chances, to_go = (np.asarray(part, dtype=np.float64) for part in (values.q, values.probabilities, values.to_go))
+    found = []
+    for at, (place, row) in enumerate(zip(groups, rows, strict=True)):
+        named = [condition.feature for condition in step.groups.groups[place].conditions]
+        figures = np.stack([chances[at, 0], *to_go[:2, at, 0], q[at, 0]], axis=1).tolist()
+        alternatives = tuple(
+            Alternative(label, *values) for label, values in zip(policy.catalogue.labels, figures, strict=True)
+        )
+        wanted = list(dict.fromkeys([*named, *strongest]))[:_KNOWN]
+        found.append(Example(step.groups.step, known_values(decided.log.features, int(row), wanted), alternatives))
+    return tuple(found)
+
+
+def known_values(features: FeatureTable, row: int, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Some features of a row, as text."""
+    return tuple((name, _value(features, row, name)) for name in names)
+
+
+def _value(features: FeatureTable, row: int, name: str) -> str:
+    if name in features.category_names:
+        place = features.category_names.index(name)
+        code = int(features.codes[row, place])
+        return MISSING if code < 0 else features.labels[place][code]
+    column = features.numeric[:, features.numeric_names.index(name)]
+    if np.isnan(column[row]):
+        return MISSING
+    present = column[~np.isnan(column)]
+    if set(np.unique(present[:10_000]).tolist()) <= {0.0, 1.0}:
+        return "yes" if column[row] else "no"
+    return plain_numbers([float(column[row])], 4)[0]
+
+
+def _different(step: GroupedStep) -> list[int]:
+    """Indices of some groups: one for each most likely action first, large groups before small ones."""
+    order = sorted(range(len(step.rows)), key=lambda place: -len(step.rows[place]))
+    first: dict[int, int] = {}
+    for place in order:
+        first.setdefault(int(np.argmax(step.groups.groups[place].probabilities)), place)
+    chosen = [*first.values(), *(place for place in order if place not in first.values())][:_EXAMPLES]
+    return sorted(chosen)
+
+
+def _typical(decided: DecidedRows, rows: NDArray[np.int64]) -> int:
+    """The row whose probabilities are closest to its group's mean."""
+    given = decided.probabilities[rows]
+    return int(rows[((given - given.mean(axis=0)) ** 2).sum(axis=1).argmin()])

@@ -1,8 +1,8 @@
-"""From a lake and a budget to a plan: all users are audited; it is made and checked on users chosen by their ids.
+"""From a lake and a budget to a plan: all users are audited; a sample of them trains, tunes and checks.
 
-Models do not get better beyond a number of users, nor bounds much narrower; both numbers can be asked for. Who is
-chosen follows from a user's id and the seed alone, and all sums are taken bucket by bucket in their order, so that no
-number of parts, and no engine, changes a bit of the plan.
+Beyond some number of users, models hardly improve and bounds hardly narrow; `SampleSettings` has both numbers. A user
+is sampled by the hash of the id and the seed alone, and all sums are taken bucket by bucket in a fixed order, so that
+neither the number of parts nor the engine changes a bit of the plan.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ CHECK_USERS = 200_000
 
 @dataclass(frozen=True)
 class SampleSettings:
-    """How many users of a lake a plan is made from; fewer where there are fewer."""
+    """How many users of a lake are sampled; all where there are fewer."""
 
     train_users: int = TRAIN_USERS
-    """Who train, about; those who tune are as many fewer as their share says."""
+    """Approximate number of users in the train fold; the tune fold is sampled at the same rate."""
     check_users: int = CHECK_USERS
-    """Who check the plan, about."""
+    """Approximate number of users in the check fold."""
 
     def __post_init__(self) -> None:
         if self.train_users < 1 or self.check_users < 1:
-            raise UsageError("a plan needs users who train and users who check: ask for at least 1 of each")
+            raise UsageError("train_users and check_users must be at least 1")
 
     def shares(self, users: int, settings: FitSettings) -> NDArray[np.float64]:
-        """Of the users of each fold, the share who are chosen, [folds]."""
+        """Share of each fold's users that is sampled, [folds]."""
         train, tune, check = settings.parts
         wanted = np.array([self.train_users, self.train_users * tune / train, self.check_users])
         return np.asarray(np.minimum(wanted / (users * np.array([train, tune, check])), 1.0))
@@ -68,9 +68,9 @@ def fit_lake(
     progress: Progress | None = None,
     cache: Cache | None = None,
 ) -> Plan:
-    """The best plan for a budget, from a log that no memory holds; arguments are as in `fit`.
+    """The best plan for a budget, from a log that does not fit in memory; arguments are as in `fit`.
 
-    Audited are all users. `sample` says how many of them train and check.
+    All users are audited. `sample` says how many of them train and check.
     """
     engine, settings, sample = engine or LocalEngine(), settings or FitSettings(), sample or SampleSettings()
     stages, campaign = Stages(progress), campaign or Campaign()
@@ -81,13 +81,13 @@ def fit_lake(
     results = engine.map(_Sampled(lake.logs, chosen), lake.parts)
     found = paced(stages, "sample", results, len(lake.parts), lambda log: 0 if log is None else len(log))
     log = join_logs([part for part in found if part is not None])
-    words = _words(log, users, shares)
-    stages.finish("sample", words)
+    sampled = _describe(log, users, shares)
+    stages.finish("sample", sampled)
     campaign.check(log)
-    asked = objective_of(budget, target_reward, campaign, settings.confidence, audience)
-    audit = audit_lake(lake, engine, campaign, asked.audited, settings.known_before, stages)
+    objective = objective_of(budget, target_reward, campaign, settings.confidence, audience)
+    audit = audit_lake(lake, engine, campaign, objective.audited, settings.known_before, stages)
     costs = merge_concentrations(
-        list(Opened(engine, _Charged(lake.logs, asked.budgets)).map(concentrations, lake.parts))
+        list(Opened(engine, _Charged(lake.logs, objective.budgets)).map(concentrations, lake.parts))
     )
     return fit(
         log,
@@ -98,7 +98,7 @@ def fit_lake(
         settings=settings,
         progress=progress,
         cache=cache,
-        whole=PopulationSummary(audit, costs, words),
+        population=PopulationSummary(audit, costs, sampled),
     )
 
 
@@ -120,34 +120,34 @@ def audit_lake(
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Which users a plan is made from and checked on."""
+    """Selects the users of the sample."""
 
     settings: FitSettings
     shares: tuple[float, ...]
 
     def of(self, log: Log) -> NDArray[np.bool_]:
-        """By their ids alone, [users]."""
+        """Whether each user is in the sample, [users]."""
         fold = split_fold(log.keys, self.settings.parts, self.settings.seed)
         return np.asarray(fraction(log.keys, "lake", self.settings.seed) < np.array(self.shares)[fold])
 
 
 @dataclass(frozen=True)
 class _Sampled:
-    """The chosen users of a part."""
+    """Reads the sampled users of a part."""
 
     logs: Callable[[LakePart], Iterable[Log]]
     chosen: _Chosen
 
     def __call__(self, part: LakePart) -> Log | None:
-        """As one log; None where nobody is chosen."""
+        """As one log; None where there are none."""
         picked = [(log, self.chosen.of(log)) for log in self.logs(part)]
-        kept = [log.select(own) for log, own in picked if own.any()]
-        return join_logs(kept) if kept else None
+        logs = [log.select(own) for log, own in picked if own.any()]
+        return join_logs(logs) if logs else None
 
 
 @dataclass(frozen=True)
 class _Charged:
-    """The logs of a part with what counts against each budget."""
+    """Reads the logs of a part with the cost of each budget."""
 
     logs: Callable[[LakePart], Iterable[Log]]
     budgets: tuple[Budget, ...]
@@ -159,7 +159,7 @@ class _Charged:
 
 @dataclass(frozen=True)
 class _Measured:
-    """The same, as it was measured: what an audit looks at."""
+    """Reads the logs of a part as they were measured, for the audit."""
 
     charged: _Charged
 
@@ -168,7 +168,7 @@ class _Measured:
         return (without_costs(log, ()) for log in self.charged(part))
 
 
-def _words(log: Log, users: int, shares: NDArray[np.float64]) -> str:
+def _describe(log: Log, users: int, shares: NDArray[np.float64]) -> str:
     if (shares >= 1).all():
         return f"all {users:,} users train, tune or check"
-    return f"{log.people:,} of {users:,} users, chosen by their ids, train, tune or check; the audit is of all"
+    return f"{log.people:,} of {users:,} users, selected by their ids, train, tune or check; all are audited"

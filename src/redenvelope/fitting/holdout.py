@@ -1,4 +1,7 @@
-"""One evaluation of the check users: encoded and planned once; ladder, comparison, frontier and report read it."""
+"""Off-policy evaluation of candidate policies on held-out users, planned and evaluated once for all later stages.
+
+Ladder, certificate, comparison, frontier and report all read the same `Check`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.evaluation.influence import neighbour_sums
 from redenvelope.fitting.encoded import EncodedLog
+from redenvelope.fitting.stage_cache import Arrays, Codec, flat_codec
 from redenvelope.log.log import Log
 from redenvelope.plan.ladder import Ladder, Mixtures, Place, new_ladder
 from redenvelope.plan.policy import DeployedPolicy
@@ -32,26 +36,26 @@ from redenvelope.randomness import fraction
 
 @dataclass(frozen=True, eq=False)
 class CandidatePolicy:
-    """A policy and the prices that it is checked at."""
+    """A policy and the prices at which it is checked."""
 
     policy: DeployedPolicy
     prices: FloatArray
-    """Falling, [rungs, budgets]; where rungs are mixtures, those of the plans that they mix, [plans, budgets]."""
+    """Decreasing, [rungs, budgets]; where rungs are mixtures, the prices of the mixed plans, [plans, budgets]."""
     mixtures: Mixtures | None = None
-    """The rungs, where they are mixtures."""
+    """The rungs, where they mix several prices."""
 
     def at(self, place: Place, values: NDArray[Any], axis: int = -1) -> FloatArray:
-        """Values of the prices along an axis as those of the users at a place, who are drawn once each."""
+        """Values per price along an axis, mixed as at a place of the ladder; each user draws a price once."""
         if self.mixtures is None:
             return place.mix(values, axis)
         return np.asarray(np.tensordot(values, place.mix(self.mixtures.shares, axis=0), axes=(axis, 0)))
 
     def rungs_of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of the prices, along the last axis, as those of the rungs."""
+        """Values per price along the last axis as values per rung."""
         return values if self.mixtures is None else np.asarray(values @ self.mixtures.shares.T)
 
     def main_prices(self) -> NDArray[np.intp]:
-        """Which of the prices most users of each rung follow, [rungs]."""
+        """Index of the price that most users of each rung follow, [rungs]."""
         if self.mixtures is None:
             return np.arange(len(self.prices))
         return np.asarray(self.mixtures.shares.argmax(axis=1))
@@ -59,40 +63,40 @@ class CandidatePolicy:
 
 @dataclass(frozen=True, eq=False)
 class PlannedFold:
-    """What the contestants would do on the check users, at all of their prices: all that takes planning."""
+    """What the candidates would do on the check users at all of their prices: everything that needs planning."""
 
-    evidence: tuple[OffPolicyData, ...]
+    data: tuple[OffPolicyData, ...]
     """Batch by batch."""
     shown: NDArray[np.float32]
-    """Probabilities of the first contestant at the rows of users that are shown, [rows, rungs, actions]."""
+    """Action probabilities of the first candidate at the rows of the shown users, [rows, prices, actions]."""
 
 
 @dataclass(frozen=True, eq=False)
 class DecidedRows:
-    """What a policy would do at the rows of some users."""
+    """The decisions of a policy at the rows of some users."""
 
     log: Log
     probabilities: FloatArray
-    """Its prices mixed by their shares, [rows, actions]."""
+    """Of each action, with prices mixed by their shares, [rows, actions]."""
     costs: FloatArray
-    """Expected cost of the row's decision, [rows]."""
+    """Expected cost of each decision, [rows]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What policies are estimated to earn and cost on the users of one fold."""
+    """Estimated rewards and costs of the candidates on the users of one fold."""
 
     log: Log
-    contestants: Mapping[str, CandidatePolicy]
+    candidates: Mapping[str, CandidatePolicy]
     evaluation: Evaluation
-    """The prices of all contestants beside each other, in their order."""
+    """Of all candidates' prices, concatenated in their order."""
     shown: Shown
-    """What the first contestant does at the rows of some users."""
+    """The decisions of the first candidate for some users."""
 
     @cached_property
     def influence(self) -> FloatArray:
-        """What each user adds to the estimates, [outcomes, users, prices of all], as far from the mean as the
-        estimator's caution asks for; a user with several episodes once."""
+        """Influence of each user on the estimates, [outcomes, users, all prices], spread by the estimator's caution; a
+        user with several episodes counts once."""
         added, caution = self.evaluation.influence(), self.evaluation.estimator.caution
         if caution != 1:
             means = added.mean(axis=1, keepdims=True)
@@ -102,16 +106,16 @@ class Check:
         return by_person(added, self.log.keys)
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
-        """The ladder of a contestant; with bounds for all prices at once at the confidences `joint`."""
-        contestant, places = self.contestants[name], self.places(name)
-        added = contestant.rungs_of(self.influence[:, :, places.start : places.stop])
-        reasons = [_reasons(self.evaluation, contestant.policy, place) for place in places]
+        """The ladder of a candidate, with simultaneous bounds for all prices at the confidences `joint`."""
+        candidate, places = self.candidates[name], self.places(name)
+        added = candidate.rungs_of(self.influence[:, :, places.start : places.stop])
+        reasons = [_reasons(self.evaluation, candidate.policy, place) for place in places]
         diagnostics = [_diagnostics(self.evaluation, place) for place in places]
-        mixtures, main = contestant.mixtures, contestant.main_prices()
+        mixtures, main = candidate.mixtures, candidate.main_prices()
         if mixtures is not None:
             reasons = [_of_mixture(reasons, shares) for shares in mixtures.shares]
         return new_ladder(
-            contestant.prices if mixtures is None else mixtures.duals,
+            candidate.prices if mixtures is None else mixtures.duals,
             neighbour_sums(added),
             reasons,
             [diagnostics[place] for place in main],
@@ -121,24 +125,24 @@ class Check:
         )
 
     def evaluated_by(self, estimator: Estimator) -> Check:
-        """The same policies and users by another estimator; nothing is planned again."""
+        """The same policies and users evaluated by another estimator; nothing is planned again."""
         users = self.evaluation.partitions
         found = evaluate_partitions(users.parts, [estimator], engine=users.engine)[estimator.name]
-        return Check(self.log, self.contestants, found, self.shown)
+        return Check(self.log, self.candidates, found, self.shown)
 
     def added(self, name: str, place: Place) -> FloatArray:
-        """What each user adds to the estimates of a contestant at a place of its ladder, [outcomes, users].
+        """Influence of each user on the estimates of a candidate at a place of its ladder, [outcomes, users].
 
-        A mixture is drawn once per user, so each user adds the mixture of what its prices add.
+        Each user draws a price once, so the influence of a mixture is the mixture of the influences.
         """
         places = self.places(name)
-        return self.contestants[name].at(place, self.influence[:, :, places.start : places.stop])
+        return self.candidates[name].at(place, self.influence[:, :, places.start : places.stop])
 
     def places(self, name: str) -> range:
-        """Where a contestant's prices stand in the evaluation."""
+        """Indices of a candidate's prices in the evaluation."""
         first = 0
-        for other, contestant in self.contestants.items():
-            last = first + len(contestant.prices)
+        for other, candidate in self.candidates.items():
+            last = first + len(candidate.prices)
             if other == name:
                 return range(first, last)
             first = last
@@ -147,64 +151,95 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """Rows of some users, and the probabilities of a policy there at all prices that it was checked at."""
+    """Rows of some users, and a policy's action probabilities there at all prices at which it was checked."""
 
     encoded: EncodedLog
     probabilities: NDArray[np.float32]
     """[rows, prices, actions]"""
-    contestant: CandidatePolicy
+    candidate: CandidatePolicy
 
     def decided(self, policy: DeployedPolicy, place: Place) -> DecidedRows:
-        """What the policy does at a place of its ladder."""
-        mixed = self.contestant.at(place, self.probabilities, axis=1)
+        """The policy's decisions at a place of its ladder."""
+        mixed = self.candidate.at(place, self.probabilities, axis=1)
         costs = policy.valuer.outcomes(self.encoded.states)[1]
         return DecidedRows(self.encoded.log, mixed, (mixed * costs).sum(axis=1))
 
 
 def check_policies(
-    contestants: Mapping[str, CandidatePolicy],
+    candidates: Mapping[str, CandidatePolicy],
     encoded: EncodedLog,
-    walkers: EncodedLog,
+    rollout_users: EncodedLog,
     estimator: Estimator,
     shown_users: int,
     seed: int,
     planned: PlannedFold | None = None,
 ) -> Check:
-    """Evaluate policies at their prices; of the first it is kept what it does at the rows of `shown_users` users.
+    """Evaluate policies at their prices; the decisions of the first are recorded for about `shown_users` users.
 
-    `walkers` are users whose first states tell what comes after trees that end early; `planned` is what was planned
-    before, by the same policies for the same users.
+    The value to go beyond trees that end early is learned from `rollout_users`. `planned` is the result of
+    `planned_fold` for the same policies and users, where it is known.
     """
-    planned = planned or planned_fold(contestants, encoded, walkers, shown_users, seed)
-    evaluation = evaluate_partitions(planned.evidence, [estimator], engine=LocalEngine())[estimator.name]
+    planned = planned or planned_fold(candidates, encoded, rollout_users, shown_users, seed)
+    evaluation = evaluate_partitions(planned.data, [estimator], engine=LocalEngine())[estimator.name]
     shown = encoded.select(_shown(encoded, shown_users, seed))
-    first = next(iter(contestants.values()))
-    return Check(encoded.log, dict(contestants), evaluation, Shown(shown, planned.shown, first))
+    first = next(iter(candidates.values()))
+    return Check(encoded.log, dict(candidates), evaluation, Shown(shown, planned.shown, first))
 
 
 def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:
-    """The users at whose rows it is kept what a policy does, [users]."""
+    """Who is shown, [users]."""
     return fraction(encoded.log.keys, "shown", seed) < users / len(encoded.log.users)
 
 
 def planned_fold(
-    contestants: Mapping[str, CandidatePolicy], encoded: EncodedLog, walkers: EncodedLog, shown_users: int, seed: int
+    candidates: Mapping[str, CandidatePolicy],
+    encoded: EncodedLog,
+    rollout_users: EncodedLog,
+    shown_users: int,
+    seed: int,
 ) -> PlannedFold:
-    """What policies would do on the users of a fold at all of their prices."""
-    contenders = [priced_policy(each.policy, each.prices, walkers) for each in contestants.values()]
+    """Plan for the users of a fold by every candidate at all of its prices."""
+    policies = [priced_policy(each.policy, each.prices, rollout_users) for each in candidates.values()]
     shown, extent = _shown(encoded, shown_users, seed), Extent.of(encoded.log)
-    evidence, probabilities, first_user = [], [], 0
+    data, probabilities, first_user = [], [], 0
     for batch in encoded.batches():
-        values = [each.values(batch) for each in contenders]
-        evidence.append(encoded_data(batch, values, extent))
+        values = [each.values(batch) for each in policies]
+        data.append(encoded_data(batch, values, extent))
         own = shown[first_user : first_user + len(batch.log.users)]
         probabilities.append(values[0].probabilities[np.repeat(own, batch.log.lengths)])
         first_user += len(own)
-    return PlannedFold(tuple(evidence), np.concatenate(probabilities))
+    return PlannedFold(tuple(data), np.concatenate(probabilities))
+
+
+def _encoded_fold(fold: PlannedFold) -> tuple[Any, Arrays]:
+    records, arrays = [], {"shown": fold.shown}
+    for number, part in enumerate(fold.data):
+        record, own = _PART.encode(part)
+        records.append(record)
+        arrays |= {f"{number} {name}": array for name, array in own.items()}
+    return {"parts": records}, arrays
+
+
+def _decoded_fold(record: Any, arrays: Arrays) -> PlannedFold:
+    parts = []
+    for number, part in enumerate(record["parts"]):
+        head = f"{number} "
+        own = {name.removeprefix(head): array for name, array in arrays.items() if name.startswith(head)}
+        parts.append(_PART.decode(part, own))
+    return PlannedFold(tuple(parts), arrays["shown"])
+
+
+_PART = flat_codec(OffPolicyData)
+PLANNED_FOLD = Codec(_encoded_fold, _decoded_fold)
+
+
+def logged_by_user(log: Log) -> FloatArray:
+    """Logged reward and costs of each user, [outcomes, users]; a user with several episodes counts once."""
+    return by_person(np.stack([log.sums_by_user(outcome) for outcome in log.outcomes]), log.keys)
 
 
 def fold_sha256(log: Log) -> str:
-    """A hash of the users and what happened to them: the same fold, if and only if the hash is the same."""
+    """A hash of the users and their logged rows, which identifies a fold."""
     digest = hashlib.sha256("\n".join(map(str, log.users)).encode())
     further = [values for _, values in log.further]
     for column in (log.step, log.action, log.propensity, log.reward, log.cost, *further):
@@ -213,7 +248,7 @@ def fold_sha256(log: Log) -> str:
 
 
 def _reasons(evaluation: Evaluation, policy: DeployedPolicy, place: int) -> list[Reason]:
-    """What speaks against the estimate at one of the prices."""
+    """Objections to the estimates at one of the prices."""
     wanted, found = policy.specification, []
     for reason in _of_costs(evaluation, place):
         message = reason.message
@@ -224,18 +259,18 @@ def _reasons(evaluation: Evaluation, policy: DeployedPolicy, place: int) -> list
 
 
 def _of_costs(evaluation: Evaluation, place: int) -> Iterator[Reason]:
-    """What speaks against the estimates of the costs at one of the prices, each rule once."""
+    """Objections to the estimated costs at one of the prices, each rule once."""
     found: dict[str, Reason] = {}
     for name in evaluation.outcome_names[1:]:
         for reason in evaluation.reasons(name, place):
-            # With several budgets, one that nothing counts against at these prices is no reason to doubt the others.
+            # With several budgets, one that nothing is charged to at these prices says nothing against the others.
             if reason.rule != "no_variance" or len(evaluation.outcome_names) == 2:
                 found.setdefault(reason.rule, reason)
     yield from found.values()
 
 
 def _of_mixture(reasons: list[list[Reason]], shares: FloatArray) -> list[Reason]:
-    """What speaks against any of the plans that are mixed, each rule once, the weightiest first."""
+    """Objections to any of the mixed plans, each rule once, as a refusal where one of them is."""
     found: dict[str, Reason] = {}
     for plan in np.flatnonzero(shares):
         for reason in sorted(reasons[plan], key=lambda reason: reason.weight is not Weight.REFUSAL):
@@ -257,36 +292,33 @@ def _diagnostics(evaluation: Evaluation, place: int) -> dict[str, Any]:
     }
 
 
-# Policies side by side: each with its prices, and with values to go until the campaign's end.
-
-
 @dataclass(frozen=True, eq=False)
 class PricedPolicy:
-    """A policy at some prices, as estimators see it."""
+    """A policy at some prices, with values to go until the end of the campaign."""
 
     valuer: Valuer
     prices: NDArray[np.float64]
     """[prices, budgets]"""
     continuation: Continuation | None
-    """What comes after the trees; None where values reach the end."""
+    """The value to go beyond the trees; None where they reach the end of the campaign."""
 
     def values(self, encoded: EncodedLog) -> ActionValues:
-        """Values of every row, to go until the campaign's last step."""
-        values = self.valuer.values(encoded.states, encoded.steps_left, self.prices, encoded.standing)
+        """Action values of every row to the end of the campaign."""
+        values = self.valuer.values(encoded.states, encoded.steps_left, self.prices, encoded.eligibility)
         if self.continuation is None:
             return values
         return self.continuation.extend(values, encoded.states, encoded.steps_left)
 
 
-def priced_policy(policy: DeployedPolicy, prices: ArrayLike, walkers: EncodedLog) -> PricedPolicy:
-    """A policy at prices [prices, budgets]; what its trees leave out is learned from some users' first states."""
+def priced_policy(policy: DeployedPolicy, prices: ArrayLike, rollout_users: EncodedLog) -> PricedPolicy:
+    """A policy at prices [prices, budgets]; the value to go beyond its trees is learned from `rollout_users`."""
     table = checked_prices(prices, policy.valuer.budgets)
     planner = policy.planner
     continuation = None
     if planner is not None and planner.depth < policy.specification.steps:
-        states, left = walkers.first_states()
-        features, standing = partial(_numbers, walkers.codes), walkers.first_standing()
-        continuation = Continuation.fit(planner, states, left, table, features, eligible=standing)
+        states, left = rollout_users.first_states()
+        features, eligibility = partial(_numbers, rollout_users.codes), rollout_users.first_eligibility()
+        continuation = Continuation.fit(planner, states, left, table, features, eligible=eligibility)
     return PricedPolicy(policy.valuer, table, continuation)
 
 
@@ -295,8 +327,7 @@ def _numbers(codes: int, states: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def encoded_data(encoded: EncodedLog, values: Sequence[ActionValues], extent: Extent) -> OffPolicyData:
-    """The off-policy data of some users of a fold with that extent: the prices of several values beside each other, in
-    their order."""
+    """The off-policy data of some users of a fold with this extent; the prices of all `values` are concatenated."""
     return off_policy_data(
         encoded.log,
         np.concatenate([part.probabilities for part in values], axis=1),

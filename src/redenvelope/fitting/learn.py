@@ -1,9 +1,12 @@
-"""How a plan decides: by planning with the model, by values learned without one, or one step at a time."""
+"""The policy before its price: the environment model, the campaign's terms, and the method that decides by them.
+
+A policy plans ahead with the model, follows values learned without one, or looks one step ahead (the bandit).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,7 @@ from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.objective import Objective
 from redenvelope.fitting.price_grid import horizon_for, temperature_for
 from redenvelope.fitting.settings import FitSettings, Method
+from redenvelope.fitting.stage_cache import Arrays, Codec
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.findings import Finding, Findings, merge
@@ -24,67 +28,89 @@ from redenvelope.models.dataset import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.models.history_test import HistoryChoice, try_history
-from redenvelope.plan.policy import DeployedPolicy, LearnedSource, ModelSource, PolicySpecification, Source
+from redenvelope.models.neural_model import NeuralModel
+from redenvelope.models.responses import StructureChoice
+from redenvelope.plan.policy import (
+    DeployedPolicy,
+    LearnedSource,
+    ModelSource,
+    PolicySpecification,
+    Source,
+    source_from_state,
+)
 from redenvelope.policies.eligibility_state import allowed, eligibility_of_log
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rules import RuleConstraint
 from redenvelope.progress import Stages
+from redenvelope.serialization import from_plain
+
+_UNIFORM = 1e6
+"""A temperature so high that all eligible actions are equally likely."""
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedModel:
-    """What was learned from the training users."""
+    """What was learned from the training users: how states are encoded, and the environment model on them."""
 
     encoder: Encoder
     catalogue: ActionCatalogue
     neural: NeuralFit
-    steps: int
-    """Steps of the campaign."""
     history: HistoryChoice | None = None
-    """Whether states tell what happened before, and why; None where it was not asked."""
+    """Whether states contain the user's history, and why; None where this was not tested."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of the campaign."""
+        return self.encoder.campaign_steps
+
+    @property
+    def summary(self) -> str:
+        """What was learned, in one line."""
+        structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in self.neural.structures)
+        history = "; states contain the history" if self.encoder.history is not None else ""
+        return f"{self.neural.epochs} epochs; {structures}{history}"
+
+
+@dataclass(frozen=True, eq=False)
+class CampaignTerms:
+    """What the campaign says besides the log: budgets, rules and exploration, for the states of one encoder."""
+
     charges: Charges | None = None
-    """What budgets are charged of what is measured; None where the one budget is of the cost."""
+    """How each budget's cost follows from what is measured; None where the only budget is of the log's cost."""
     budgets: NDArray[np.float64] | None = None
-    """The mean a user that each of several budgets allows, [budgets]; None with one."""
+    """The mean cost per user that each of several budgets allows, [budgets]; None with one budget."""
     rules: tuple[Rule, ...] = ()
-    """Who may get what, how often."""
     joins_late: bool = False
-    """Whether some users' campaigns began after the first step."""
+    """Whether some users start after the campaign's first step."""
+    constraint: RuleConstraint | None = None
+    """The rules as planners use them; None where there are none."""
     explore: float = 0.0
-    """Share of the decisions that is drawn evenly among what is eligible."""
+    """Share of decisions drawn uniformly from the eligible actions."""
 
     @property
     def free(self) -> Pricing:
-        """Prices of nothing."""
+        """Price 0 for every budget."""
         return Pricing.at(*(0.0 for _ in range(1 if self.charges is None else len(self.charges.budgets))))
 
-    @property
-    def constraint(self) -> RuleConstraint | None:
-        """The rules as planners ask them; None where there are none."""
-        return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
-
     def eligible(self, log: Log) -> NDArray[np.bool_] | None:
-        """What the rows of a log may get, [rows, actions]; None where nothing is ruled out."""
-        standing = eligibility_of_log(self.constraint, log)
-        if standing is None:
+        """Eligible actions of each row of a log, [rows, actions]; None where there are no rules."""
+        state = eligibility_of_log(self.constraint, log)
+        if state is None:
             return None
-        none = np.zeros((len(log), 0), np.float32)  # what conditions say is known, so that no state is looked at
-        return allowed(standing, self.constraint, none, np.zeros(len(log), np.intp))
-
-    @property
-    def words(self) -> str:
-        """What was learned, in a line."""
-        structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in self.neural.structures)
-        told = "; decides by what happened before" if self.encoder.history is not None else ""
-        return f"{self.neural.epochs} epochs; {structures}{told}"
+        none = np.zeros((len(log), 0), np.float32)  # a log's conditions are known, so no encoded state is needed
+        return allowed(state, self.constraint, none, np.zeros(len(log), np.intp))
 
 
-class Training(NamedTuple):
-    """What values may be learned from without a model."""
+@dataclass(frozen=True, eq=False)
+class UnpricedPolicy:
+    """All that the train and tune folds determine: a policy that lacks only its price."""
 
-    examples: Examples
-    eligible: NDArray[np.bool_] | None
-    """What each row's user may get, [rows, actions]; None is everything."""
+    learned: LearnedModel
+    terms: CampaignTerms
+    fidelity: Fidelity
+    pilot_users: EncodedLog
+    """Users of the tune fold on whom temperature and prices are chosen."""
+    policy: DeployedPolicy
 
 
 def learn_model(train: Log, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = ()) -> LearnedModel:
@@ -93,19 +119,20 @@ def learn_model(train: Log, settings: FitSettings, stages: Stages, rules: tuple[
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
-    return LearnedModel(encoder, train.catalogue, neural, encoder.campaign_steps, history)
+    return LearnedModel(encoder, train.catalogue, neural, history)
 
 
-def with_campaign(
-    lessons: LearnedModel, train: Log, asked: Objective, rules: tuple[Rule, ...], explore: float
-) -> LearnedModel:
-    """What was learned, with what the campaign says beside the log."""
-    return replace(
-        lessons,
-        charges=asked.charges(train, train.catalogue, lessons.encoder),
-        budgets=asked.several,
+def campaign_terms(
+    objective: Objective, rules: tuple[Rule, ...], explore: float, train: Log, encoder: Encoder
+) -> CampaignTerms:
+    """The terms of a campaign in the states of an encoder that was fitted on the training users."""
+    joins_late = bool((train.step[train.starts[:-1]] != train.first_step).any())
+    return CampaignTerms(
+        charges=objective.charges(train, train.catalogue, encoder),
+        budgets=objective.several,
         rules=rules,
-        joins_late=bool((train.step[train.starts[:-1]] != train.first_step).any()),
+        joins_late=joins_late,
+        constraint=RuleConstraint(rules, encoder, train.catalogue, joins_late) if rules else None,
         explore=explore,
     )
 
@@ -113,145 +140,217 @@ def with_campaign(
 def _encoded(
     train: Log, settings: FitSettings, rules: tuple[Rule, ...]
 ) -> tuple[Encoder, Examples, HistoryChoice | None]:
-    """The training users' rows; their states tell what happened before where held-out ones of them say it helps."""
+    """The training users' rows; states contain the history where that predicts better on held-out training users."""
     encoder = Encoder.fit(train)
     if settings.method == "learned" and encoder.campaign_steps > 1 and any(rule.most is not None for rule in rules):
-        # What may be given next depends on what was given: trees count it along their branches, networks must be told.
-        telling = encoder.with_history(train)
-        return telling, Examples.from_log(train, telling), None
+        # Eligibility depends on earlier actions: trees count them along their branches, networks need them as inputs.
+        with_history = encoder.with_history(train)
+        return with_history, Examples.from_log(train, with_history), None
     if settings.history == "none" or encoder.campaign_steps == 1:
         return encoder, Examples.from_log(train, encoder), None
-    telling = encoder.with_history(train)
-    examples = Examples.from_log(train, telling)
+    with_history = encoder.with_history(train)
+    examples = Examples.from_log(train, with_history)
     choice = try_history(examples, settings.neural, settings.seed)
-    if choice.told:
-        return telling, examples, choice
-    # The history stands last: without it, a state is what comes before.
+    if choice.included:
+        return with_history, examples, choice
+    # The history is the last part of a state: without it, a state is what comes before.
     plain = np.ascontiguousarray(examples.states[:, : encoder.layout.width])
     return encoder, Examples.from_log(train, encoder, plain), choice
 
 
-def model_fidelity(lessons: LearnedModel, search: EncodedLog) -> Fidelity:
-    """How far the model may be trusted, measured on other users than those it was trained on."""
-    examples = Examples.from_log(search.log, lessons.encoder, search.states)
-    return measure_fidelity(lessons.neural.model, examples)
+def model_fidelity(learned: LearnedModel, tune: EncodedLog) -> Fidelity:
+    """How faithful the model is to held-out users."""
+    return measure_fidelity(learned.neural.model, Examples.from_log(tune.log, learned.encoder, tune.states))
 
 
 def unpriced_policy(
-    scouts: EncodedLog, lessons: LearnedModel, train: Log, trusted: bool, settings: FitSettings, stages: Stages
+    learned: LearnedModel,
+    terms: CampaignTerms,
+    pilot_users: EncodedLog,
+    train: Log,
+    trusted: bool,
+    settings: FitSettings,
+    stages: Stages,
 ) -> DeployedPolicy:
-    """The policy before its price is known; a model that is not trusted is not planned with unless asked for."""
-    method, steps = settings.method, lessons.steps
+    """A policy at price 0; a model that is not trusted is planned with only if `settings` ask for it."""
+    method, steps = settings.method, learned.steps
     if method == "auto":
-        without: Method = "learned" if lessons.charges is None else "bandit"
+        without: Method = "learned" if terms.charges is None else "bandit"
         method = "bandit" if steps == 1 else "planned" if trusted else without
-    if method == "learned" and lessons.charges is not None:
+    if method == "learned" and terms.charges is not None:
         raise UsageError(
-            "values without a model are learned for one budget, of the log's cost in all rows; plan with the model "
-            "(--method planned), or one step at a time (--method bandit)"
+            "--method learned supports a single budget of the log's cost in all rows; use --method planned, which "
+            "plans with the model, or --method bandit, which looks one step ahead"
         )
     if method == "learned":
         try:
-            training = Training(Examples.from_log(train, lessons.encoder), lessons.eligible(train))
-            return _learned_policy(scouts, lessons, training, settings, stages)
+            return _learned_policy(learned, terms, pilot_users, train, settings, stages)
         except ModelError as error:
             if settings.method == "learned":
                 raise
-            # One step at a time, an untrusted model's errors do not add up: the last resort.
+            # The last resort: one step ahead, the errors of an untrusted model do not accumulate.
             stages.finish("policy", f"values could not be learned ({error})")
             method = "bandit"
-    actions, wanted = len(scouts.log.catalogue), settings.search
+    actions, search = len(pilot_users.log.catalogue), settings.search
     horizon = (
-        1 if method == "bandit" else min(settings.horizon or horizon_for(actions, steps, wanted.largest_tree), steps)
+        1 if method == "bandit" else min(settings.horizon or horizon_for(actions, steps, search.largest_tree), steps)
     )
-    policy = _on_the_model(lessons, method, horizon)
+    policy = _model_policy(learned, terms, method, horizon)
     temperature = settings.temperature
     if temperature is None:
-        temperature = temperature_for(policy, scouts, wanted, lessons.budgets)
+        temperature = temperature_for(policy, pilot_users, search, terms.budgets)
+    return _at_temperature(policy, temperature)
+
+
+def policies_to_check(policy: DeployedPolicy, learned: LearnedModel, terms: CampaignTerms) -> dict[str, DeployedPolicy]:
+    """The plan, the bandit where the plan is none, and uniform choice among eligible actions; by name."""
+    bandit = _model_policy(learned, terms, "bandit", 1)
+    policies = {"plan": policy}
+    if policy.specification.method != "bandit":
+        policies["bandit"] = _at_temperature(bandit, policy.specification.temperature)
+    return policies | {"uniform": _at_temperature(bandit, _UNIFORM)}
+
+
+@dataclass(frozen=True)
+class _LearnedRecord:
+    """A learned model without its weights."""
+
+    encoder: Encoder
+    structures: tuple[StructureChoice, ...]
+    epochs: int
+    held_out_loss: dict[str, float]
+    disagreement: dict[str, float]
+    history: HistoryChoice | None
+    model: dict[str, Any]
+
+
+def learned_codec(catalogue: ActionCatalogue) -> Codec[LearnedModel]:
+    """Stores a learned model for a log with these actions."""
+
+    def encode(learned: LearnedModel) -> tuple[_LearnedRecord, Arrays]:
+        neural = learned.neural
+        config, weights = neural.model.state()
+        losses = (neural.held_out_loss, neural.disagreement)
+        return _LearnedRecord(
+            learned.encoder, neural.structures, neural.epochs, *losses, learned.history, config
+        ), dict(weights)
+
+    def decode(record: Any, arrays: Arrays) -> LearnedModel:
+        found = from_plain(_LearnedRecord, record, "the learned model")
+        model = NeuralModel.from_state(found.model, arrays)
+        neural = NeuralFit(model, found.structures, found.epochs, found.held_out_loss, found.disagreement)
+        return LearnedModel(found.encoder, catalogue, neural, found.history)
+
+    return Codec(encode, decode)
+
+
+@dataclass(frozen=True)
+class _PolicyRecord:
+    """A policy without its weights."""
+
+    specification: PolicySpecification
+    kind: str
+    config: dict[str, Any]
+
+
+def policy_codec(learned: LearnedModel, terms: CampaignTerms) -> Codec[DeployedPolicy]:
+    """Stores an unpriced policy; the environment model is not stored again."""
+
+    def encode(policy: DeployedPolicy) -> tuple[_PolicyRecord, Arrays]:
+        kind = policy.source.kind
+        config, weights = policy.source.state() if kind != "model" else ({}, {})
+        return _PolicyRecord(policy.specification, kind, config), dict(weights)
+
+    def decode(record: Any, arrays: Arrays) -> DeployedPolicy:
+        found = from_plain(_PolicyRecord, record, "the policy")
+        if found.kind == "model":
+            source: Source = ModelSource(learned.neural.model, terms.charges)
+        else:
+            source = source_from_state(found.kind, found.config, arrays)
+        return deployed_policy(found.specification, source, learned, terms)
+
+    return Codec(encode, decode)
+
+
+def deployed_policy(
+    specification: PolicySpecification, source: Source, learned: LearnedModel, terms: CampaignTerms
+) -> DeployedPolicy:
+    """A policy at price 0."""
+    return DeployedPolicy(
+        specification, source, learned.encoder, learned.catalogue, terms.free, terms.rules, terms.joins_late
+    )
+
+
+def _model_policy(learned: LearnedModel, terms: CampaignTerms, method: str, horizon: int) -> DeployedPolicy:
+    specification = PolicySpecification(method, horizon, 0.0, learned.steps, terms.explore)
+    return deployed_policy(specification, ModelSource(learned.neural.model, terms.charges), learned, terms)
+
+
+def _at_temperature(policy: DeployedPolicy, temperature: float) -> DeployedPolicy:
     return replace(policy, specification=replace(policy.specification, temperature=temperature))
 
 
-def one_step_policy(lessons: LearnedModel, temperature: float) -> DeployedPolicy:
-    """The bandit on the learned model: what looking ahead is compared with."""
-    bandit = _on_the_model(lessons, "bandit", 1)
-    return replace(bandit, specification=replace(bandit.specification, temperature=temperature))
-
-
-def _on_the_model(lessons: LearnedModel, method: str, horizon: int) -> DeployedPolicy:
-    specification = PolicySpecification(method, horizon, 0.0, lessons.steps, lessons.explore)
-    source = ModelSource(lessons.neural.model, lessons.charges)
-    return deployed(specification, source, lessons)
-
-
-def deployed(specification: PolicySpecification, source: Source, lessons: LearnedModel) -> DeployedPolicy:
-    """A policy before its price is known."""
-    own = (lessons.encoder, lessons.catalogue, lessons.free, lessons.rules, lessons.joins_late)
-    return DeployedPolicy(specification, source, *own)
-
-
 def _learned_policy(
-    scouts: EncodedLog, lessons: LearnedModel, training: Training, settings: FitSettings, stages: Stages
+    learned: LearnedModel,
+    terms: CampaignTerms,
+    pilot_users: EncodedLog,
+    train: Log,
+    settings: FitSettings,
+    stages: Stages,
 ) -> DeployedPolicy:
     """Values for all prices, learned twice: without entropy to find the temperature, then with it."""
 
     def fits(done: int, most: int) -> None:
         stages.going_on("policy", done, most, "learning without a model: step")
 
-    steps, bound = training.examples.campaign_steps, (lessons.constraint, lessons.explore)
-    learner = SoftQ.prepare(training.examples, settings.learning, settings.seed, training.eligible, fits, *bound)
+    examples, eligible = Examples.from_log(train, learned.encoder), terms.eligible(train)
+    steps, bound = examples.campaign_steps, (terms.constraint, terms.explore)
+    learner = SoftQ.prepare(examples, settings.learning, settings.seed, eligible, fits, *bound)
 
     def at(temperature: float) -> DeployedPolicy:
         source = LearnedSource(learner.learn_all(temperature, progress=fits))
-        specification = PolicySpecification("learned", steps, temperature, steps, lessons.explore)
-        return deployed(specification, source, lessons)
+        specification = PolicySpecification("learned", steps, temperature, steps, terms.explore)
+        return deployed_policy(specification, source, learned, terms)
 
     temperature = settings.temperature
     policy = at(temperature or 0.0)
     if temperature is None:
-        temperature = temperature_for(policy, scouts, settings.search)
+        temperature = temperature_for(policy, pilot_users, settings.search)
         policy = at(temperature) if temperature > 0 else policy
     return policy
 
 
-def policy_words(policy: DeployedPolicy, settings: FitSettings) -> str:
-    """How a policy decides, in a line."""
-    wanted = policy.specification
-    method = "learned without a model" if wanted.method == "learned" else wanted.method
-    longer = wanted.method not in ("learned", "bandit") and (settings.horizon or 0) > wanted.steps
-    clipped = f" (the campaign has no more than {wanted.steps})" if longer else ""
-    return f"{method}, {_ahead(wanted.horizon)}{clipped}, temperature {wanted.temperature:.3g}"
+def describe_policy(policy: DeployedPolicy, settings: FitSettings) -> str:
+    """How a policy decides, in one line."""
+    own = policy.specification
+    method = "learned without a model" if own.method == "learned" else own.method
+    longer = own.method not in ("learned", "bandit") and (settings.horizon or 0) > own.steps
+    clipped = f" (the campaign has no more than {own.steps})" if longer else ""
+    ahead = "1 step ahead" if own.horizon == 1 else f"{own.horizon} steps ahead"
+    return f"{method}, {ahead}{clipped}, temperature {own.temperature:.3g}"
 
 
-def _ahead(steps: int) -> str:
-    return "1 step ahead" if steps == 1 else f"{steps} steps ahead"
+def with_rules(audit: Audit, log: Log, eligible: NDArray[np.bool_] | None) -> Audit:
+    """The audit of a log, with a finding on how much of the log complies with the rules."""
+    return audit if eligible is None else replace(audit, findings=merge(audit.findings, log_left(log, eligible)))
 
 
-# What is left of a log by the rules of a campaign.
+def log_left(log: Log, eligible: NDArray[np.bool_]) -> tuple[Finding, ...]:
+    """How many rows and users of a log got only eligible actions, [rows, actions]; no finding where all did.
 
-
-def with_rules(audited: Audit, lessons: LearnedModel, log: Log) -> Audit:
-    """The audit, with what the rules leave of the log."""
-    eligible = lessons.eligible(log)
-    return audited if eligible is None else replace(audited, findings=merge(audited.findings, log_left(log, eligible)))
-
-
-def log_left(log: Log, eligible: np.ndarray) -> tuple[Finding, ...]:
-    """How many rows and users of a log were given what may be given, [rows, actions]; nothing where all were.
-
-    What was given and is now forbidden has a ratio of 0: it says nothing of a plan that keeps the rules.
+    A logged action that the rules now forbid has importance weight 0: it says nothing about a plan with these rules.
     """
-    kept = eligible[np.arange(len(log)), log.action]
-    if kept.all():
+    complies = eligible[np.arange(len(log)), log.action]
+    if complies.all():
         return ()
-    users = int(np.logical_and.reduceat(kept, log.starts[:-1]).sum())
     findings = Findings()
     findings.add(
         "rules_forbid_logged",
         column="action",
-        count=int((~kept).sum()),
-        rows_left=int(kept.sum()),
-        rows_share=float(kept.mean()),
-        users_left=users,
+        count=int((~complies).sum()),
+        rows_left=int(complies.sum()),
+        rows_share=float(complies.mean()),
+        users_left=int(np.logical_and.reduceat(complies, log.starts[:-1]).sum()),
         users=len(log.users),
     )
     return findings.sorted()

@@ -1,4 +1,4 @@
-"""What is asked of a fit: budgets by their names, or a reward."""
+"""The objective of a fit: the largest reward within one or several budgets, or the lowest cost of a target reward."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from redenvelope.plan.fixed_sequence_test import FIRST, BudgetTarget, Question
 
 @dataclass(frozen=True)
 class Objective:
-    """The budgets of a campaign, or one of the log's cost."""
+    """What a fit optimizes."""
 
     budgets: tuple[Budget, ...]
-    """Empty where the one budget is of the log's cost, or a reward is asked for."""
+    """The campaign's budgets; empty where the only budget is of the log's cost."""
     question: Question
 
     @property
     def several(self) -> NDArray[np.float64] | None:
-        """The mean a user that each budget allows, [budgets]; None with one of them."""
+        """The mean cost per user that each of several budgets allows, [budgets]; None with one budget."""
         limits = np.array([each.limit for each in self.question.budgets], dtype=np.float64)
         return limits if len(limits) > 1 else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """[budgets]"""
+        """Names of the budgets, [budgets]."""
         return tuple(each.name for each in self.question.budgets)
 
     @property
     def audited(self) -> float | None:
-        """The budget of the log's own cost, that the audit may speak of; None where there is none."""
+        """The budget of the log's own cost, for the audit; None where there is none."""
         return self.question.budget if is_plain(self.budgets) else None
 
     def charged(self, log: Log) -> Log:
-        """The log with what counts against each budget."""
+        """The log with the cost of each budget."""
         return charged_log(log, self.budgets)
 
     def charges(self, log: Log, catalogue: ActionCatalogue, encoder: Encoder) -> Charges | None:
-        """What counts at any state; None where the costs are as they are measured."""
+        """How the budgets' costs follow from what is measured; None where the only cost is the log's."""
         if is_plain(self.budgets):
             return None
         return new_charges(self.budgets, log.measured_names, catalogue, encoder)
@@ -59,7 +59,7 @@ def objective_of(
     confidence: float,
     audience: int | None = None,
 ) -> Objective:
-    """What the arguments ask for; budgets stand in the campaign or beside it, never in both."""
+    """The objective that the arguments describe; budgets are given in the campaign or as arguments, never both."""
     budgets = () if campaign is None else campaign.budgets
     if not budgets:
         users = audience or (None if campaign is None else campaign.audience)
@@ -67,19 +67,19 @@ def objective_of(
     assert campaign is not None
     if budget is not None and len(budgets) > 1:
         raise UsageError(
-            f"the campaign has several budgets ({', '.join(each.name for each in budgets)}), and one is given besides; "
-            "write it in the campaign file (redenvelope reprice changes those of a plan by their names)"
+            f"the campaign has several budgets ({', '.join(each.name for each in budgets)}), and another is given; "
+            "change it in the campaign file (redenvelope reprice changes the budgets of a plan by name)"
         )
     if target_reward is not None:
         if len(budgets) > 1:
             raise UsageError(
-                f"a target reward asks for the least cost, and the campaign has {len(budgets)} of them; "
-                "leave one budget, or the target"
+                f"a target reward minimizes one cost, and the campaign has {len(budgets)} budgets; "
+                "remove all but one of them, or the target"
             )
         return Objective(budgets, Question((BudgetTarget(budgets[0].name, None),), target_reward, confidence))
     limits = campaign.limits if budget is None else (budget,)
-    asked = tuple(
+    targets = tuple(
         BudgetTarget(each.name, limit, audience or each.audience or campaign.audience)
         for each, limit in zip(budgets, limits, strict=True)
     )
-    return Objective(budgets, Question(asked, None, confidence))
+    return Objective(budgets, Question(targets, None, confidence))

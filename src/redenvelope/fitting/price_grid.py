@@ -1,7 +1,11 @@
-"""A look ahead before the search: how deep to plan, how warm, and at which prices, from a few users' first steps."""
+"""Which prices to check: horizon, temperature and price grid, chosen on the first states of the pilot users.
+
+Everything here is the policy's own prediction. What the prices really cost and earn, the check users say.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,10 +17,11 @@ from redenvelope.dual.frontier import Frontier, refined_frontier
 from redenvelope.dual.oracle import PriceFunction
 from redenvelope.dual.paths import Paths, gather_plans, paths_through
 from redenvelope.fitting.encoded import EncodedLog
-from redenvelope.fitting.holdout import DecidedRows
+from redenvelope.fitting.holdout import CandidatePolicy, DecidedRows, Shown
 from redenvelope.fitting.settings import SearchSettings
+from redenvelope.fitting.stage_cache import Codec, StageCache
+from redenvelope.plan.ladder import Mixtures, Place
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.record import ExplorationRecord
 from redenvelope.planning.temperature import entropy_cost, suggest_temperature
 
 
@@ -29,39 +34,67 @@ def horizon_for(actions: int, steps: int, largest_tree: int) -> int:
 
 
 def temperature_for(
-    policy: DeployedPolicy, scouts: EncodedLog, settings: SearchSettings, budgets: FloatArray | None = None
+    policy: DeployedPolicy, pilot_users: EncodedLog, settings: SearchSettings, budgets: FloatArray | None = None
 ) -> float:
-    """Entropy that costs little reward at the price where half of the most is spent; with several budgets [budgets], at
-    the prices where they are believed to be."""
+    """A temperature that costs little reward, at the price where half of the largest cost is spent.
+
+    With several budgets [budgets], at the prices that the policy's own values predict for them.
+    """
     if budgets is not None:
-        paths = believed_paths(policy, scouts, settings, budgets, 2, settings.scout_passes // 2)
+        paths = predicted_paths(policy, pilot_users, settings, budgets, 2, settings.pilot_passes // 2)
         place = int(np.abs(paths.ladder.limits - budgets).sum(axis=1).argmin())
         known = np.where(np.isfinite(paths.ladder.duals), paths.ladder.duals, 0.0)
-        # Where budgets cannot be kept, the dearest prices that are known.
-        prices = np.where(np.isfinite(paths.ladder.duals[place]), paths.ladder.duals[place], known.max(axis=0))
-        states, left = scouts.first_states()
-        return suggest_temperature(policy.valuer.values(states, left, prices[None], scouts.first_standing()).q[:, 0])
-    curve = refined_frontier(_tree_price(policy, scouts), settings.scout_prices)
-    middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
-    dual = middle if np.isfinite(middle) else float(curve.duals[np.isfinite(curve.duals)].max())
-    states, left = scouts.first_states()
-    return suggest_temperature(policy.valuer.values(states, left, [dual], scouts.first_standing()).q[:, 0])
+        # Where budgets cannot be met, the highest known prices.
+        prices = np.where(np.isfinite(paths.ladder.duals[place]), paths.ladder.duals[place], known.max(axis=0))[None]
+    else:
+        curve = refined_frontier(_tree_price(policy, pilot_users), settings.pilot_prices)
+        middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
+        prices = np.array([middle if np.isfinite(middle) else curve.duals[np.isfinite(curve.duals)].max()])
+    states, left = pilot_users.first_states()
+    return suggest_temperature(policy.valuer.values(states, left, prices, pilot_users.first_eligibility()).q[:, 0])
 
 
-def _tree_price(policy: DeployedPolicy, scouts: EncodedLog) -> PriceFunction:
-    """Outcomes to the end of the trees at first states: where the prices of interest lie, cheaply."""
-    states, left = scouts.first_states()
-    standing = scouts.first_standing()
+def candidates(
+    policies: Mapping[str, DeployedPolicy],
+    pilot_users: EncodedLog,
+    settings: SearchSettings,
+    budgets: FloatArray | None,
+    cache: StageCache,
+) -> tuple[dict[str, CandidatePolicy], Paths | None]:
+    """Every policy with the prices at which to check it; with several budgets [budgets], the plan's paths as well.
 
-    def price(prices: FloatArray) -> FloatArray:
-        return np.asarray(policy.valuer.values(states, left, prices, standing).expected().mean(axis=1))
+    The uniform policy is the same at any price.
+    """
+    rungs = {name: settings.compared_rungs for name in policies if name != "uniform"} | {"plan": settings.rungs}
+    uniform = {"uniform": CandidatePolicy(policies["uniform"], policies["uniform"].pricing.table)}
+    if budgets is None:
+        prices = cache.stage(
+            "prices",
+            (),
+            lambda: {
+                name: grid_of_prices(policies[name], pilot_users, settings, count)[::-1, None]
+                for name, count in rungs.items()
+            },
+            Codec(lambda found: ({}, found), lambda _, arrays: arrays),
+        )
+        return {name: CandidatePolicy(policies[name], prices[name]) for name in rungs} | uniform, None
+    paths = {
+        name: predicted_paths(policies[name], pilot_users, settings, budgets, count) for name, count in rungs.items()
+    }
+    mixing = {
+        name: _mixing(policies[name], own if name == "plan" else own.ladder_alone()) for name, own in paths.items()
+    }
+    return mixing | uniform, paths["plan"]
 
-    return price
+
+def _mixing(policy: DeployedPolicy, paths: Paths) -> CandidatePolicy:
+    ladder, prices = paths.ladder, paths.plans.prices
+    return CandidatePolicy(policy, prices, Mixtures(prices, ladder.shares, ladder.duals))
 
 
-def grid_of_prices(policy: DeployedPolicy, scouts: EncodedLog, settings: SearchSettings, count: int) -> FloatArray:
-    """About `count` prices: where the frontier bends, and evenly between; rising from 0 to infinity."""
-    bends = refined_frontier(_tree_price(policy, scouts), settings.scout_prices).duals
+def grid_of_prices(policy: DeployedPolicy, pilot_users: EncodedLog, settings: SearchSettings, count: int) -> FloatArray:
+    """About `count` prices, rising from 0 to infinity: where the frontier bends, and evenly in between."""
+    bends = refined_frontier(_tree_price(policy, pilot_users), settings.pilot_prices).duals
     finite = np.unique(bends[np.isfinite(bends)])
     if len(finite) < 2:
         return np.unique(bends)
@@ -71,76 +104,86 @@ def grid_of_prices(policy: DeployedPolicy, scouts: EncodedLog, settings: SearchS
     return np.concatenate([*gaps, finite[-1:], [np.inf]])
 
 
-def believed_paths(
+def _tree_price(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
+    """Predicted outcomes of the pilot users to the end of the trees: a cheap way to locate the prices of interest."""
+    states, left = pilot_users.first_states()
+    eligibility = pilot_users.first_eligibility()
+
+    def price(prices: FloatArray) -> FloatArray:
+        return np.asarray(policy.valuer.values(states, left, prices, eligibility).expected().mean(axis=1))
+
+    return price
+
+
+def predicted_paths(
     policy: DeployedPolicy,
-    scouts: EncodedLog,
+    pilot_users: EncodedLog,
     settings: SearchSettings,
     budgets: FloatArray,
     rungs: int,
     passes: int | None = None,
 ) -> Paths:
-    """The ladder and the frontiers of several budgets [budgets], by what the policy's own values promise of the whole
-    campaign."""
-    believed = policy.believed(*scouts.first_states(), scouts.first_standing())
-    plans = gather_plans(believed, budgets, settings.scout_passes if passes is None else passes)
+    """The ladder and the frontiers of several budgets [budgets], as the policy's own values predict the campaign."""
+    predicted = policy.believed(*pilot_users.first_states(), pilot_users.first_eligibility())
+    plans = gather_plans(predicted, budgets, settings.pilot_passes if passes is None else passes)
     return paths_through(plans, budgets, rungs, settings.frontier_points)
 
 
-def model_frontier(policy: DeployedPolicy, scouts: EncodedLog, duals: FloatArray, settings: SearchSettings) -> Frontier:
-    """What the policy's own values promise of the whole campaign: at a few of the duals [duals], straight between."""
-    places = np.unique(np.linspace(0, len(duals) - 1, settings.scout_prices).round().astype(int))
-    believed = policy.believed(*scouts.first_states(), scouts.first_standing())
-    rewards, costs = believed(duals[places, None])
+def model_frontier(
+    policy: DeployedPolicy, pilot_users: EncodedLog, duals: FloatArray, settings: SearchSettings
+) -> Frontier:
+    """The frontier that the policy's own values predict: at some of the duals [duals], linear in between."""
+    places = np.unique(np.linspace(0, len(duals) - 1, settings.pilot_prices).round().astype(int))
+    predicted = policy.believed(*pilot_users.first_states(), pilot_users.first_eligibility())
+    rewards, costs = predicted(duals[places, None])
     everywhere = np.arange(len(duals))
     return Frontier(duals, np.interp(everywhere, places, costs), np.interp(everywhere, places, rewards))
 
 
-# What exploration costs, and what the next log will be worth because of it.
-
-
-def exploration_record(
-    policy: DeployedPolicy, lost: float, decided: DecidedRows, eligible: NDArray[np.bool_]
-) -> ExplorationRecord:
-    """Of a policy that loses so much reward a user by it; `decided` are rows that it would decide, and `eligible`
-    [rows, actions] what they may get."""
-    return ExplorationRecord(policy.specification.explore, lost, _effective(decided, eligible))
-
-
-def lost_along(
-    policy: DeployedPolicy, scouts: EncodedLog, believed: Frontier, cost: float, settings: SearchSettings
+def exploration_loss(
+    policy: DeployedPolicy, pilot_users: EncodedLog, predicted: Frontier, cost: float, settings: SearchSettings
 ) -> float:
-    """Reward a user that exploration costs a policy whose own frontier is `believed`, at a mean cost a user."""
+    """Reward per user that exploration costs at a mean cost per user; `predicted` is the policy's own frontier."""
     if not policy.specification.explore:
         return 0.0
-    best = model_frontier(_without(policy), scouts, believed.duals, settings)
-    lost = entropy_cost(best.costs, best.rewards, believed.costs, believed.rewards)
-    order = np.argsort(believed.costs)
-    return max(float(np.interp(cost, believed.costs[order], lost[order])), 0.0)
+    best = model_frontier(_without_exploration(policy), pilot_users, predicted.duals, settings)
+    lost = entropy_cost(best.costs, best.rewards, predicted.costs, predicted.rewards)
+    order = np.argsort(predicted.costs)
+    return max(float(np.interp(cost, predicted.costs[order], lost[order])), 0.0)
 
 
-def lost_at_prices(policy: DeployedPolicy, scouts: EncodedLog, duals: tuple[float, ...]) -> float:
-    """The same with several budgets: what the plan's own prices would earn without it, what they would then spend less
-    or more counted at the shadow prices [budgets]."""
+def exploration_loss_at(policy: DeployedPolicy, pilot_users: EncodedLog, duals: tuple[float, ...]) -> float:
+    """The same with several budgets: what the plan's prices would earn without exploration.
+
+    A change in what is spent counts at the shadow prices [budgets].
+    """
     if not policy.specification.explore:
         return 0.0
-    states, left = scouts.first_states()
-    rows = policy.pricing.table
+    states, left = pilot_users.first_states()
     with_it, without = (
-        policy.pricing.mix(each.believed(states, left, scouts.first_standing())(rows))
-        for each in (policy, _without(policy))
+        policy.pricing.mix(each.believed(states, left, pilot_users.first_eligibility())(policy.pricing.table))
+        for each in (policy, _without_exploration(policy))
     )
     prices = np.where(np.isfinite(duals), duals, 0.0)
     gained = without - with_it
     return max(float(gained[0] - prices @ gained[1:]), 0.0)
 
 
-def _without(policy: DeployedPolicy) -> DeployedPolicy:
+def _without_exploration(policy: DeployedPolicy) -> DeployedPolicy:
     return replace(policy, specification=replace(policy.specification, explore=0.0))
 
 
-def _effective(decided: DecidedRows, eligible: NDArray[np.bool_]) -> float:
-    """Share of the next log's users that is left, at the least of its steps, to weigh a policy that gives everything
-    that is eligible evenly: Kish's effective size of 1 / (actions · propensity), in expectation."""
+def next_effective_share(shown: Shown, policy: DeployedPolicy, place: Place) -> float:
+    """The effective sample size of the log that this policy would produce, as a share of its users."""
+    decided, eligible = shown.decided(policy, place), shown.encoded.eligible(policy.constraint)
+    return effective_share(decided, np.ones(decided.probabilities.shape, bool) if eligible is None else eligible)
+
+
+def effective_share(decided: DecidedRows, eligible: NDArray[np.bool_]) -> float:
+    """Kish's effective sample size, as a share, of weights towards a uniform choice of the eligible actions.
+
+    The expectation over decisions, of 1 / (eligible actions · propensity), at the step where it is smallest.
+    """
     count = eligible.sum(axis=1)
     with np.errstate(divide="ignore"):
         squares = np.where(eligible, 1.0 / decided.probabilities, 0.0).sum(axis=1) / count**2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -12,30 +13,62 @@ from redenvelope.arrays import FloatArray
 from redenvelope.audit.audit import Audit
 from redenvelope.dual.frontier import Frontier, falling
 from redenvelope.dual.paths import Paths
-from redenvelope.evaluation.clustering import by_person
 from redenvelope.evaluation.confidence import Spread
-from redenvelope.evaluation.diagnostics import Reason
+from redenvelope.fitting.certify import Certification
 from redenvelope.fitting.explain import who_gets_what
-from redenvelope.fitting.holdout import Check
-from redenvelope.fitting.learn import LearnedModel
+from redenvelope.fitting.holdout import Check, logged_by_user
+from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective
+from redenvelope.fitting.price_grid import next_effective_share
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.columns import ColumnMap
-from redenvelope.log.log import Log
-from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
-from redenvelope.plan.fixed_sequence_test import Stop, climb
+from redenvelope.plan.fixed_sequence_test import climb
 from redenvelope.plan.ladder import Ladder, Place
-from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.plan.record import ComparedPolicy, FitRecord, FoldSize, PlannerRecord, PricedPlan, Source
+from redenvelope.plan.record import (
+    ActionShares,
+    ComparedPolicy,
+    ExplorationRecord,
+    FitRecord,
+    FoldSize,
+    PlannerRecord,
+    PricedPlan,
+    Source,
+)
 from redenvelope.plan.validation import FRONTIER
 
 
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What the check users say of the certified plan besides its certificate."""
+
+    policies: tuple[ComparedPolicy, ...]
+    """Logged, uniform, the bandit where the plan is none, and the plan."""
+    shares: ActionShares
+    effective_share: float
+    """Effective sample size of the log that the plan would produce, as a share of its users."""
+    frontier: pl.DataFrame | None
+    """With several budgets, the frontier along each; the only budget's is read off the ladder."""
+    priced: tuple[PricedPlan, ...]
+    """With several budgets, the plans that are mixed."""
+
+
+def compare_policies(check: Check, certified: Certification, paths: Paths | None, names: tuple[str, ...]) -> Comparison:
+    """Compare the certified plan with other policies on the check users; `names` are those of the budgets."""
+    policy, place, certificate = certified.policy, certified.stop.place, certified.certificate
+    return Comparison(
+        policies=compared_policies(check, place, certificate),
+        shares=who_gets_what(check.shown, policy, place),
+        effective_share=next_effective_share(check.shown, policy, place),
+        frontier=None if paths is None else path_frontiers(check, paths, names, certificate.confidence),
+        priced=() if paths is None else priced_plans(check, paths),
+    )
+
+
 def compared_policies(check: Check, place: Place, certificate: Certificate) -> tuple[ComparedPolicy, ...]:
-    """What was logged, chance, the bandit where it is another policy, and the plan: the bandit climbs a ladder of its
-    own to the same budget."""
+    """The plan beside the log, uniform choice, and the bandit, which climbs its own ladder to the same budgets."""
     added = {"logged": logged_by_user(check.log), "uniform": check.added("uniform", Place(0))}
-    if "bandit" in check.contestants:
+    if "bandit" in check.candidates:
         limits = [own.budget for own in certificate.budgets]
         reached = climb(check.ladder("bandit"), limits, certificate.confidence)
         added["bandit"] = check.added("bandit", reached.place)
@@ -43,45 +76,43 @@ def compared_policies(check: Check, place: Place, certificate: Certificate) -> t
 
 
 def fit_record(
-    audited: Audit,
-    sizes: dict[str, FoldSize],
+    audit: Audit,
+    sample: str,
+    folds: dict[str, FoldSize],
     settings: FitSettings,
-    lessons: LearnedModel,
-    fidelity: Fidelity,
-    policy: DeployedPolicy,
-    compared: tuple[ComparedPolicy, ...],
-    check: Check,
-    stop: Stop,
-    against: tuple[Reason, ...],
-    asked: Objective,
+    unpriced: UnpricedPolicy,
+    certified: Certification,
+    comparison: Comparison,
+    exploration_loss: float,
+    objective: Objective,
+    columns: ColumnMap,
 ) -> FitRecord:
-    """All that is remembered, of a plan that stopped at a place of its ladder."""
+    """The record of a fit, from the results of its stages."""
+    learned, valuer = unpriced.learned, certified.policy.valuer
     return FitRecord(
-        audit=audited,
-        folds=sizes,
+        audit=audit,
+        folds=folds,
         seed=settings.seed,
         parts=settings.parts,
         confidence=settings.confidence,
-        fidelity=fidelity,
-        planner=PlannerRecord(policy.valuer.notes, policy.valuer.depth),
-        stop=stop,
-        comparison=compared,
-        shares=who_gets_what(check.shown, policy, stop.place),
-        model=lessons.neural.as_dict(),
+        fidelity=unpriced.fidelity,
+        planner=PlannerRecord(valuer.notes, valuer.depth),
+        stop=certified.stop,
+        comparison=comparison.policies,
+        shares=comparison.shares,
+        model=learned.neural.as_dict(),
         settings=settings.as_dict(),
-        history="" if lessons.history is None else lessons.history.reason,
-        objections=against,
-        budgets=asked.budgets,
-        source=None if check.log.columns == ColumnMap() else Source.of("", "", check.log.columns),
+        history="" if learned.history is None else learned.history.reason,
+        sample=sample,
+        objections=certified.objections,
+        exploration=ExplorationRecord(unpriced.terms.explore, exploration_loss, comparison.effective_share),
+        source=None if columns == ColumnMap() else Source.of("", "", columns),
+        budgets=objective.budgets,
+        priced=comparison.priced,
     )
 
 
 # One table for people: the plan beside what was logged, chance, and the bandit, on the same users.
-
-
-def logged_by_user(log: Log) -> FloatArray:
-    """What each user earned and cost as logged, [outcomes, users]; one with several episodes counts once."""
-    return by_person(np.stack([log.sums_by_user(outcome) for outcome in log.outcomes]), log.keys)
 
 
 def compare(added: Mapping[str, FloatArray], confidence: float) -> tuple[ComparedPolicy, ...]:

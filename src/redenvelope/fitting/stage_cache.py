@@ -1,18 +1,18 @@
-"""A folder of finished stages, found by the hash of all that went into them; whoever deletes it loses only time.
+"""Finished stages of a fit in a folder, found by the hash of everything that went into them.
 
-What comes back from a disk is data: checked against its own hash, decoded by types, and never run. What is damaged, of
-another version or too large is not there, and is made anew.
+Deleting the folder loses only time. Nothing read from it is ever executed: content is checked against its own hash and
+decoded by type. An entry that is damaged, from another version or too large counts as absent, and the stage runs again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import jax
 import msgspec
@@ -22,22 +22,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from redenvelope import __version__
-from redenvelope.arrays import FloatArray
-from redenvelope.dual.frontier import Frontier
 from redenvelope.errors import RedenvelopeError, UsageError
-from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.files import cache_folder, read_regular, replacing
-from redenvelope.fitting.holdout import PlannedFold
-from redenvelope.fitting.learn import LearnedModel, deployed
 from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.log import ActionCatalogue, Log
-from redenvelope.models.fidelity import Fidelity
-from redenvelope.models.fit import NeuralFit
-from redenvelope.models.history_test import HistoryChoice
-from redenvelope.models.neural_model import NeuralModel
-from redenvelope.models.responses import StructureChoice
-from redenvelope.plan.policy import DeployedPolicy, ModelSource, PolicySpecification, source_from_state
+from redenvelope.log.log import Log
 from redenvelope.serialization import from_plain, to_plain
 
 _SUFFIX = ".stage"
@@ -45,24 +33,27 @@ _LIMIT_BYTES = 2 * 2**30
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
 
+_FORMAT = 2  # raise it whenever the same inputs give a stage another meaning
+
 Arrays = dict[str, NDArray[Any]]
+Result = TypeVar("Result")
 
 
 @dataclass(eq=False)
 class Cache:
-    """Finished stages in a folder of at most so many bytes; those not used for longest go first."""
+    """Finished stages in a folder of limited size; the least recently used ones are removed first."""
 
     folder: Path
     limit_bytes: int = _LIMIT_BYTES
     notes: list[str] = field(default_factory=list)
-    """What was found, kept or could not be, for whoever looks for a fault."""
+    """What was found, stored or could not be stored, to look up when something goes wrong."""
 
     def __post_init__(self) -> None:
         if self.limit_bytes < 0:
-            raise UsageError(f"a cache holds 0 bytes or more, not {self.limit_bytes}")
+            raise UsageError(f"the limit of a cache must be 0 bytes or more, not {self.limit_bytes}")
 
     def get(self, key: str) -> tuple[dict[str, Any], Arrays] | None:
-        """The record and the arrays kept under a key; None where there are none that can be believed."""
+        """The record and the arrays stored under a key; None where there are none, or they are damaged."""
         path = self._path(key)
         try:
             content = read_regular(path, self.limit_bytes)
@@ -70,7 +61,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, SafetensorError, msgspec.DecodeError) as error:
-            self.notes.append(f"{path.name}: damaged ({error}); made anew")
+            self.notes.append(f"{path.name}: damaged ({error}); the stage runs again")
             return None
         with suppress(OSError):
             os.utime(path)
@@ -78,26 +69,26 @@ class Cache:
         return found
 
     def put(self, key: str, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep a record and arrays under a key; where that cannot be, nothing happens."""
+        """Store a record and arrays under a key; where that fails, only a note is made."""
         size = sum(array.nbytes for array in arrays.values())
         if size > self.limit_bytes // 2:
-            self.notes.append(f"{key[:16]}: {size:,} bytes are too many to keep")
+            self.notes.append(f"{key[:16]}: {size:,} bytes are too many to store")
             return
         path = self._path(key)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # what is kept is made of users' data
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # entries derive from users' data
             with replacing(path) as file:
                 file.write(_packed(record, arrays))
             self._make_room()
-            self.notes.append(f"{path.name}: kept")
+            self.notes.append(f"{path.name}: stored")
         except (OSError, UsageError) as error:
-            self.notes.append(f"{path.name}: not kept ({error})")
+            self.notes.append(f"{path.name}: not stored ({error})")
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _make_room(self) -> None:
-        """Remove what was not used for longest until the rest fits."""
+        """Remove the least recently used entries until the rest fits."""
         stages = [(path.stat(), path) for path in self.folder.glob(f"*{_SUFFIX}")]
         total = sum(stat.st_size for stat, _ in stages)
         for stat, path in sorted(stages, key=lambda pair: pair[0].st_mtime_ns):
@@ -109,7 +100,7 @@ class Cache:
 
 
 def usual_cache() -> Cache | None:
-    """The cache of this user; None where the environment says that nothing is kept."""
+    """The cache of the current user; None where the environment disables it."""
     folder = cache_folder()
     return None if folder is None else Cache(folder / "stages")
 
@@ -117,7 +108,7 @@ def usual_cache() -> Cache | None:
 def _packed(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """A hash, the length of the record, the record, and the arrays."""
     words = msgspec.json.encode(record)
-    # Asked for in one piece: of anything else the file would hold another array.
+    # Of an array that is not contiguous, safetensors would store other values.
     tensors = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     body = len(words).to_bytes(_LENGTH, "little") + words + tensors
     return hashlib.sha256(body).digest() + body
@@ -126,167 +117,84 @@ def _packed(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> by
 def _unpacked(content: bytes) -> tuple[dict[str, Any], Arrays]:
     digest, body = content[:_DIGEST], content[_DIGEST:]
     if hashlib.sha256(body).digest() != digest:
-        raise ValueError("its hash is not that of its content")
+        raise ValueError("its hash does not match its content")
     end = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
     record = msgspec.json.decode(body[_LENGTH:end])
     if not isinstance(record, dict):
-        raise ValueError("it holds no record")
+        raise ValueError("it contains no record")
     return record, dict(load(body[end:]))
 
 
-# The stages of a fit, kept: each is looked up by the hash of its inputs before it is made, and put aside afterwards.
-#
-# Keys are chained: a stage's key holds those of the stages before it, so that another budget finds everything that
-# does not depend on one, another search finds the model, and a fit that was interrupted goes on after its last
-# finished stage.
-
-Made = TypeVar("Made")
-
-_FORMAT = 1  # of what is kept: raised whenever a stage means something else with the same inputs
-_ARRAYS = ("starts", "keys", "ratio", "outcomes", "values", "action_values", "unlogged", "clipped", "features", "past")
-
-
 @dataclass(frozen=True)
-class _LearnedRecord:
-    """What was learned, but for the weights."""
+class Codec(Generic[Result]):
+    """How the result of a stage is stored: as a record for JSON and arrays for safetensors, and back."""
 
-    encoder: Encoder
-    structures: tuple[StructureChoice, ...]
-    epochs: int
-    held_out_loss: dict[str, float]
-    disagreement: dict[str, float]
-    history: HistoryChoice | None
-    model: dict[str, Any]
+    encode: Callable[[Result], tuple[Any, Arrays]]
+    decode: Callable[[Any, Arrays], Result]
 
 
-@dataclass(frozen=True)
-class _PolicyRecord:
-    """A policy, but for the weights of one that was learned without a model."""
+def record_codec(kind: type[Result]) -> Codec[Result]:
+    """Of a record without arrays."""
+    return Codec(lambda result: (result, {}), lambda record, _: from_plain(kind, record, f"the {kind.__name__}"))
 
-    specification: PolicySpecification
-    kind: str
-    config: dict[str, Any]
+
+def flat_codec(kind: type[Result]) -> Codec[Result]:
+    """Of a dataclass whose fields are arrays, numbers, texts, tuples of these, or None."""
+
+    def encode(result: Result) -> tuple[Any, Arrays]:
+        values = {each.name: getattr(result, each.name) for each in fields(kind)}  # type: ignore[arg-type]
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        return {name: value for name, value in values.items() if name not in arrays}, arrays
+
+    def decode(record: Any, arrays: Arrays) -> Result:
+        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+        return kind(**arrays, **plain)
+
+    return Codec(encode, decode)
 
 
 class StageCache:
-    """Looks stages up in a cache, in the order in which a fit makes them."""
+    """Looks the stages of a fit up in a cache before they run, and stores them afterwards.
 
-    def __init__(self, cache: Cache | None, log: Log, settings: FitSettings, besides: tuple[object, ...] = ()) -> None:
-        """`besides` is whatever else changes what is learned or planned: records, numbers, texts."""
-        self._cache, self._settings, self._key = cache, settings, ""
+    The key of a stage contains the keys of the stages before it. Another budget therefore finds everything that does
+    not depend on one, another search finds the model, and an interrupted fit resumes after its last finished stage.
+    """
+
+    def __init__(self, cache: Cache | None, log: Log, settings: FitSettings, inputs: tuple[object, ...] = ()) -> None:
+        """`inputs` are the records, numbers and texts, besides log, seed and folds, that all stages depend on."""
+        self._cache, self._key = cache, ""
         if cache is not None:
             versions = f"{_FORMAT} {__version__} {jax.__version__} {np.__version__}"
-            self._key = _sha256(versions, log_sha256(log), settings.seed, settings.parts, *besides)
+            self._key = _sha256(versions, log_sha256(log), settings.seed, settings.parts, *inputs)
         self.hits: list[str] = []
         """Stages that were found."""
 
-    def lessons(self, catalogue: ActionCatalogue, learn: Callable[[], LearnedModel]) -> LearnedModel:
-        """What was learned from the training users."""
-
-        def stored(lessons: LearnedModel) -> tuple[Any, Arrays]:
-            config, weights = lessons.neural.model.state()
-            neural = lessons.neural
-            losses = (neural.held_out_loss, neural.disagreement)
-            record = _LearnedRecord(lessons.encoder, neural.structures, neural.epochs, *losses, lessons.history, config)
-            return record, dict(weights)
-
-        def restored(record: Any, arrays: Arrays) -> LearnedModel:
-            found = from_plain(_LearnedRecord, record, "what was learned")
-            model = NeuralModel.from_state(found.model, arrays)
-            neural = NeuralFit(model, found.structures, found.epochs, found.held_out_loss, found.disagreement)
-            return LearnedModel(found.encoder, catalogue, neural, found.encoder.campaign_steps, found.history)
-
-        return self._stage("model", (self._settings.neural, self._settings.history), learn, stored, restored)
-
-    def said(self, name: str, words: str) -> str:
-        """A stage's words, and whether it was found."""
-        return f"{words} (kept from before)" if name in self.hits else words
-
-    def fidelity(self, measure: Callable[[], Fidelity]) -> Fidelity:
-        """How far the model may be trusted."""
-
-        def stored(found: Fidelity) -> tuple[Any, Arrays]:
-            return found, {}
-
-        def restored(record: Any, arrays: Arrays) -> Fidelity:
-            return from_plain(Fidelity, record, "the fidelity")
-
-        return self._stage("fidelity", (), measure, stored, restored)
-
-    def policy(self, lessons: LearnedModel, choose: Callable[[], DeployedPolicy]) -> DeployedPolicy:
-        """The policy before its price is known."""
-
-        def stored(policy: DeployedPolicy) -> tuple[Any, Arrays]:
-            kind = policy.source.kind
-            config, weights = policy.source.state() if kind != "model" else ({}, {})  # the model is kept already
-            return _PolicyRecord(policy.specification, kind, config), dict(weights)
-
-        def restored(record: Any, arrays: Arrays) -> DeployedPolicy:
-            found = from_plain(_PolicyRecord, record, "the policy")
-            config, weights = (found.config, arrays) if found.kind != "model" else lessons.neural.model.state()
-            source = source_from_state(found.kind, config, weights)
-            if isinstance(source, ModelSource):
-                source = replace(source, charges=lessons.charges)
-            return deployed(found.specification, source, lessons)
-
-        asked = self._settings
-        wanted = (asked.method, asked.horizon, asked.temperature, asked.search, asked.learning)
-        return self._stage("policy", wanted, choose, stored, restored)
-
-    def prices(self, find: Callable[[], Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
-        """The prices that contestants are checked at, by name."""
-        return self._stage(
-            "prices",
-            (),
-            lambda: dict(find()),
-            lambda found: ({"names": list(found)}, dict(found)),
-            lambda record, arrays: {name: arrays[name] for name in record["names"]},
-        )
-
-    def planned(self, plan: Callable[[], PlannedFold]) -> PlannedFold:
-        """What the contestants would do on the check users."""
-        return self._stage("evidence", (self._settings.shown_users,), plan, _stored_fold, _restored_fold)
-
-    def frontier(self, duals: FloatArray, promise: Callable[[], Frontier]) -> Frontier:
-        """What the policy's own values promise at duals [duals]."""
-
-        def stored(found: Frontier) -> tuple[Any, Arrays]:
-            return {}, {"duals": found.duals, "costs": found.costs, "rewards": found.rewards}
-
-        def restored(record: Any, arrays: Arrays) -> Frontier:
-            return Frontier(arrays["duals"], arrays["costs"], arrays["rewards"])
-
-        return self._stage("frontier", (duals.tolist(),), promise, stored, restored)
-
-    def _stage(
-        self,
-        name: str,
-        wanted: tuple[Any, ...],
-        make: Callable[[], Made],
-        stored: Callable[[Made], tuple[Any, Arrays]],
-        restored: Callable[[Any, Arrays], Made],
-    ) -> Made:
-        """A stage that was kept under its inputs' hash, or is made now, and kept."""
+    def stage(self, name: str, inputs: tuple[Any, ...], make: Callable[[], Result], codec: Codec[Result]) -> Result:
+        """The result of a stage: from the cache where the same inputs gave it before, else made now and stored."""
         if self._cache is None:
             return make()
-        self._key = _sha256(self._key, name, *wanted)
+        self._key = _sha256(self._key, name, *inputs)
         found = self._cache.get(self._key)
         if found is not None:
             try:
-                result = restored(*found)
+                result = codec.decode(*found)
             except (RedenvelopeError, KeyError, TypeError, ValueError, IndexError) as error:
-                self._cache.notes.append(f"{name}: what was kept does not fit ({error}); made anew")
+                self._cache.notes.append(f"{name}: the entry does not fit ({error}); the stage runs again")
             else:
                 self.hits.append(name)
                 return result
         result = make()
-        record, arrays = stored(result)
+        record, arrays = codec.encode(result)
         self._cache.put(self._key, to_plain(record), arrays)
         return result
 
+    def marked(self, name: str, text: str) -> str:
+        """What is reported of a stage, marked where it was found."""
+        return f"{text} (cached)" if name in self.hits else text
+
 
 def log_sha256(log: Log) -> str:
-    """A hash of all that a fit reads of a log."""
+    """A hash of everything that a fit reads from a log."""
     features = log.features
     words = (
         log.catalogue,
@@ -312,25 +220,3 @@ def log_sha256(log: Log) -> str:
 def _sha256(*parts: Any) -> str:
     content = msgspec.json.encode([to_plain(part) for part in parts], enc_hook=repr, order="sorted")
     return hashlib.sha256(content).hexdigest()
-
-
-def _stored_fold(fold: PlannedFold) -> tuple[Any, Arrays]:
-    parts, arrays = [], {"shown": fold.shown}
-    for number, part in enumerate(fold.evidence):
-        held = {name: getattr(part, name) for name in _ARRAYS}
-        arrays |= {f"{number} {name}": array for name, array in held.items() if array is not None}
-        parts.append({each.name: getattr(part, each.name) for each in fields(part) if each.name not in _ARRAYS})
-    return {"parts": parts}, arrays
-
-
-def _restored_fold(record: Any, arrays: Arrays) -> PlannedFold:
-    return PlannedFold(tuple(_restored_parts(record["parts"], arrays)), arrays["shown"])
-
-
-def _restored_parts(parts: Sequence[dict[str, Any]], arrays: Arrays) -> Sequence[OffPolicyData]:
-    found = []
-    for number, plain in enumerate(parts):
-        held = {name: arrays.get(f"{number} {name}") for name in _ARRAYS}
-        tuples = {name: tuple(plain[name]) for name in ("outcome_names", "feature_blocks")}
-        found.append(OffPolicyData(**{**plain, **held, **tuples}))
-    return found

@@ -1,1 +1,1 @@
-"""NO MODEL: soft Q-learning from the log, once for each price, or once for all prices. Training only."""
+"""Soft Q-learning from the log without a model, for one price or for all prices at once; training only."""

@@ -1,9 +1,9 @@
-"""Fitted iterations from the last step to the first: each step's values are a plain regression on the next's.
+"""Fitted Q-iteration from the last step to the first: each step's values are a regression on the next step's.
 
-A campaign ends, so that Q-learning needs no fixed point: the network of a step learns from the finished
-network of the next, which therefore is its target network. Nothing chases its own estimates, errors are not
-fed back, and one pass over the steps does what a network with the step as input needs as many sweeps for as
-there are steps.
+A campaign ends, so Q-learning needs no fixed point: the finished network of the next step is the target network. No
+network learns from its own estimates, and one pass over the steps suffices.
+
+Many prices are learned as few curves, the principal components of the targets (`aim_at`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from redenvelope.models.networks import ValueNetwork, networks_at, new_value_net
 from redenvelope.models.training import Training, train
 
 Targets = Callable[[ValueNetwork | None, NDArray[np.int64]], NDArray[np.float32]]
-"""(networks of the next step, rows of a step) -> what their futures are learned from, [rows, heads, components].
+"""(networks of the next step, rows of a step) -> targets of their values to go, [rows, heads, components].
 
 The networks have a leading axis [folds]; they are None where the next step is the last.
 """
 
-# Losses are relative to targets of variance one: a constant has 0.5, and nothing sane is so much worse.
+# Targets have variance one: a constant has a loss of 0.5, and a loss this large means divergence.
 _DIVERGED_LOSS = 20.0
 
 
 @dataclass(frozen=True, eq=False)
 class Futures:
-    """The networks of all steps but the last, and how each was learned."""
+    """The networks of all steps but the last, and the course of their training."""
 
     networks: ValueNetwork | None
     """Every array with leading axes [steps - 1, folds]; None in a campaign of one step."""
@@ -57,14 +57,13 @@ def fit_backward(
     warm: ValueNetwork | None = None,
     progress: StageProgress | None = None,
 ) -> Futures:
-    """Learn what follows an action at every step but the last.
+    """Learn the values to go after an action at every step but the last.
 
-    `warm` [steps - 1, folds] are networks for the same heads to start from; without, a step starts from the
-    step after it. A user's last row is followed by nothing; a row whose successor is missing from the log
-    (a gap) teaches nothing.
+    `warm` [steps - 1, folds] are networks for the same heads to start from; without them, a step starts from the next
+    one. After a user's last row the value to go is zero; a row before a gap in the log is not used.
     """
     stages = folds.steps - 1
-    teaches = examples.continues | examples.is_last
+    usable = examples.continues | examples.is_last
     networks = new_value_networks(
         examples.layout, examples.actions, heads, components, settings.hidden, settings.advantage_rank,
         settings.most_curves, folds.count, seed,
@@ -72,7 +71,7 @@ def fit_backward(
     found: list[ValueNetwork] = []
     errors, epochs = [], []
     for stage in reversed(range(stages)):
-        rows = np.flatnonzero(teaches & (folds.step == stage))
+        rows = np.flatnonzero(usable & (folds.step == stage))
         target = targets(found[-1] if found else None, rows)
         aim = aim_at(networks_at(warm, stage) or networks, target, folds.fold[rows] >= 0)
         training, held_out = folds.split(rows, f"step {stage + 1} of the campaign")
@@ -98,7 +97,7 @@ def fit_backward(
 
 
 def future_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Array]:
-    """Mean Bellman loss of one fold's value network on FoldedRows, as training takes it."""
+    """Mean Bellman loss of one fold's value network on FoldedRows (a training `Loss`)."""
     return {"future": _squared_error(networks["future"], rows)}
 
 
@@ -107,62 +106,62 @@ def _squared_error(network: ValueNetwork, rows: FoldedRows) -> jax.Array:
     states, action, target = (pick(column, network.slot) for column in (rows.states, rows.action, rows.target))
     raw = network.network(states).reshape(len(states), network.level.shape[0], 1 + network.shapes.shape[0])
     taken = jax.nn.one_hot(action, network.level.shape[1])
-    # Only the logged action's score is needed: the others are never computed.
+    # Only the logged action's score is needed and computed.
     score = raw[..., 0] + taken @ network.level.T
-    # Products that are summed fuse into one loop; a product of small matrices a row would not.
+    # Sums of products are fused into one loop; a small matrix product per row would not be.
     score = score + (raw[..., 1:] * (taken @ network.advantages().T)[:, None]).sum(axis=-1)
-    # The share of the heads' variance that a curve makes up.
+    # The share of the heads' variance in each curve.
     weight = jnp.square(jax.lax.stop_gradient(network.basis)).mean(axis=(1, 2))
     return 0.5 * (jnp.square(target - score) @ weight).mean()
 
 
 def _require_sane(training: Training, stage: int) -> None:
-    """Raise ModelError when the held-out Bellman error ran away instead of settling."""
+    """Raise ModelError where the held-out Bellman error diverged."""
     last = np.asarray(training.held_out["future"][-1])
     if np.isfinite(last).all() and (last < _DIVERGED_LOSS).all():
         return
     raise ModelError(
         f"learning diverged at step {stage + 1} of the campaign: after {training.epochs} epoch(s) the held-out "
-        f"Bellman error is {np.sqrt(2 * np.max(last)):.3g} standard deviations of what was to be learned; lower the "
+        f"Bellman error is {np.sqrt(2 * np.max(last)):.3g} standard deviations of the targets; lower the "
         "learning rate, or check the log for extreme rewards or costs"
     )
 
 
-# Few curves over the prices that most of what is to be learned is made of: the targets' principal components.
-
-
-_LEAST_VARIANCE = 1e-6  # share of all variance below which a curve is rounding
+_LEAST_VARIANCE = 1e-6  # share of all variance below which a curve is only rounding
 
 
 class Aim(NamedTuple):
-    """Networks ready for their targets, and the targets as the networks learn them."""
+    """Networks and targets in the same centre, scale and curves."""
 
     networks: ValueNetwork
-    """They say about the same as before, in the centre, scale and curves of the new targets."""
+    """With about the same predictions as before."""
     target: NDArray[np.float32]
-    """Height of every curve, [rows, curves]."""
+    """Coefficient of every curve, [rows, curves]."""
     lost: float
-    """Share of the targets' variance that no curve holds."""
+    """Share of the targets' variance outside the curves."""
 
 
-def aim_at(networks: ValueNetwork, target: NDArray[np.float32], taught: NDArray[np.bool_]) -> Aim:
-    """Aim networks (leading axis [folds]) at targets [rows, heads, components]; `taught` [rows] are not held out."""
-    lessons = target[taught]
-    centre = lessons.mean(axis=0, dtype=np.float64)
-    scale = lessons.std(axis=0, dtype=np.float64)
-    # A target that hardly varies (no cost left to go, say) is its mean; dividing by its scale would blow up noise.
+def aim_at(networks: ValueNetwork, target: NDArray[np.float32], training: NDArray[np.bool_]) -> Aim:
+    """Express networks (leading axis [folds]) in curves of targets [rows, heads, components].
+
+    `training` [rows] marks the rows that are not held out, which centre, scale and curves are computed from.
+    """
+    used = target[training]
+    centre = used.mean(axis=0, dtype=np.float64)
+    scale = used.std(axis=0, dtype=np.float64)
+    # A target that hardly varies (such as no cost to go) is its mean; dividing by its scale would amplify noise.
     scale = np.where(scale > 1e-6 * (1.0 + np.abs(centre)), scale, 1.0)
     standard = ((target - centre.astype(np.float32)) / scale.astype(np.float32)).reshape(len(target), -1)
     curves = networks.basis.shape[1]
     if curves == standard.shape[1]:
         return Aim(_set(networks, np.asarray(networks.basis[0]), centre, scale), standard, 0.0)
-    lessons = standard[taught]
-    variances, directions = np.linalg.eigh((lessons.T @ lessons).astype(np.float64) / len(lessons))
-    kept, directions = variances[::-1][:curves], directions[:, ::-1][:, :curves]
-    # Curves of variance one, so that all are learned equally fast; but one that hardly moves is left at zero, for
-    # the same reason as above.
-    moves = kept > _LEAST_VARIANCE * variances.sum()
-    heights = np.where(moves, np.sqrt(np.where(moves, kept, 1.0)), 0.0)
+    used = standard[training]
+    variances, directions = np.linalg.eigh((used.T @ used).astype(np.float64) / len(used))
+    largest, directions = variances[::-1][:curves], directions[:, ::-1][:, :curves]
+    # Curves have variance one, so that all are learned equally fast; one that hardly varies is left at zero, for the
+    # same reason as above.
+    moves = largest > _LEAST_VARIANCE * variances.sum()
+    heights = np.where(moves, np.sqrt(np.where(moves, largest, 1.0)), 0.0)
     inwards = directions * np.where(moves, 1.0 / np.where(moves, heights, 1.0), 0.0)
     turn = np.asarray(networks.basis[0], np.float64).reshape(curves, -1) @ inwards
     basis = (directions * heights).T.reshape(networks.basis.shape[1:])
@@ -180,11 +179,11 @@ def _set(
 
 
 def _turned(networks: ValueNetwork, turn: NDArray[np.float64]) -> ValueNetwork:
-    """The networks in other curves: old heights times `turn` [curves, curves] are new heights."""
+    """The networks in other curves: old coefficients times `turn` [curves, curves] are the new ones."""
     curves = len(turn)
 
     def outputs(array: Any) -> Any:
-        # [folds, inputs, curves * (1 + rank)]: the outputs of a curve lie side by side.
+        # [folds, inputs, curves * (1 + rank)]: the outputs of a curve are adjacent.
         parts = np.asarray(array, np.float64).reshape(*array.shape[:2], curves, -1)
         return np.einsum("fikj,kl->filj", parts, turn).reshape(array.shape).astype(np.float32)
 

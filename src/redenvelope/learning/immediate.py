@@ -1,4 +1,4 @@
-"""Learning what needs no price: the outcomes of a step, and the logger's habits."""
+"""Learn what does not depend on the price: the outcomes of a step, and the behaviour policy."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from redenvelope.models.targets import (
     cost_target,
     reward_target,
     starting_scores,
-    taught,
+    training_labels,
 )
 from redenvelope.models.training import train
 
 
 def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSettings, seed: int) -> Immediate:
-    """Learn the outcomes of a step and the logger's habits from all rows of a log.
+    """Learn the outcomes of a step and the behaviour policy from all rows of a log.
 
-    Kept apart from what follows, because the noise of a step's own reward and cost need not be learned anew
-    at every price, and because rows of all steps teach it together, in their own terms (a chance, an amount).
+    They are separate from the values to go: they need not be learned again at every price, and rows of all steps
+    train them together, with targets of their own (a probability, an amount).
     """
     training, held_out = folds.split(np.arange(len(examples)), "anything")
     rows = np.unique(training)
@@ -48,7 +48,7 @@ def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSett
         outcome = OutcomeNetwork(
             examples.layout, examples.actions, settings.hidden, (structures[0], structures[1]), generator
         )
-        # The guard only asks what is rare: one hidden layer tells.
+        # It only has to detect rare actions: one hidden layer suffices.
         behaviour = WideDeep(examples.layout, settings.hidden[-1:], examples.actions, generator)
         networks.append(
             {"outcome": _started(outcome, examples, training[:, fold], rewarding, costing), "behaviour": behaviour}
@@ -66,7 +66,7 @@ def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSett
     )
     if not np.isfinite([losses[-1] for losses in result.held_out.values()]).all():
         raise ModelError(
-            "learning the outcomes of a step diverged: the held-out loss is not a number any more; lower "
+            "learning the outcomes of a step diverged: the held-out loss is not a number; lower "
             "the learning rate, or check the log for extreme rewards or costs"
         )
     parts = result.networks
@@ -74,7 +74,7 @@ def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSett
 
 
 def immediate_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Array]:
-    """Mean losses of one fold's outcome and behaviour networks on FoldedRows, as training takes it."""
+    """Mean losses of one fold's outcome and behaviour networks on FoldedRows (a training `Loss`)."""
     rewarding, costing = constants
     slot = networks["outcome"].slot
     states, action, reward, cost = (pick(column, slot) for column in rows[:4])
@@ -82,8 +82,8 @@ def immediate_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Ar
     losses = networks["outcome"].network.losses(own, OutcomeTargets(rewarding, (costing,)))
     scores = networks["behaviour"].network(states)
     taken = (scores * jax.nn.one_hot(action, scores.shape[1])).sum(axis=1)
-    habit_loss = jax.scipy.special.logsumexp(scores, axis=1) - taken
-    return {"outcome": losses.mean(axis=1).sum(), "behaviour": habit_loss.mean()}
+    behaviour_loss = jax.scipy.special.logsumexp(scores, axis=1) - taken
+    return {"outcome": losses.mean(axis=1).sum(), "behaviour": behaviour_loss.mean()}
 
 
 def _started(
@@ -93,7 +93,7 @@ def _started(
     rewarding: RewardTarget,
     costing: CostTarget,
 ) -> OutcomeNetwork:
-    """The network, starting from the means of its own fold's rows [any]: folds must know nothing of each other."""
+    """The network, starting from the means of its own fold's rows [any]: folds stay independent."""
     (reward, cost), action = examples.outcomes[:, rows], examples.action[rows]
     scores = [
         starting_scores(target, value, reward, action, examples.actions)
@@ -109,7 +109,7 @@ def _structure(
     action: NDArray[np.int32],
     propensity: NDArray[np.float64],
 ) -> str:
-    """The structure that says most about the response among those that the log does not contradict."""
-    teaches, lesson = taught(target, value, reward, action)
+    """The most restrictive structure that the log does not contradict."""
+    used, labels = training_labels(target, value, reward, action)
     actions = int(action.max()) + 1
-    return allowed_structures(falls(lesson[teaches], action[teaches], propensity[teaches], actions))[0]
+    return allowed_structures(falls(labels[used], action[used], propensity[used], actions))[0]

@@ -1,4 +1,8 @@
-"""Soft Q-learning from a log: values at one price, at several at once, or at all of them."""
+"""Soft Q-learning from a log: values at one price, at several at once, or at all of them.
+
+A state's value is a double estimate: all folds but one choose the action and that one values it, which removes the
+upward bias of a maximum over noisy values. `RetrainedPrice` learns again at every price (the paper's Algorithm 2).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ from redenvelope.prices import outcome_weights
 
 @dataclass(frozen=True, eq=False)
 class SoftQ:
-    """A log made ready for learning at any price: its immediate outcomes are learned, its users dealt."""
+    """A log prepared for learning at any price: immediate outcomes are learned, users are in folds."""
 
     examples: Examples
     immediate: Immediate
@@ -52,13 +56,13 @@ class SoftQ:
     eligible: NDArray[np.bool_]
     """[rows, actions]"""
     outcomes: NDArray[np.float32]
-    """What `immediate` says of the log's own states, [rows, folds, 2, actions]: asked for at every price."""
+    """Predictions of `immediate` in the logged states, [rows, folds, 2, actions], used at every price."""
     frequent: NDArray[np.bool_]
-    """Actions that the guard lets through, [rows, actions]."""
+    """Actions that are frequent enough under the behaviour policy, [rows, actions]."""
     constraint: Constraint | None = None
-    """What the mask of the rows was made by, and the learned values are to keep to."""
+    """The constraint behind `eligible`, which the learned values respect."""
     explore: float = 0.0
-    """Share of later decisions that is drawn evenly among what may be chosen."""
+    """Share of later decisions drawn uniformly from the allowed actions."""
 
     @classmethod
     def prepare(
@@ -71,12 +75,12 @@ class SoftQ:
         constraint: Constraint | None = None,
         explore: float = 0.0,
     ) -> SoftQ:
-        """Learn what needs no price. `eligible` [rows, actions] says what each row's user may get by the `constraint`
-        and all else."""
+        """Learn what does not depend on the price. `eligible` [rows, actions] are the eligible actions of each row, by
+        the `constraint` and otherwise."""
         settings = settings or LearningSettings()
         if examples.budgets != 1:
             raise UsageError(
-                f"values are learned for one budget, and this log has costs of {examples.budgets}; plan with a model"
+                f"values are learned for one budget, and this log has {examples.budgets}; plan with a model"
             )
         mask = whole_mask(eligible, len(examples), examples.actions)
         folds = new_folds(examples, settings, seed)
@@ -91,12 +95,12 @@ class SoftQ:
 
     @property
     def excluded(self) -> NDArray[np.float64]:
-        """Share of the rows in which the guard rules an action out, [actions]."""
+        """Share of rows in which an action is too rare to be used, [actions]."""
         return np.asarray(1.0 - self.frequent.mean(axis=0, dtype=np.float64))
 
     @property
     def unit(self) -> float:
-        """The dual at which a mean reward is worth a mean cost: it sets the scale of duals."""
+        """The dual at which the mean reward equals the mean cost: the scale of duals."""
         reward, cost = np.abs(self.examples.outcomes).mean(axis=1)
         return float(reward / cost) if reward > 0 and cost > 0 else 1.0
 
@@ -107,16 +111,16 @@ class SoftQ:
         warm: LearnedValues | None = None,
         progress: StageProgress | None = None,
     ) -> LearnedValues:
-        """Learn the values at prices [prices, 1], all at once: they share a network, and every row teaches them all.
+        """Learn the values at prices [prices, 1] at once: they share a network, and every row trains all of them.
 
-        `warm` are values for as many prices to start from, such as those of a neighbouring price.
+        `warm` are values at as many prices to start from, such as those of a neighbouring price.
         """
         duals = np.unique(checked_duals(prices))
         if not (np.isfinite(temperature) and temperature >= 0):
             raise UsageError(f"temperature must be zero or a positive number, not {temperature}")
         components = 3 if temperature > 0 else 2
         if warm is not None and (len(warm.duals), warm.components) != (len(duals), components):
-            raise UsageError("a warm start needs values of as many prices, with a temperature or without alike")
+            raise UsageError("a warm start needs values at as many prices, and with a temperature if there is one here")
         late = LateEffects(
             self.examples, self.outcomes.mean(axis=1), self.settings.lags, self.settings.discount, self.seed
         )
@@ -148,15 +152,15 @@ class SoftQ:
         )
 
     def learn_all(self, temperature: float = 0.0, progress: StageProgress | None = None) -> LearnedValues:
-        """Learn the values at all prices in one training: between the knots they are interpolated.
+        """Learn the values at all prices in one training; between the knots they are interpolated.
 
-        Where many users switch at the same price, as in very small worlds, the cost that is believed between
-        two knots may be off, because one knot's policy has switched and the other's has not: `learn_near`.
+        Where many users switch at the same price, as in very small problems, the predicted cost between two knots may
+        be wrong, because only one knot's policy has switched: use `learn_near`.
         """
         return self.learn(all_prices(self.unit, self.settings.knots), temperature, progress=progress)
 
     def learn_near(self, values: LearnedValues, dual: float, progress: StageProgress | None = None) -> LearnedValues:
-        """Learn once more, with the knots close to a dual that a search found; 0 and infinity stay."""
+        """Learn again, with knots close to a dual that a search found, and 0 and infinity."""
         near = near_prices(values.duals, dual, self.unit, self.settings.knots)
         return self.learn(near, values.temperature, progress=progress)
 
@@ -178,46 +182,45 @@ def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int
     return np.unique(np.concatenate([[0.0], unscaled_dual(spread, unit), [np.inf]]))
 
 
-# What the next states of a log are worth, at every price, by the networks of their step.
-
-
 @dataclass(frozen=True, eq=False)
 class NextStates:
-    """The rows of a log as states that other rows lead to."""
+    """Values of the logged states as next states, at every price."""
 
     examples: Examples
     folds: UserFolds
     outcomes: NDArray[np.float32]
-    """Of a step, by every fold, [rows, folds, 2, actions]."""
+    """Immediate outcomes by every fold, [rows, folds, 2, actions]."""
     allowed: NDArray[np.bool_]
     """[rows, actions]"""
     duals: NDArray[np.float64]
     """[prices]"""
     temperature: float
     explore: float = 0.0
-    """Share of later decisions that is drawn evenly among what may be chosen."""
+    """Share of later decisions drawn uniformly from the allowed actions."""
 
     def targets(self, networks: ValueNetwork | None, rows: NDArray[np.int64], late: LateEffects) -> NDArray[np.float32]:
         """See backward.Targets."""
         after = rows[self.examples.continues[rows]] + 1
-        asked = late.asked[after]
+        sampled = late.sampled[after]
         value, ahead = np.empty((len(after), len(self.duals), self._components), np.float32), None
-        # More is asked of some than of others, and only of those is it computed.
-        if not asked.all():
-            value[~asked] = self._ask(_values, networks, after[~asked])
-        if asked.any():
-            own = after[asked]
-            columns = self.examples.action[own], self.folds.strangers(own)
-            ahead = Ahead(*self._ask(_ahead, networks, own, *columns))
-            value[asked] = ahead.value
+        # Only sampled rows need more than their value.
+        if not sampled.all():
+            value[~sampled] = self._apply(_values, networks, after[~sampled])
+        if sampled.any():
+            own = after[sampled]
+            columns = self.examples.action[own], self.folds.unseen_weights(own)
+            ahead = Ahead(*self._apply(_ahead, networks, own, *columns))
+            value[sampled] = ahead.value
         return late.targets(rows, value, ahead)
 
     @property
     def _components(self) -> int:
         return 3 if self.temperature > 0 else 2
 
-    def _ask(self, program: Any, networks: ValueNetwork | None, rows: NDArray[np.int64], *columns: NDArray[Any]) -> Any:
-        """What a program says of rows, given further columns [rows, ...] of theirs."""
+    def _apply(
+        self, program: Any, networks: ValueNetwork | None, rows: NDArray[np.int64], *columns: NDArray[Any]
+    ) -> Any:
+        """Apply a program to rows, with further columns [rows, ...], in blocks."""
         weights = jnp.asarray(outcome_weights(self.duals[:, None]).astype(np.float32))
         temperature, explore = (jnp.asarray(np.float32(number)) for number in (self.temperature, self.explore))
         sizes = (len(self.duals), self._components, self.examples.actions)
@@ -242,9 +245,9 @@ def _values(
     explore: jax.Array,
     allowed: jax.Array,
 ) -> jax.Array:
-    """Values of states, [n, prices, components], where outcomes count by weights [outcomes, prices].
+    """Values of states, [n, prices, components], with outcomes weighted by [outcomes, prices].
 
-    They are made of what a step gives [n, folds, 2, actions] and what follows, [n, folds, prices, components, actions].
+    `now` are immediate outcomes [n, folds, 2, actions], `later` values to go [n, folds, prices, components, actions].
     """
     return _double(now, later, weights, temperature, explore, allowed).value
 
@@ -258,11 +261,11 @@ def _ahead(
     explore: jax.Array,
     allowed: jax.Array,
     action: jax.Array,
-    strangers: jax.Array,
+    unseen_weights: jax.Array,
 ) -> Ahead:
-    """The same with what is said of the logged action [n]; for `strangers` [n, folds] see UserFolds."""
+    """The same, with values of the logged action [n]; for `unseen_weights` [n, folds] see UserFolds."""
     found = _double(now, later, weights, temperature, explore, allowed)
-    taken = strangers.T[:, :, None] * jax.nn.one_hot(action, later.shape[-1])
+    taken = unseen_weights.T[:, :, None] * jax.nn.one_hot(action, later.shape[-1])
     return Ahead(
         found.value,
         (found.others * taken[:, :, None, None]).sum(axis=(0, -1)),
@@ -282,16 +285,13 @@ def _double(
     return double_value(jnp.swapaxes(values, 0, 1), weights, temperature, allowed, explore)
 
 
-# The double estimator: what a state is worth, without the flattery of a maximum over noisy values.
-
-
 class DoubleValue(NamedTuple):
-    """Of states."""
+    """The double estimate of states' values."""
 
     value: jax.Array
     """[n, prices, components]"""
     chosen: jax.Array
-    """How likely every action is by the choice of all folds but one, [folds, n, prices, actions]."""
+    """Action probabilities as chosen by all folds but one, [folds, n, prices, actions]."""
     others: jax.Array
     """Values by all folds but one, [folds, n, prices, components, actions]."""
 
@@ -301,10 +301,10 @@ def double_value(
 ) -> DoubleValue:
     """Value of a state from [folds, n, prices, components, actions].
 
-    All folds but one choose and that one says what the choice is worth, so that an action picked because it is
-    over-rated is not over-valued; the mean over who judges counts. With one fold and a temperature it is the
-    log-sum-exp, taken apart into reward, cost and entropy bonus. A share `explore` of the decisions is drawn evenly
-    among what is allowed.
+    All folds but one choose and that one values the choice, so that an action chosen because it is overestimated is
+    not overvalued; the result is the mean over the valuing folds. With one fold and a temperature it is the
+    log-sum-exp, split into reward, cost and entropy bonus. A share `explore` of decisions is drawn uniformly from the
+    allowed actions.
     """
     others = _others(values)
     own, judged = choose(others, weights, temperature, allowed), values
@@ -317,22 +317,19 @@ def double_value(
 
 
 def _others(values: jax.Array) -> jax.Array:
-    """For every fold the mean of all others, [folds, ...]; one fold alone is its own judge."""
+    """For every fold the mean of all others, [folds, ...]; a single fold values its own choice."""
     folds = len(values)
     if folds == 1:
         return values
-    # Written out: a sum over the few folds would be a loop of its own, at three times the price of all the rest.
+    # An explicit sum: a reduction over the few folds would be a separate loop at three times the cost of the rest.
     return jnp.stack([sum(values[other] for other in range(folds) if other != fold) for fold in range(folds)]) / (
         folds - 1
     )
 
 
-# A price function that learns anew at every price it is asked for.
-
-
 @dataclass(eq=False)
 class RetrainedPrice:
-    """Learns at a price from the nearest one it knows."""
+    """A price function that learns again at every price, starting from the nearest known one."""
 
     learner: SoftQ
     states: NDArray[np.float32]
@@ -341,7 +338,7 @@ class RetrainedPrice:
     steps_left: NDArray[np.int64] | int | None = None
     """Steps left at those states, one number or [users]; None is the whole campaign."""
     eligible: EligibilityState | NDArray[np.bool_] | None = None
-    """Where users stand, or a mask [users, actions]; None allows all."""
+    """Eligibility of the users, or a mask [users, actions]; None allows all."""
     progress: StageProgress | None = None
     known: dict[float, LearnedValues] = field(default_factory=dict)
     """The values learned so far, by dual."""
@@ -355,7 +352,7 @@ class RetrainedPrice:
         return np.concatenate(points, axis=1)
 
     def learned(self, dual: float) -> LearnedValues:
-        """The values at a dual, learned if they are not known yet."""
+        """The values at a dual, learned unless they are known."""
         (dual,) = checked_duals(dual).tolist()
         if dual not in self.known:
             warm = self.known[self._nearest(dual)] if self.known else None

@@ -1,1 +1,1 @@
-"""LEARN ONCE: models of reward, cost and transition, learned from a log."""
+"""Environment models: reward, costs and transitions, learned from a log once for all prices."""

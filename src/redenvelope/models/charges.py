@@ -1,4 +1,10 @@
-"""What counts against each budget at any state: known from the step, the state and the action, and never learned."""
+"""Charges: the cost of each budget at any state, computed from predicted outcomes, never learned.
+
+A budget sums a measured cost or counts actions, in some steps or where a condition holds. `Decoding` evaluates the
+conditions of `campaign.conditions` on encoded states, at the nodes of trees, in numpy or inside a compiled program. A
+number is decoded with the rounding of its encoding, so values that close count as equal; an expected state between two
+codes counts as the likelier one.
+"""
 
 from __future__ import annotations
 
@@ -37,31 +43,31 @@ from redenvelope.models.neural_model import NeuralModel
 
 @dataclass(frozen=True)
 class Charge:
-    """What counts against one budget."""
+    """What one budget is charged."""
 
     name: str
     measured: int | None
-    """Which of the measured outcomes is summed; None where actions are counted."""
+    """Index of the measured outcome that is summed; None where actions are counted."""
     counted: tuple[int, ...] = ()
     """The actions that are counted."""
     steps: tuple[int, ...] | None = None
-    """The steps from 0 in which it counts; None is all."""
+    """The steps, from 0, in which it is charged; None is all."""
     where: str | None = None
-    """The condition under which it counts."""
+    """The condition under which it is charged."""
 
     @cached_property
     def condition(self) -> Condition | None:
-        """The same, read."""
+        """The parsed condition."""
         return None if self.where is None else parse_condition(self.where)
 
 
 @dataclass(frozen=True)
 class Charges:
-    """From what a model measures to what budgets are charged."""
+    """The charges of all budgets."""
 
     budgets: tuple[Charge, ...]
     measured: int
-    """Outcomes that are measured, the reward included."""
+    """Number of measured outcomes, including the reward."""
     actions: int
     decoding: Decoding
 
@@ -69,22 +75,22 @@ class Charges:
         for charge in self.budgets:
             summed = charge.measured is None or 0 <= charge.measured < self.measured
             if not summed or any(not 0 <= action < self.actions for action in charge.counted):
-                raise ModelError(f"the budget {charge.name[:40]!r} is of an outcome or action that there is not")
+                raise ModelError(f"the budget {charge.name[:40]!r} refers to an outcome or action that does not exist")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """[budgets]"""
+        """Names of the budgets, [budgets]."""
         return tuple(charge.name for charge in self.budgets)
 
     @property
     def look_at_states(self) -> bool:
-        """Whether more of a state than its step matters."""
+        """Whether charges depend on more of a state than its step."""
         return any(charge.where is not None for charge in self.budgets)
 
     def outcomes(self, measured: Sequence[Any], states: Any, library: Any = np) -> tuple[Any, ...]:
-        """The reward, then the cost of each budget, from what is measured: arrays [actions, rows] each.
+        """The reward, then the cost of each budget, from the measured outcomes: arrays [actions, rows] each.
 
-        States are [rows, width]; of numpy, or of another library inside of a compiled program.
+        States are [rows, width]; `library` is numpy, or jax.numpy inside a compiled program.
         """
         found = [measured[0]]
         for charge in self.budgets:
@@ -98,11 +104,11 @@ class Charges:
         return tuple(found)
 
     def _weight(self, charge: Charge, states: Any, library: Any) -> Any | None:
-        """1 where a budget counts, else 0, [rows]; None where it always does."""
+        """1 where a budget is charged, else 0, [rows]; None where it always is."""
         weight = None
         if charge.steps is not None:
             steps = self.decoding.steps(states, library)
-            weight = steps == -1  # which none is
+            weight = steps == -1  # nowhere
             for step in charge.steps:
                 weight = weight | (steps == step)
         if charge.condition is not None:
@@ -114,7 +120,7 @@ class Charges:
 def new_charges(
     budgets: Sequence[Budget], measured: Sequence[str], catalogue: ActionCatalogue, encoder: Encoder
 ) -> Charges:
-    """The charges of budgets, given the names of what is measured."""
+    """The charges of budgets, given the names of the measured outcomes."""
     charges = []
     for budget in budgets:
         places = places_of(budget.count or (), catalogue.labels, catalogue.numeric)
@@ -131,11 +137,8 @@ def new_charges(
     return Charges(tuple(charges), len(measured), len(catalogue), decoding_for(encoder, conditions))
 
 
-# A learned world whose costs are those of budgets: what is measured is predicted, what is charged follows from it.
-
-
 class ChargedModel(eqx.Module):
-    """A model seen through the budgets' charges (see EnvironmentModel, LeavingModel and SplitModel)."""
+    """A model whose costs are the budgets' charges (see EnvironmentModel, LeavingModel and SplitModel)."""
 
     model: NeuralModel
     charges: Charges = eqx.field(static=True)
@@ -157,7 +160,7 @@ class ChargedModel(eqx.Module):
 
     @property
     def layout(self) -> StateLayout:
-        """Where each part of a state stands."""
+        """The columns of a state."""
         return self.model.layout
 
     @property
@@ -166,7 +169,7 @@ class ChargedModel(eqx.Module):
         return self.model.fixed_width
 
     def fixed_parts(self, states: jax.Array) -> tuple[Any, Any]:
-        """See SplitModel; beside the model's own, the columns that conditions may look at, [users, fixed or 0]."""
+        """See SplitModel; with the fixed columns that conditions may use, [users, fixed or 0]."""
         outcome, transition = self.model.fixed_parts(states)
         head = states[:, : self.fixed_width if self.charges.look_at_states else 0]
         return (outcome, head), (transition, head)
@@ -198,43 +201,36 @@ class ChargedModel(eqx.Module):
         return self.model.successors(states)
 
     def _charged(self, measured: tuple[jax.Array, ...], head: jax.Array, nodes: jax.Array) -> tuple[jax.Array, ...]:
-        """Of nodes [groups, size, changing] whose users' other columns are [groups, fixed or 0]."""
+        """Charged outcomes of nodes [groups, size, changing] with fixed columns [groups, fixed or 0]."""
         groups, size, _ = nodes.shape
-        # Where only the step is asked for, what stands before it does not matter.
+        # Where only the step matters, the columns before it may be zero.
         missing = self.fixed_width - head.shape[1]
-        whole = jnp.concatenate([head, jnp.zeros((groups, missing), head.dtype)], axis=1)
-        before = jnp.broadcast_to(whole[:, None], (groups, size, self.fixed_width))
+        fixed = jnp.concatenate([head, jnp.zeros((groups, missing), head.dtype)], axis=1)
+        before = jnp.broadcast_to(fixed[:, None], (groups, size, self.fixed_width))
         states = jnp.concatenate([before, nodes], axis=2).reshape(groups * size, -1)
         return self.charges.outcomes(measured, states, jnp)
 
 
-# Conditions asked of encoded states: at the nodes of trees, where no table of features exists any more.
-#
-# The same questions as `campaign.conditions` asks of tables, in plain arrays or inside of a compiled program. A
-# number is read back with the rounding of its encoding, so that values that close count as equal. An expected state
-# between two kinds of users is taken for the likelier one.
-
-
-# Of the size of what is compared: far above the rounding of a standardised 32-bit number, far below real differences.
+# Relative tolerance of comparisons: far above the rounding of a standardised 32-bit number, far below real differences.
 _EQUAL = 1e-5
 
 
 @dataclass(frozen=True)
 class _Number:
-    """Where a number stands in a state, and how it is read back."""
+    """How a number is decoded from a state."""
 
     name: str
     column: int
     mean: float
     scale: float
     indicator: int | None
-    """The column that says whether it is missing."""
+    """The column that marks missing values."""
     binary: bool
 
 
 @dataclass(frozen=True)
 class _Category:
-    """Where a category stands in a state."""
+    """How a category is decoded from a state."""
 
     name: str
     column: int
@@ -244,7 +240,7 @@ class _Category:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the columns that conditions look at are read back from states [rows, width]."""
+    """How the columns that conditions use are decoded from states [rows, width]."""
 
     numbers: tuple[_Number, ...]
     categories: tuple[_Category, ...]
@@ -254,7 +250,7 @@ class Decoding:
     first_step: int
 
     def holds(self, condition: Condition, states: Any, library: Any = np) -> Any:
-        """Where a condition is true of states [rows, width], [rows]; arrays of numpy, or of the library given."""
+        """Where a condition is true for states [rows, width], [rows]."""
         return self.said(condition, states, library).true
 
     def steps(self, states: Any, library: Any = np) -> Any:
@@ -262,7 +258,7 @@ class Decoding:
         return library.rint(states[:, self.step] / self.step_change)
 
     def said(self, condition: Condition, states: Any, library: Any = np) -> Verdict:
-        """Where a condition is true of states [rows, width] and where it is false."""
+        """Where a condition is true for states [rows, width], and where it is false."""
         if isinstance(condition, Negation):
             said = self.said(condition.inner, states, library)
             return Verdict(said.false, said.true)
@@ -299,7 +295,7 @@ class Decoding:
         category = self._category(name)
         code = _code(category, states, library)
         places = [place for place, label in enumerate(category.labels, start=2) if label in values]
-        is_one = code == -1  # which no code is
+        is_one = code == -1  # nowhere
         for place in places:
             is_one = is_one | (code == place)
         known = code != MISSING
@@ -325,13 +321,13 @@ class Decoding:
         return Verdict(known & said, known & ~said)
 
     def _value(self, name: str, states: Any, library: Any) -> tuple[Any, Any, float]:
-        """A number [rows], where it is known [rows], and the size of what it was encoded by."""
+        """A number [rows], where it is known [rows], and the size of its encoding."""
         if name == STEP:
             value = self.steps(states, library) + self.first_step
             return value, value == value, 0.0
         number = next((number for number in self.numbers if number.name == name), None)
         if number is None:
-            raise ModelError(f"a condition asks for {name!r}, which is no number of the states")
+            raise ModelError(f"a condition uses {name!r}, which is not a numeric feature of the states")
         value = states[:, number.column] * number.scale + number.mean
         if number.binary:
             value = library.rint(value)
@@ -346,7 +342,7 @@ class Decoding:
     def _category(self, name: str) -> _Category:
         category = next((category for category in self.categories if category.name == name), None)
         if category is None:
-            raise ModelError(f"a condition asks for {name!r}, which is no category of the states")
+            raise ModelError(f"a condition uses {name!r}, which is not a category of the states")
         return category
 
 
@@ -358,23 +354,23 @@ def _code(category: _Category, states: Any, library: Any) -> Any:
 
 
 def decoding_for(encoder: Encoder, conditions: tuple[Condition, ...]) -> Decoding:
-    """How what these conditions look at is read back."""
+    """The decoding of the columns that these conditions use."""
     layout = encoder.layout
     places = state_places(encoder.numbers, encoder.categories, layout)
     watched = dict(zip(places.watched.tolist(), places.indicators.tolist(), strict=True))
-    asked = frozenset().union(*map(columns_of, conditions)) if conditions else frozenset()
+    used = frozenset().union(*map(columns_of, conditions)) if conditions else frozenset()
     return Decoding(
         numbers=tuple(
             _Number(
                 number.name, int(places.numbers[place]), number.mean, number.scale, watched.get(place), number.binary
             )
             for place, number in enumerate(encoder.numbers)
-            if number.name in asked
+            if number.name in used
         ),
         categories=tuple(
             _Category(category.name, places.categories[place], category.labels, category.static)
             for place, category in enumerate(encoder.categories)
-            if category.name in asked
+            if category.name in used
         ),
         step=layout.step,
         step_change=layout.step_change,

@@ -1,4 +1,4 @@
-"""The rows a model learns from: encoded states with what was done, what came of it, and what followed."""
+"""The rows that models are trained on: encoded states, actions, outcomes and next states."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from redenvelope.randomness import fraction
 
 
 class Rows(NamedTuple):
-    """Some rows of a log, as training takes them."""
+    """Some rows of a log, for training."""
 
     states: NDArray[np.float32] | jax.Array
     """[rows, width]"""
     action: NDArray[np.int32] | jax.Array
     """[rows]"""
     outcomes: NDArray[np.float32] | jax.Array
-    """The reward, then one cost for each budget, and where users leave who stayed (1, 0, or −1 for unknown),
-    [rows, outcomes]: rows lead, as a batch is some of them."""
+    """The reward, then one cost for each budget and, where users leave, whether the user stayed (1, 0, or −1 for
+    unknown), [rows, outcomes]; rows come first because a batch selects some of them."""
     next_tail: NDArray[np.float32] | jax.Array
-    """What is to be predicted of the next state, [rows, predicted]: all after the step's column but the history."""
+    """The predicted columns of the next state, [rows, predicted]: all after the step but the history."""
     continues: NDArray[np.float32] | jax.Array
     """1 where the next state is known, else 0, [rows]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """All rows of a log. The states may be memory-mapped: only the rows asked for are read."""
+    """All rows of a log. States may be memory-mapped; only the selected rows are read."""
 
     states: NDArray[np.float32]
     """[rows, width]; the next state of a row that continues is the row below it."""
     action: NDArray[np.int32]
     """[rows]"""
     outcomes: NDArray[np.float64]
-    """What was measured: the reward, then the columns of costs, [outcomes, rows]. The costs of budgets follow from it,
-    and are not learned."""
+    """What was measured: the reward, then the cost columns, [outcomes, rows]. The budgets' costs are derived from it,
+    not learned."""
     propensity: NDArray[np.float64]
     """[rows]"""
     continues: NDArray[np.bool_]
@@ -60,19 +60,19 @@ class Examples:
     """Number of actions of the catalogue."""
     campaign_steps: int
     history: HistoryMoves | None = None
-    """How the history in the states moves on; None where they have none."""
+    """How a step changes the history in a state; None where states have none."""
 
     @classmethod
     def from_log(cls, log: Log, encoder: Encoder, states: NDArray[np.float32] | None = None) -> Examples:
-        """The rows of a log; `states` may be given ready-made, e.g. as a memory map."""
+        """The rows of a log; `states` may be given, for example as a memory map."""
         if not len(log):
-            raise ModelError("a model cannot be learned from a log without rows; give it at least one user")
+            raise ModelError("a model needs a log with at least one row")
         states = encoder.encode(log) if states is None else states
         if states.shape != (len(log), encoder.layout.width):
             expected = (len(log), encoder.layout.width)
             raise ModelError(f"states must have shape {expected} for this log, not {states.shape}")
         continues = ~log.is_last
-        # Where a user's steps skip a number, the row below is not the next state.
+        # Where a user skips a step, the next row is not the next state.
         continues[:-1] &= np.diff(log.step) == 1
         return cls(
             states=states,
@@ -119,14 +119,18 @@ class Examples:
         return last
 
     @cached_property
+    def step(self) -> NDArray[np.int64]:
+        """Index of each row's step, from 0, [rows]."""
+        return np.asarray(np.rint(self.states[:, self.layout.step] / self.layout.step_change), dtype=np.int64)
+
+    @property
     def may_continue(self) -> NDArray[np.bool_]:
         """Whether the campaign has a step after a row's own, [rows]."""
-        step = np.rint(self.states[:, self.layout.step] / self.layout.step_change)
-        return np.asarray(step < self.campaign_steps - 1)
+        return np.asarray(self.step < self.campaign_steps - 1)
 
     @cached_property
     def stays(self) -> NDArray[np.float32]:
-        """1 where a user went on, 0 where the user left before the last step, −1 where nobody can tell, [rows]."""
+        """1 where the user continued, 0 where the user left before the last step, −1 where that is unknown, [rows]."""
         left = self.is_last & self.may_continue
         return np.where(self.continues, 1.0, np.where(left, 0.0, UNKNOWN)).astype(np.float32)
 
@@ -136,11 +140,11 @@ class Examples:
         return users_leave(self.stays)
 
     def split_users(self, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows to learn from and rows held out, never of the same user: about `share` of the users is held out."""
+        """Training rows and held-out rows, never of the same user; about `share` of the users is held out."""
         held = fraction(self.keys, "held out", seed) < share
         if held.all() or not held.any():
             raise ModelError(
-                f"cannot hold out {share:.0%} of {self.users} user(s) to know when to stop; log more users"
+                f"cannot hold out {share:.0%} of {self.users} user(s) to decide when to stop; log more users"
             )
         by_row = np.repeat(held, np.diff(self.starts))
         return np.flatnonzero(~by_row), np.flatnonzero(by_row)
@@ -162,20 +166,20 @@ class Examples:
         )
 
     def chunks(self, rows: NDArray[np.int64], size: int) -> Iterator[Rows]:
-        """Walk over some rows in chunks of at most `size`, so that only one chunk is in memory."""
+        """Some rows in chunks of at most `size`, with only one chunk in memory."""
         for first in range(0, len(rows), size):
             yield self.gather(rows[first : first + size])
 
 
 def require_states(states: NDArray[np.float32], layout: StateLayout) -> None:
-    """Raise ModelError unless states [rows, width] fit the layout and hold numbers only."""
+    """Raise ModelError unless states [rows, width] fit the layout and contain only numbers."""
     if states.ndim != 2 or states.shape[1] != layout.width:
-        raise ModelError(f"states must have shape (rows, {layout.width}) as the encoder makes them, not {states.shape}")
+        raise ModelError(f"states must have shape (rows, {layout.width}) as encoded, not {states.shape}")
     # One sum is several times cheaper than a test of each number, and is finite only if all are.
     if np.isfinite(states.sum(dtype=np.float64)):
         return
     row, column = (int(place[0]) for place in np.nonzero(~np.isfinite(states)))
     raise ModelError(
-        f"the state in row {row} holds a value that is not a number (column {column} of {layout.width}); "
-        "encode the features with the encoder, which replaces missing values, before asking the model"
+        f"the state in row {row} contains a value that is not a number (column {column} of {layout.width}); "
+        "encode the features with the encoder, which replaces missing values"
     )

@@ -1,4 +1,8 @@
-"""What planning needs to know of the world: outcomes and successors of every action at once."""
+"""Environment models: outcomes and successors of every action at once, and how to apply a model to many states.
+
+A few compiled programs serve predictions, roll-outs and trees: states and nodes are processed in blocks that fit the
+cache, and rows are padded to few shapes (`bucket`, `filled`).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from redenvelope.arrays import Float32Array
 
 
 class EnvironmentModel(Protocol):
-    """A learned world. One forward pass prices every action, so a node of a tree costs one pass.
+    """A learned environment. One forward pass covers every action, so a node of a tree costs one pass.
 
     Implementations are JAX pytrees, so that they can be passed through `jax.jit` as arguments.
     """
@@ -41,9 +45,9 @@ class EnvironmentModel(Protocol):
 
 
 class LeavingModel(Protocol):
-    """What an environment model may say besides, where users leave before the campaign ends; without it nobody does.
+    """An environment model in which users may leave before the campaign ends; optional.
 
-    Successors are then those of the users who stay.
+    Successors are those of the users who stay.
     """
 
     @property
@@ -52,15 +56,15 @@ class LeavingModel(Protocol):
         ...
 
     def survival(self, states: jax.Array) -> jax.Array:
-        """Chance of a next step after every action: [n, width] -> [n, actions]."""
+        """Survival: the probability of a next step after every action, [n, width] -> [n, actions]."""
         ...
 
 
 class SplitModel(Protocol):
-    """What an environment model may offer besides: to work out once a user what never changes within the user.
+    """An environment model that computes once per user what never changes within the user; optional.
 
-    Every node of a user's tree then costs what changes alone. Nodes come in groups of one user. In the outcomes, which
-    stay apart, the nodes come last: they fill the vector registers, which a few actions do not.
+    A node of a user's tree then costs only what changes. Nodes come in groups that share a user. Outcomes are separate
+    arrays with the nodes last: they fill the vector registers, which a few actions do not.
     """
 
     @property
@@ -69,8 +73,7 @@ class SplitModel(Protocol):
         ...
 
     def fixed_parts(self, states: jax.Array) -> tuple[Any, Any]:
-        """What the columns that never change come to, for outcomes and for successors: [users, width] -> two pytrees of
-        arrays [users, ...]."""
+        """The fixed parts for outcomes and for successors: [users, width] -> two pytrees of arrays [users, ...]."""
         ...
 
     def node_outcomes(self, fixed: Any, nodes: jax.Array) -> tuple[jax.Array, ...]:
@@ -80,24 +83,20 @@ class SplitModel(Protocol):
 
     def node_steps(self, fixed: tuple[Any, Any], nodes: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """The same, given both fixed parts, and the changing columns of the successors,
-        [groups · size, actions, changing]. Where users leave, the chance of a next step comes after the outcomes."""
+        [groups · size, actions, changing]. Where users leave, survival follows the outcomes."""
         ...
 
 
-# A model applied to any number of states, or of nodes of trees: a few compiled programs serve predictions, roll-outs
-# and trees alike.
-
-
-# Nodes priced at once: few enough that their hidden units stay in the cache, and enough to keep the matrix units busy.
+# Nodes per block: few enough that their hidden units fit the cache, enough to keep the matrix units busy.
 _BLOCK_NODES = 1_024
-# Groups of nodes in one call of a program, as many blocks as it takes: enough to make a call's overhead small.
+# Groups of nodes per call of a program: enough to make the overhead of a call small.
 _CALL_GROUPS = 1_024
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["model"], meta_fields=[])
 @dataclass(frozen=True)
-class _Whole:
-    """Any environment model in the shape of a split one: nothing of a state is fixed."""
+class _Unsplit:
+    """Any environment model as a split one with an empty fixed part."""
 
     model: EnvironmentModel
 
@@ -123,14 +122,14 @@ class _Whole:
 
 
 def users_leave(model: EnvironmentModel | SplitModel) -> bool:
-    """Whether users leave before the campaign ends; a model that does not say so knows nobody who does."""
+    """Whether users leave before the campaign ends; not in a model without `leaves`."""
     return bool(getattr(model, "leaves", False))
 
 
 def apply_outcomes(model: EnvironmentModel, states: Float32Array) -> Float32Array:
     """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
     outcomes = np.empty((1 + model.budgets, len(states), model.actions), np.float32)
-    # A call's users at a time: what is fixed of all of them would only go to memory and come back.
+    # One call at a time, because the fixed parts of all users would not fit the cache.
     for place in _calls(len(states), 1):
         some = states[place]
         found = node_outcomes(model, fixed_parts(model, some)[0], some[:, None, fixed_width(model) :])
@@ -141,8 +140,8 @@ def apply_outcomes(model: EnvironmentModel, states: Float32Array) -> Float32Arra
 def apply_steps(
     model: EnvironmentModel, states: Float32Array
 ) -> tuple[Float32Array, Float32Array | None, Float32Array]:
-    """Mean outcomes [outcomes, n, actions], chance of a next step [n, actions] and next state [n, actions, width] of
-    every action, from [n, width]; None where nobody leaves."""
+    """Mean outcomes [outcomes, n, actions], survival [n, actions] (None where nobody leaves) and next state
+    [n, actions, width] of every action, from states [n, width]."""
     first = fixed_width(model)
     outcomes, staying, changed = node_steps(model, fixed_parts(model, states), states[:, None, first:])
     successors = np.empty((*changed.shape[:2], states.shape[1]), np.float32)
@@ -157,9 +156,9 @@ def fixed_width(model: EnvironmentModel) -> int:
 
 
 def fixed_parts(model: EnvironmentModel, states: Float32Array) -> tuple[Any, Any]:
-    """What the fixed columns of states [users, width] come to, for outcomes and for successors: arrays [users, ...]."""
+    """The fixed parts of states [users, width], for outcomes and for successors: arrays [users, ...]."""
     split = split_model(model)
-    if isinstance(split, _Whole):
+    if isinstance(split, _Unsplit):
         return (), ()
     if not len(states):
         one = fixed_parts(model, np.zeros((1, states.shape[1]), np.float32))
@@ -169,8 +168,8 @@ def fixed_parts(model: EnvironmentModel, states: Float32Array) -> tuple[Any, Any
     for place in _calls(len(states), 1):
         found = _fixed(split, *_blocks(states[place], 1))
         parts.append(jax.tree.map(lambda array, place=place: np.asarray(array)[: place.stop - place.start], found))
-    whole: tuple[Any, Any] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
-    return whole
+    joined: tuple[Any, Any] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+    return joined
 
 
 def node_outcomes(model: EnvironmentModel, fixed: Any, nodes: Float32Array) -> Float32Array:
@@ -184,8 +183,8 @@ def node_outcomes(model: EnvironmentModel, fixed: Any, nodes: Float32Array) -> F
 def node_steps(
     model: EnvironmentModel, fixed: tuple[Any, Any], nodes: Float32Array
 ) -> tuple[Float32Array, Float32Array | None, Float32Array]:
-    """The same, given both fixed parts [users, ...]; the chance of a next step [actions, groups · size], None where
-    nobody leaves; and the changing columns of every action's successor, [groups · size, actions, changing columns]."""
+    """The same, given both fixed parts [users, ...]; survival [actions, groups · size], None where nobody leaves; and
+    the changing columns of every action's successor, [groups · size, actions, changing columns]."""
     if not users_leave(model):
         outcomes, changed = _apply(_steps, model, fixed, nodes, 1 + model.budgets)
         return outcomes, None, changed
@@ -194,32 +193,32 @@ def node_steps(
 
 
 def split_model(model: EnvironmentModel) -> SplitModel:
-    """The model itself where it can be split, else in the shape of one that can."""
-    # Asked of the class: an equinox module makes every method anew that it is asked for.
-    return cast(SplitModel, model if hasattr(type(model), "node_steps") else _Whole(model))
+    """The model as a split one."""
+    # Looked up on the class: an equinox module creates a method object at every access.
+    return cast(SplitModel, model if hasattr(type(model), "node_steps") else _Unsplit(model))
 
 
 def _apply(
     program: Any, model: EnvironmentModel, fixed: Any, nodes: Float32Array, responses: int
 ) -> tuple[Float32Array, Float32Array]:
-    """Responses and successors of all nodes; the latter hold nothing where the program gives none."""
+    """Responses and successors of all nodes; the latter are undefined where the program returns none."""
     split, (groups, size, columns) = split_model(model), nodes.shape
     outcomes = np.empty((responses, model.actions, groups * size), np.float32)
     changed = np.empty((groups * size, model.actions, columns), np.float32)
     for place in _calls(groups, size):
         own = jax.tree.map(lambda array, place=place: _of_groups(array, place, groups), fixed)
-        found, followed = program(split, *_blocks((own, nodes[place]), size))
+        found, successors = program(split, *_blocks((own, nodes[place]), size))
         rows = slice(place.start * size, place.stop * size)
         count = rows.stop - rows.start
         for outcome, array in zip(outcomes, found, strict=True):
             outcome[:, rows] = np.asarray(array)[:, :count]
-        if followed is not None:
-            changed[rows] = np.asarray(followed)[:count]
+        if successors is not None:
+            changed[rows] = np.asarray(successors)[:count]
     return outcomes, changed
 
 
 def _of_groups(fixed: NDArray[Any], place: slice, groups: int) -> NDArray[Any]:
-    """What groups at a place share of what is fixed of their users, [users, ...] -> [some groups, ...]."""
+    """The fixed parts of some groups, from those of their users: [users, ...] -> [some groups, ...]."""
     if groups == len(fixed):
         return fixed[place]
     return np.asarray(fixed[np.arange(place.start, place.stop) // (groups // len(fixed))])
@@ -231,23 +230,20 @@ def _groups_per_block(size: int) -> int:
 
 
 def _calls(groups: int, size: int) -> Iterator[slice]:
-    """Cut groups of nodes into those of one call of a program after the other."""
+    """The groups of nodes of each call of a program."""
     for first in range(0, groups, _CALL_GROUPS):
         yield slice(first, min(first + _CALL_GROUPS, groups))
 
 
 def _blocks(rows: Any, size: int) -> tuple[Any, np.int32]:
-    """A pytree of arrays [groups, ...] as blocks [blocks, groups of a block, ...], filled up with zeros (one shape, one
-    compilation), and how many blocks are not all zeros."""
+    """A pytree of arrays [groups, ...] as blocks [blocks, groups per block, ...], padded with zeros to one shape, and
+    the number of blocks that are not padding."""
     block = _groups_per_block(size)
 
     def blocked(array: NDArray[Any]) -> NDArray[Any]:
-        whole = array
-        if len(array) < _CALL_GROUPS:
-            whole = np.zeros((_CALL_GROUPS, *array.shape[1:]), array.dtype)
-            whole[: len(array)] = array
-        # Written out: an array may have no columns, where nothing of a state has to be predicted.
-        return whole.reshape(len(whole) // block, block, *array.shape[1:])
+        padded = filled(array, max(len(array), _CALL_GROUPS))
+        # The number of blocks is explicit, because an array may have no columns (nothing to predict).
+        return padded.reshape(len(padded) // block, block, *array.shape[1:])
 
     count = -(-len(jax.tree.leaves(rows)[0]) // block)
     return jax.tree.map(blocked, rows), np.int32(count)
@@ -271,10 +267,10 @@ def _steps(model: SplitModel, groups: tuple[Any, jax.Array], count: jax.Array) -
 def _by_block(
     function: Callable[[Any], tuple[Any, ...]], inputs: Any, count: jax.Array, axes: tuple[int, ...]
 ) -> tuple[Any, ...]:
-    """A function of the first `count` blocks of inputs [blocks, ...], the arrays of its results side by side along one
-    axis for each result; zeros for the other blocks.
+    """A function of the first `count` blocks of inputs [blocks, ...], its results concatenated along one axis each;
+    zeros for the other blocks.
 
-    One block after the other, so that nothing of a block leaves the cache.
+    Blocks are processed one after the other, so that each stays in the cache.
     """
     blocks = jax.tree.leaves(inputs)[0].shape[0]
     if blocks == 1:
@@ -285,13 +281,13 @@ def _by_block(
         return jnp.zeros((*shape.shape[:axis], blocks * shape.shape[axis], *shape.shape[axis + 1 :]), shape.dtype)
 
     def store(position: jax.Array, results: tuple[Any, ...]) -> tuple[Any, ...]:
-        def put(whole: jax.Array, one: jax.Array, axis: int) -> jax.Array:
-            return jax.lax.dynamic_update_slice_in_dim(whole, one, position * one.shape[axis], axis)
+        def put(all_blocks: jax.Array, one: jax.Array, axis: int) -> jax.Array:
+            return jax.lax.dynamic_update_slice_in_dim(all_blocks, one, position * one.shape[axis], axis)
 
         found = function(jax.tree.map(lambda array: array[position], inputs))
         return tuple(
-            jax.tree.map(partial(put, axis=axis), whole, one)
-            for whole, one, axis in zip(results, found, axes, strict=True)
+            jax.tree.map(partial(put, axis=axis), result, one)
+            for result, one, axis in zip(results, found, axes, strict=True)
         )
 
     start = tuple(jax.tree.map(partial(empty, axis=axis), part) for part, axis in zip(shapes, axes, strict=True))
@@ -299,32 +295,29 @@ def _by_block(
     return stored
 
 
-# Few shapes for any number of rows: a compiled program serves all numbers that share a bucket.
-
-
 Rows = TypeVar("Rows")
 
 _LEAST_ROWS = 64
-_LARGEST_STEP = 2**17  # beyond this, doubling would waste more memory than a compilation is worth
+_LARGEST_STEP = 2**17  # beyond this, doubling wastes more memory than a compilation costs
 
 
 def bucket(rows: int) -> int:
-    """The length that arrays of so many rows are filled up to: a power of two, or a multiple of a large one."""
+    """The length to which a number of rows is padded: a power of two, or a multiple of a large one."""
     if rows > _LARGEST_STEP:
         return -(-rows // _LARGEST_STEP) * _LARGEST_STEP
     return max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
 
 
 def filled(rows: Rows, length: int) -> Rows:
-    """A tree of arrays [rows, ...] filled up with zeros to [length, ...], in numpy."""
+    """A tree of arrays [rows, ...] padded with zeros to [length, ...], in numpy."""
 
     def fill(column: Any) -> NDArray[Any]:
         values = np.asarray(column)
         if len(values) == length:
             return values
-        whole = np.zeros((length, *values.shape[1:]), values.dtype)
-        whole[: len(values)] = values
-        return whole
+        padded = np.zeros((length, *values.shape[1:]), values.dtype)
+        padded[: len(values)] = values
+        return padded
 
     full: Rows = jax.tree.map(fill, rows)
     return full

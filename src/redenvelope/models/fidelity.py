@@ -1,4 +1,8 @@
-"""How far a model may be trusted, measured on users it was not trained on; the verdict states its thresholds."""
+"""Fidelity: how well a model predicts held-out users, at one step and along roll-outs; the verdict states thresholds.
+
+A roll-out follows the logged actions on the model's own predicted states: it shows whether errors accumulate, and
+whether the model knows the later effects of an action. Standard errors take users as the units.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,11 @@ from redenvelope.arrays import FloatArray
 from redenvelope.models.dataset import Examples
 from redenvelope.models.networks import outcome_names
 
-# A model followed along logged actions, on its own predicted states: do its errors add up, and does it know what
-# an action leads to?
-
-
 _ROWS = 20_000
 
 
 class RollOutModel(Protocol):
-    """A model that can be followed."""
+    """A model that can be rolled out."""
 
     def roll_out(
         self, states: NDArray[np.float32], actions: NDArray[np.int32]
@@ -31,19 +31,19 @@ class RollOutModel(Protocol):
 
 @dataclass(frozen=True)
 class RollOutOutcome:
-    """One outcome along a roll-out, the decision in the state it ends in included."""
+    """One outcome along a roll-out, including the decision in its last state."""
 
     name: str
     predicted: float
     """Mean sum."""
     observed: float
     standard_error: float
-    """Of the gap, by user."""
+    """Of the gap, with users as units."""
     later: tuple[ActionFidelity, ...]
-    """Sum of all steps but the first, by the action of the first: what the model knows of an action's effect."""
+    """Sum of all steps but the first, by the first action: the later effect of that action."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, under names that tell the outcome."""
+        """Plain data for JSON, under names with the outcome."""
         name = self.name.replace(" ", "_")
         return {
             f"predicted_{name}": self.predicted,
@@ -55,7 +55,7 @@ class RollOutOutcome:
 
 @dataclass(frozen=True)
 class RollOutFidelity:
-    """The model followed along logged actions for so many steps; depth 1 is the next state."""
+    """Roll-outs along logged actions of `depth` steps; depth 1 is the next state."""
 
     depth: int
     rows: int
@@ -76,15 +76,15 @@ class RollOutFidelity:
 
 @dataclass(frozen=True, eq=False)
 class _Path:
-    """The model followed from some rows, as deep as the campaign goes; beyond its last step it means nothing."""
+    """Roll-outs from some rows to the largest depth; beyond a campaign's last step they mean nothing."""
 
     first: NDArray[np.int64]
-    """Rows it starts from, [starts]."""
+    """Rows they start from, [starts]."""
     rows_after: NDArray[np.int64]
     """How many rows of the user follow without a gap, [starts]."""
     depths: NDArray[np.int64]
-    """Steps that it can be compared for: until the campaign's last step, whether the user stays or leaves; or until a
-    gap in the log, [starts]."""
+    """Steps that can be compared: to the campaign's last step, whether or not the user leaves, or to a gap in the log,
+    [starts]."""
     states: NDArray[np.float32]
     """[depth, starts, width]"""
     outcomes: FloatArray
@@ -94,8 +94,7 @@ class _Path:
 def measure_roll_outs(model: RollOutModel, examples: Examples) -> tuple[RollOutFidelity, ...]:
     """Follow the logged actions from every row before the campaign's last step, for one step, two steps, and so on.
 
-    Who has left brings nothing, in the log as in the model: an action that drives users away is known by what they
-    do not bring.
+    The outcomes of users who left are zero, in the log as in the model, so actions that drive users away are noticed.
     """
     most = examples.campaign_steps - 1
     rows_after, depths = _reach(examples)
@@ -103,10 +102,10 @@ def measure_roll_outs(model: RollOutModel, examples: Examples) -> tuple[RollOutF
     if not len(first) or not rows_after[first].any():
         return ()
     first = first[:: max(1, len(first) // _ROWS)]
-    # One pass of full depth serves all depths; past the end of the log any action will do.
+    # One pass of full depth serves all depths; beyond the end of the log any action will do.
     rows = np.minimum(first[:, None] + np.arange(most + 1), len(examples) - 1)
-    followed = model.roll_out(np.ascontiguousarray(examples.states[first]), examples.action[rows])
-    path = _Path(first, rows_after[first], depths[first], *followed)
+    rolled_out = model.roll_out(np.ascontiguousarray(examples.states[first]), examples.action[rows])
+    path = _Path(first, rows_after[first], depths[first], *rolled_out)
     parts = []
     for depth in range(1, most + 1):
         if not (path.depths >= depth).any():
@@ -122,13 +121,12 @@ def _reach(examples: Examples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     stops = np.flatnonzero(~examples.continues)
     stop = stops[np.searchsorted(stops, np.arange(count))]
     rows_after = stop - np.arange(count)
-    step = np.rint(examples.states[:, examples.layout.step] / examples.layout.step_change).astype(np.int64)
-    to_the_end = np.maximum(examples.campaign_steps - 1 - step, 0)
+    to_the_end = np.maximum(examples.campaign_steps - 1 - examples.step, 0)
     return rows_after, np.where(examples.is_last[stop], to_the_end, rows_after)
 
 
 def _at_depth(path: _Path, examples: Examples, depth: int) -> RollOutFidelity:
-    """Figures of the roll-outs that can be compared for so many steps."""
+    """Figures of the roll-outs that can be compared for `depth` steps."""
     compared = path.depths >= depth
     first, rows_after = path.first[compared], path.rows_after[compared]
     marked = np.zeros(len(examples), dtype=bool)
@@ -142,15 +140,15 @@ def _at_depth(path: _Path, examples: Examples, depth: int) -> RollOutFidelity:
         own = predicted[0, compared], logged[first]
         model_sums[first] = predicted[: depth + 1, compared].sum(axis=0)
         log_sums[first] = np.where(present, logged[rows], 0.0).sum(axis=1)
-        whole = mean_gap(examples, model_sums, log_sums, marked)[1:]
+        total = mean_gap(examples, model_sums, log_sums, marked)[1:]
         model_sums[first] -= own[0]
         log_sums[first] -= own[1]
-        outcomes.append(RollOutOutcome(name, *whole, by_action(examples, model_sums, log_sums, marked)))
+        outcomes.append(RollOutOutcome(name, *total, by_action(examples, model_sums, log_sums, marked)))
     return RollOutFidelity(depth, len(first), *_state_errors(path, examples, depth), tuple(outcomes))
 
 
 def _state_errors(path: _Path, examples: Examples, depth: int) -> tuple[float, float]:
-    """Mean squared error of the dynamic features of who is still there, and the same for "nothing changes"."""
+    """Mean squared error of the dynamic features of users who are still there, and the same for "nothing changes"."""
     lasting = path.rows_after >= depth
     if not lasting.any():
         return 0.0, 0.0
@@ -169,7 +167,7 @@ _BINS = 10
 
 
 class Predictor(RollOutModel, Protocol):
-    """What is measured: the tabular and the neural model."""
+    """A model whose fidelity is measured."""
 
     def predict(self, states: NDArray[np.float32]) -> FloatArray:
         """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
@@ -178,7 +176,7 @@ class Predictor(RollOutModel, Protocol):
 
 @dataclass(frozen=True)
 class FidelityThresholds:
-    """When a model is not trusted. A gap counts only if it is also `errors` standard errors wide."""
+    """When a model is not trusted. A gap counts only if it also exceeds `errors` standard errors."""
 
     mean_gap: float = 0.05
     """Predicted against observed mean of all rows, as a share of the observed mean."""
@@ -230,7 +228,7 @@ class OutcomeFidelity:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The report and its verdict."""
+    """The figures and the verdict."""
 
     users: int
     rows: int
@@ -243,7 +241,7 @@ class Fidelity:
 
     @property
     def trusted(self) -> bool:
-        """Whether to plan with the model, rather than to learn without one."""
+        """Whether to plan with the model rather than learn without one."""
         return not self.reasons
 
     def as_dict(self) -> dict[str, Any]:
@@ -261,7 +259,7 @@ class Fidelity:
 
 
 def measure_fidelity(model: Predictor, examples: Examples, thresholds: FidelityThresholds | None = None) -> Fidelity:
-    """Compare a model with the rows of users it was not trained on."""
+    """Compare a model with the rows of held-out users."""
     thresholds = thresholds or FidelityThresholds()
     predicted = model.predict(np.ascontiguousarray(examples.states))[:, np.arange(len(examples)), examples.action]
     outcomes = tuple(
@@ -329,12 +327,12 @@ def _outcome_reasons(outcome: OutcomeFidelity, limits: FidelityThresholds) -> li
     noise = np.mean([part.standard_error for part in outcome.calibration])
     if outcome.calibration_gap > max(limits.calibration_gap * scale, limits.errors * float(noise)):
         reasons.append(
-            f"the {name} is not calibrated: on average {outcome.calibration_gap:.4g} off in ten bins of predictions "
+            f"the {name} is not calibrated: the mean gap over ten bins of predictions is {outcome.calibration_gap:.4g} "
             f"(more than {limits.calibration_gap:.0%} of the mean)"
         )
     if outcome.r_squared < limits.least_r_squared:
         reasons.append(
-            f"the model explains the {name} worse than its mean does (R² {outcome.r_squared:.3g}, "
+            f"the model explains the {name} worse than its mean (R² {outcome.r_squared:.3g}, "
             f"at least {limits.least_r_squared:g} needed)"
         )
     return reasons
@@ -346,38 +344,35 @@ def _roll_out_reasons(roll_outs: tuple[RollOutFidelity, ...], limits: FidelityTh
         after = "one step" if part.depth == 1 else f"{part.depth} steps"
         if part.state_error > limits.next_state_ratio * part.unchanged_error > 0:
             reasons.append(
-                f"after {after} the predicted state is further off than the state left unchanged "
+                f"after {after} the predicted state is further off than an unchanged state "
                 f"(squared error {part.state_error:.4g} against {part.unchanged_error:.4g})"
             )
         reasons += _later_reasons(part, limits)
         reasons += [
-            f"followed for {after}, the model predicts a {whole.name} of {whole.predicted:.4g} where "
-            f"{whole.observed:.4g} was observed (more than {limits.roll_out_gap:.0%} apart)"
-            for whole in part.outcomes
-            if abs(whole.predicted - whole.observed)
-            > max(limits.roll_out_gap * abs(whole.observed), limits.errors * whole.standard_error)
+            f"rolled out for {after}, the model predicts a {total.name} of {total.predicted:.4g} where "
+            f"{total.observed:.4g} was observed (more than {limits.roll_out_gap:.0%} apart)"
+            for total in part.outcomes
+            if abs(total.predicted - total.observed)
+            > max(limits.roll_out_gap * abs(total.observed), limits.errors * total.standard_error)
         ]
     return reasons
 
 
 def _later_reasons(part: RollOutFidelity, limits: FidelityThresholds) -> list[str]:
-    """Actions after which the model expects something else than what was observed."""
+    """Actions whose later outcomes the model predicts wrongly."""
     reasons = []
-    for whole in part.outcomes:
-        rows = sum(action.rows for action in whole.later)
-        scale = abs(sum(action.rows * action.observed for action in whole.later)) / max(rows, 1)
+    for total in part.outcomes:
+        rows = sum(action.rows for action in total.later)
+        scale = abs(sum(action.rows * action.observed for action in total.later)) / max(rows, 1)
         reasons += [
-            f"after action {action.action}, the model predicts a {whole.name} of {action.predicted:.4g} in the "
+            f"after action {action.action}, the model predicts a {total.name} of {action.predicted:.4g} in the "
             f"following {part.depth} step(s) where {action.observed:.4g} was observed "
             f"(more than {limits.later_gap:.0%} of the mean apart)"
-            for action in whole.later
+            for action in total.later
             if abs(action.predicted - action.observed)
             > max(limits.later_gap * scale, limits.errors * action.standard_error)
         ]
     return reasons
-
-
-# Predicted against observed means, with users as the units of chance.
 
 
 @dataclass(frozen=True)

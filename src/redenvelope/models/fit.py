@@ -1,4 +1,4 @@
-"""Log rows -> NeuralModel: choose how the actions share strength on held-out users, then train an ensemble."""
+"""Fit the neural model: held-out users choose the response structures, then an ensemble is trained."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from redenvelope.models.environment import bucket, filled
 from redenvelope.models.networks import OutcomeNetwork, event_count, outcome_names
 from redenvelope.models.neural_model import Architecture, NeuralModel, known_moves
 from redenvelope.models.responses import STRUCTURES, TRIAL, StructureChoice, allowed_structures, choose_structure, falls
-from redenvelope.models.targets import STRUCTURE, OutcomeTargets, taught
+from redenvelope.models.targets import STRUCTURE, OutcomeTargets, training_labels
 from redenvelope.models.training import NeuralSettings, Progress, Task, new_task, outcome_loss, transition_loss
 
 
 @dataclass(frozen=True, eq=False)
 class NeuralFit:
-    """A trained model and how it came about."""
+    """A trained model and the record of its training."""
 
     model: NeuralModel
     structures: tuple[StructureChoice, ...]
@@ -31,8 +31,8 @@ class NeuralFit:
     held_out_loss: dict[str, float]
     """Least held-out loss of each part, mean over members."""
     disagreement: dict[str, float]
-    """By outcome, standard deviation between members of what an action adds over the cheapest, mean over held-out
-    rows."""
+    """By outcome, the standard deviation between members of an action's effect against the cheapest action, mean over
+    held-out rows."""
 
     def as_dict(self) -> dict[str, Any]:
         """All but the weights, as plain data for JSON."""
@@ -52,10 +52,10 @@ def fit_neural(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> NeuralFit:
-    """Learn reward, costs and transition from the rows of a log; where users leave, who stays too.
+    """Learn reward, costs and transition from the rows of a log and, where users leave, survival.
 
-    Rows count alike whatever their propensity: the networks see all that the logger saw, so that weights
-    would only add noise (they matter to estimates that have no state to condition on).
+    Rows are not weighted by propensity: the networks see all that the behaviour policy saw, so weights would only add
+    noise (they matter to estimates that do not condition on the state).
     """
     settings = settings or NeuralSettings()
     task = new_task(examples, settings, seed)
@@ -71,7 +71,7 @@ def fit_neural(
         survival_structure=STRUCTURE if examples.leaves else None,
     )
     seeds = [(seed, member) for member in range(architecture.members)]
-    # The two networks share nothing, so that each learns as if alone: one a core.
+    # The two networks share nothing, so they are trained in parallel, one per core.
     with ThreadPoolExecutor(max_workers=1) as beside:
         untrained = architecture.networks(seed, task.starts)["transition"]
         moving = beside.submit(task.train, {"transition": untrained}, transition_loss, seeds)
@@ -100,11 +100,8 @@ def _disagreement(model: NeuralModel, states: NDArray[np.float32]) -> dict[str, 
     return dict(zip(outcome_names(model.budgets), spread.tolist(), strict=True))
 
 
-# Trials: every response structure trained on the outcomes alone, and the one that held-out users choose.
-
-
 def choose_structures(task: Task, architecture: Architecture) -> tuple[StructureChoice, ...]:
-    """The structure of each outcome [outcomes]: the one given, or the one that held-out users choose."""
+    """The structure of each outcome, [outcomes]: the given one, or the one with the best trial on held-out users."""
     names = outcome_names(task.examples.budgets)
     given = (task.settings.reward_structure, *(task.settings.cost_structure for _ in names[1:]))
     tried: dict[str, dict[str, NDArray[np.float64]]] = {}
@@ -129,7 +126,7 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
     untrained = trial.networks(task.seed, task.starts)["outcome"]
     members = [_on_trial(untrained, structure) for structure in STRUCTURES]
     networks = jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *members)
-    # All in the same order of rows, so that they differ by nothing but the structure.
+    # All with the same order of rows, so that they differ only in the structure.
     seeds = [(task.seed, 0)] * len(STRUCTURES)
     trained = task.train({"outcome": networks}, outcome_loss, seeds).networks["outcome"]
     count = len(task.held_out.action)
@@ -148,7 +145,7 @@ def row_losses(network: OutcomeNetwork, targets: OutcomeTargets, rows: Rows) -> 
 
 
 def _on_trial(network: OutcomeNetwork, structure: str) -> OutcomeNetwork:
-    """The network, its arrays with a leading axis [1], with one structure on trial."""
+    """The network, its arrays with a leading axis [1], with one structure active."""
     slot = np.asarray([[name == structure for name in STRUCTURES]], np.float32)
 
     def slots(part: Any) -> list[Any]:
@@ -159,8 +156,8 @@ def _on_trial(network: OutcomeNetwork, structure: str) -> OutcomeNetwork:
 
 
 def _contradictions(task: Task, place: int) -> list[tuple[int, int]]:
-    """Pairs of actions that contradict a monotone response of the outcome at that place."""
+    """Pairs of actions that contradict a monotone response of the outcome at index `place`."""
     examples, rows = task.examples, task.rows
     outcomes, action = examples.outcomes[:, rows], examples.action[rows]
-    teaches, lesson = taught(task.targets.all[place], outcomes[place], outcomes[0], action)
-    return falls(lesson[teaches], action[teaches], examples.propensity[rows][teaches], examples.actions)
+    used, labels = training_labels(task.targets.all[place], outcomes[place], outcomes[0], action)
+    return falls(labels[used], action[used], examples.propensity[rows][used], examples.actions)

@@ -1,7 +1,10 @@
-"""Does it help to know what happened before? Two networks, one of which is blind to it, and held-out users decide.
+"""Should states contain the history? A trial of networks on held-out users, and a score test on all of them.
 
-Both are members of one training: the same program, the same start and the same order of rows, so that they differ by
-nothing but the sight.
+The trial trains two members at once, one of which does not see the history; they differ in nothing else. The score test
+needs no network: within every step and action, outcomes and history are both regressed on the state's columns and their
+products. If the state is complete, the residuals are uncorrelated. The trial detects a history only where it helps by
+more than learning it costs: in a campaign of 8,000 users where every envelope adds 12 to 20 % to the probability that
+the next is redeemed, the score was 29 standard errors or more where a trial saw 0.7.
 """
 
 from __future__ import annotations
@@ -25,47 +28,47 @@ from redenvelope.models.responses import STRUCTURES
 from redenvelope.models.targets import STRUCTURE
 from redenvelope.models.training import NeuralSettings, Task, new_task
 
-# The most flexible of the structures that share: what a structure forbids must not look like a trace of the past.
+# The most flexible structure that shares strength: what a structure forbids must not look like an effect of history.
 _TRIED = STRUCTURES[2]
 _ERRORS = 3.0
-"""Standard errors by which the loss must fall: with two losses compared, chance goes so far once in some hundred."""
+"""Standard errors by which the loss must fall; with two losses, that happens by chance about once in some hundred."""
 _MATERIAL = 0.001
-"""Share of what there was to learn, the loss before training, by which a loss must change to matter: where the next
-state is certain, the last digits of two networks differ by hundreds of standard errors."""
+"""Share of the loss before training by which a loss must change to matter: where the next state is certain, the last
+digits of two networks differ by hundreds of standard errors."""
 _HARM = 1.0
-"""Standard errors by which that of the other network may rise: a transition that is told better with further columns,
-where the outcomes are told worse, is a network that approximates, not a past that matters."""
+"""Standard errors by which the loss of the outcomes may rise where that of the transition falls: more than that shows
+a better approximation, not a history that matters."""
 
 
 @dataclass(frozen=True)
 class HistoryChoice:
-    """Whether the past is told, and why."""
+    """Whether states contain the history, and why."""
 
-    told: bool
+    included: bool
     gains: dict[str, float]
-    """By how many standard errors the held-out loss of each network falls with it."""
+    """By how many standard errors the held-out loss of each network falls with the history."""
     scores: tuple[PastScore, ...] = ()
-    """How the reward and each cost go with the past beyond the state."""
+    """How the reward and each cost depend on the history beyond the state."""
 
     @property
     def reason(self) -> str:
-        """In words."""
+        """The reason in one sentence."""
         falls = ", ".join(f"{gain:.1f} standard errors for the {name}" for name, gain in self.gains.items())
         plain = max((score for score in self.scores if score.is_plain), key=lambda score: score.errors, default=None)
         if plain is not None:
             return (
-                f"what happened before matters beyond the state: outcomes go with it by {plain.errors:.0f} standard "
-                f"errors, {plain.share:.1%} of what the state leaves open (networks told of it lose less by {falls})"
+                f"the history matters beyond the state: outcomes depend on it by {plain.errors:.0f} standard errors, "
+                f"{plain.share:.1%} of what the state does not explain (with it, the loss of networks falls by {falls})"
             )
-        verdict = "helps" if self.told else "does not help"
+        verdict = "helps" if self.included else "does not help"
         return (
-            f"what happened before {verdict} on held-out users: told of it, networks lose less by {falls} "
-            f"({_ERRORS:g} are asked for)"
+            f"the history {verdict} on held-out users: with it, the loss of networks falls by {falls} "
+            f"({_ERRORS:g} are required)"
         )
 
 
 class Sighted(eqx.Module):
-    """Outcome and transition networks that see the history, or do not."""
+    """Outcome and transition networks that see the history, or not."""
 
     outcome: OutcomeNetwork
     transition: TransitionNetwork
@@ -85,8 +88,10 @@ class Sighted(eqx.Module):
 
 
 def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> HistoryChoice:
-    """Ask held-out users of examples whose states tell the history whether it helps, and all of them whether outcomes
-    go with it plainly: what networks fail to make use of must be known to what checks them all the same."""
+    """Test the history in the states of examples: by a trial on held-out users, and by a score test on all users.
+
+    Where networks make no use of a history that matters, the estimators that check a plan still must know it.
+    """
     task = new_task(examples, settings, seed).of_trial()
     architecture = Architecture(
         layout=examples.layout,
@@ -110,12 +115,12 @@ def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> Hist
 
 
 def _helps(outcome: float, transition: float) -> bool:
-    """Whether gains, in standard errors, speak for the past: outcomes first, because plans are made for them."""
+    """Whether gains, in standard errors, favour the history; outcomes first, because plans are made for them."""
     return (outcome > _ERRORS and transition > -outcome) or (transition > _ERRORS and outcome > -_HARM)
 
 
 def sighted_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
-    """Mean loss of one member, as training takes it."""
+    """Mean loss of one member (a training `Loss`)."""
     losses = networks["sighted"].losses(rows, constants)
     return {"sighted": sum(own.mean() for own in losses.values())}
 
@@ -128,8 +133,8 @@ def _row_losses(networks: Sighted, constants: Any, rows: Rows) -> dict[str, jax.
 
 
 def _gains(task: Task, untrained: Sighted, trained: Sighted) -> dict[str, float]:
-    """By how many standard errors sight lowers the held-out loss of each network; users are the units of chance. A fall
-    that does not matter counts as none."""
+    """By how many standard errors, with users as units, the history lowers the held-out loss of each network; 0 where
+    the change does not matter."""
     count, constants = len(task.held_out.action), (task.targets, task.scale)
     held = filled(task.held_out, bucket(count))
     before, after = (_row_losses(networks, constants, held) for networks in (untrained, trained))
@@ -143,62 +148,51 @@ def _gains(task: Task, untrained: Sighted, trained: Sighted) -> dict[str, float]
 
 
 def _errors(losses: NDArray[np.float64], users: NDArray[np.intp]) -> float:
-    """The fall of losses [blind and sighted, rows] in standard errors, by user [rows]."""
+    """The fall of losses [without and with history, rows] in standard errors, with users [rows] as units."""
     fall = np.bincount(users, losses[0] - losses[1])[np.bincount(users) > 0]
     error = fall.std() * np.sqrt(len(fall))
     return float(fall.sum() / error) if error > 0 else 0.0
 
 
-# Do outcomes go with what was done before, once the state is known? A score test, which needs no network.
-#
-# Within every step and action, outcomes and histories are both freed of what the state's columns and their products
-# tell. If the state tells all, what is left of the two has nothing in common, whatever the networks manage to learn;
-# if a habit grows that no column shows, they go together. A trial of networks sees the same only where the past helps
-# by more than learning it costs, and misses habits that are plain here: in a campaign of 8,000 users where every
-# envelope adds 12 to 20 % to the chance that the next is redeemed, the score is 29 standard errors or more where a
-# trial saw 0.7.
-
-
-_MOST_ROWS = 50_000  # asked: a past that matters is plain on fewer
-_MOST_CODES = 30  # of a static category; rarer ones are taken together
-_ROWS_A_COLUMN = 5  # that a step and action must have to be asked
-_MOST_PRODUCTS = 150  # of two columns: what groups or bends do must not look like a trace of the past
+_MOST_ROWS = 50_000  # a history that matters shows on fewer
+_MOST_CODES = 30  # of a static category; rarer codes share the constant
+_ROWS_PER_COLUMN = 5  # fewest rows of a step and action to be tested
+_MOST_PRODUCTS = 150  # of two columns: interactions and curvature must not look like an effect of history
 _PLAIN_ERRORS, _PLAIN_SHARE = 10.0, 0.004
-_RIDGE = 1e-3  # of the columns' own spread: keeps columns that say the same apart from nothing
+_RIDGE = 1e-3  # of the columns' own variance, for collinear columns
 
 
 @dataclass(frozen=True)
 class PastScore:
-    """How an outcome goes with the past beyond the state."""
+    """How an outcome depends on the history beyond the state."""
 
     errors: float
-    """The common score of all columns in standard errors: (χ² − columns) / √(2 · columns)."""
+    """The joint score of all columns in standard errors: (χ² − columns) / √(2 · columns)."""
     share: float
-    """Of what the state leaves of the outcome, so much goes with the past, about."""
+    """Approximate share of the outcome's residual variance that the history explains."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether the past matters beyond doubt, and beyond what the products leave of a state that bends.
+        """Whether the history clearly matters, beyond the curvature that products of columns leave.
 
         The two limits were chosen on eight campaigns or fewer of each of nine families. On others (benchmarks/past.py)
-        hidden habits and late costs are plain in 60 of 60. Where the state tells all, none of 180 campaigns of six
-        families is, and 1 of 12 with envelopes, whose state bends more than products tell: its plan is then told a past
-        that it does not need.
+        hidden habits and late costs are found in 60 of 60. Where the state is complete, none of 180 campaigns of six
+        families is, and 1 of 12 with envelopes, where effects of the state are more curved than products: its plan then
+        uses a history that it does not need.
         """
         return self.errors > _PLAIN_ERRORS and self.share > _PLAIN_SHARE
 
 
 def past_scores(examples: Examples) -> tuple[PastScore, ...]:
-    """One for each outcome, [outcomes]; the states of the examples tell the history. Users are the units of chance."""
-    # Whole users, from the first: a log is sorted by users, who have nothing to do with each other.
+    """The score test of each outcome, [outcomes], on states that contain the history, with users as units."""
+    # The first users of the log, which is sorted by user ids.
     users = int(np.searchsorted(examples.starts, min(len(examples), _MOST_ROWS), side="right")) - 1
     starts = examples.starts[: users + 1]
     rows = slice(0, int(starts[-1]))
     states = np.asarray(examples.states[rows], dtype=np.float64)
     columns, past = _columns(states, examples.layout), states[:, examples.layout.history]
     left = np.concatenate([examples.outcomes[:, rows].T, past], axis=1)
-    step = np.rint(states[:, examples.layout.step] / examples.layout.step_change).astype(np.int64)
-    cell = step * examples.actions + examples.action[rows]
+    cell = examples.step[rows] * examples.actions + examples.action[rows]
     for own in np.unique(cell):
         _free_of(columns, left, np.flatnonzero(cell == own))
     outcomes = len(examples.outcomes)
@@ -206,15 +200,15 @@ def past_scores(examples: Examples) -> tuple[PastScore, ...]:
 
 
 def _columns(states: FloatArray, layout: StateLayout) -> FloatArray:
-    """What the state tells but for the history, categories as one column a label, and products, [rows, columns]."""
+    """The state without its history, with one column per category code, and products of columns, [rows, columns]."""
     categories = len(layout.static_categories)
     parts = [states[:, categories : layout.history.start]]
     for place in range(categories):
         codes, counts = np.unique(states[:, place], return_counts=True)
-        kept = codes[np.argsort(-counts, kind="stable")][:_MOST_CODES]
-        parts.append((states[:, place, None] == kept).astype(np.float64))
+        frequent = codes[np.argsort(-counts, kind="stable")][:_MOST_CODES]
+        parts.append((states[:, place, None] == frequent).astype(np.float64))
     plain = np.concatenate(parts, axis=1)
-    # Changing columns first: their products with each other and with what never changes.
+    # Dynamic columns first: their products with each other and with static columns.
     order = np.argsort(np.arange(plain.shape[1]) < layout.static_numbers, kind="stable")
     first, second = np.triu_indices(plain.shape[1])
     pairs = np.stack([order[first], order[second]])[:, :_MOST_PRODUCTS]
@@ -222,9 +216,9 @@ def _columns(states: FloatArray, layout: StateLayout) -> FloatArray:
 
 
 def _free_of(columns: FloatArray, left: FloatArray, rows: NDArray[np.intp]) -> None:
-    """Take out of `left` [all rows, anything] what the columns tell of it linearly at some rows, in place."""
+    """Replace some rows of `left` [all rows, any] by their residuals of a regression on the columns, in place."""
     own = columns[rows]
-    if len(rows) < _ROWS_A_COLUMN * own.shape[1]:
+    if len(rows) < _ROWS_PER_COLUMN * own.shape[1]:
         left[rows] = 0.0
         return
     squares = own.T @ own
@@ -233,18 +227,18 @@ def _free_of(columns: FloatArray, left: FloatArray, rows: NDArray[np.intp]) -> N
 
 
 def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> PastScore:
-    """Of what is left of an outcome [rows] and of the past [rows, columns]."""
+    """The score of the residuals of an outcome [rows] and of the history [rows, columns]."""
     spread = float((outcome**2).sum())
-    told = (past**2).sum(axis=0)
-    kept = told > 1e-6 * max(float(told.max(initial=0.0)), 1e-12)
-    if not spread or not kept.any():
+    squares = (past**2).sum(axis=0)
+    varies = squares > 1e-6 * max(float(squares.max(initial=0.0)), 1e-12)
+    if not spread or not varies.any():
         return PastScore(0.0, 0.0)
-    past = past[:, kept] / np.sqrt(told[kept])
+    past = past[:, varies] / np.sqrt(squares[varies])
     scores = np.add.reduceat(past * outcome[:, None], starts[:-1], axis=0)
     # Directions that several columns share count once.
     sizes, directions = np.linalg.eigh(scores.T @ scores)
     sure = sizes > 1e-8 * sizes[-1]
-    if not sure.any():  # where the past tells something, nothing is left to be told
+    if not sure.any():  # no residual where the history varies
         return PastScore(0.0, 0.0)
     along = directions[:, sure].T @ scores.sum(axis=0)
     square, count = float((along**2 / sizes[sure]).sum()), int(sure.sum())

@@ -1,4 +1,9 @@
-"""Wide & Deep: a linear part that remembers and a deep part that generalises, summed into raw outputs."""
+"""The networks: Wide & Deep trunks with heads for outcomes, transitions, values at many prices, and behaviour.
+
+`WideDeep` sums a linear part that memorises and a deep part that generalises. `OutcomeNetwork` and `TransitionNetwork`
+make the environment model; `ValueNetwork` and `Immediate` are those of learning without a model. Networks of one shape
+are stacked: every array has a leading axis, and one compiled program serves them all.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +19,34 @@ from numpy.typing import NDArray
 
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples, Rows
-from redenvelope.models.responses import LowRankResponse, Response, new_response
+from redenvelope.models.responses import LowRankResponse, Response, float32, new_response, zeros
 from redenvelope.models.targets import BinaryReward, CostTarget, OutcomeTargets, RewardedCost, RewardTarget
 
 # A one-hot product is faster than a gather (and far faster than its gradient) up to about this many codes.
 _ONE_HOT_CODES = 64
 _LARGEST_EMBEDDING = 16
-# A campaign of so many steps gets one input a step; a longer one, so many hats over its length.
+# A campaign of at most this many steps has one input per step; a longer one, this many hat functions over its length.
 _LARGEST_HATS = 12
 
 
 class FixedPart(NamedTuple):
-    """What a network makes of what never changes within a user."""
+    """A network applied to the columns that never change within a user."""
 
     units: jax.Array
-    """Of the first hidden layer, before its activation, [users, units]."""
+    """Contribution to the first hidden layer before its activation, [users, units]."""
     raw: jax.Array
-    """Of the raw outputs, [users, outputs]."""
+    """Contribution to the raw outputs, [users, outputs]."""
 
 
 class WideDeep(eqx.Module):
     """States [n, width] -> raw outputs [n, outputs].
 
-    Wide: every feature and every code of a static category has a weight an output. Deep: the categories'
+    Wide: every feature and every code of a static category has one weight per output. Deep: the categories'
     embeddings and the numbers go through a trunk of hidden layers. Outputs start at zero.
     """
 
     wide_tables: tuple[jax.Array, ...]
-    """A weight a code and output, [codes, outputs] for each static category."""
+    """One weight per code and output, [codes, outputs] for each static category."""
     wide_weights: jax.Array
     """[numbers, outputs]"""
     embedding_tables: tuple[jax.Array, ...]
@@ -64,14 +69,14 @@ class WideDeep(eqx.Module):
         sizes = [embedding_size(codes) for codes in layout.static_categories]
         widths = [number_width(layout) + sum(sizes), *hidden]
         self.layout = layout
-        self.wide_tables = tuple(_zeros(codes, outputs) for codes in layout.static_categories)
-        self.wide_weights = _zeros(number_width(layout), outputs)
+        self.wide_tables = tuple(zeros(codes, outputs) for codes in layout.static_categories)
+        self.wide_weights = zeros(number_width(layout), outputs)
         self.embedding_tables = tuple(
             draw(codes, size, 1.0 / np.sqrt(size)) for codes, size in zip(layout.static_categories, sizes, strict=True)
         )
         self.trunk_weights = tuple(draw(rows, columns, np.sqrt(2.0 / rows)) for rows, columns in pairwise(widths))
         self.trunk_biases = tuple(jnp.asarray(np.zeros(units, np.float32)) for units in hidden)
-        self.deep_weights = _zeros(widths[-1], outputs)
+        self.deep_weights = zeros(widths[-1], outputs)
 
     def __call__(self, states: jax.Array) -> jax.Array:
         """Raw outputs: [n, width] -> [n, outputs]."""
@@ -86,13 +91,13 @@ class WideDeep(eqx.Module):
         return raw + units @ self.deep_weights
 
     def fixed_part(self, states: jax.Array) -> FixedPart:
-        """What the columns before the step come to, which never change within a user: of [users, width]."""
+        """The part of the network that depends only on the columns before the step: [users, width] -> FixedPart."""
         codes = self._codes(states)
         embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
         numbers = states[:, len(codes) : self.layout.static_width]
         head, tail = self.layout.static_numbers, number_width(self.layout)
         first = self.trunk_weights[0] if self.trunk_weights else self.deep_weights
-        # What follows the numbers in the first layer's inputs are the embeddings.
+        # In the first layer's inputs, the embeddings follow the numbers.
         known = jnp.concatenate([numbers, *embedded], axis=1) @ jnp.concatenate([first[:head], first[tail:]])
         raw = numbers @ self.wide_weights[:head]
         for code, table in zip(codes, self.wide_tables, strict=True):
@@ -102,8 +107,8 @@ class WideDeep(eqx.Module):
         return FixedPart(known + self.trunk_biases[0], raw)
 
     def at(self, fixed: FixedPart, nodes: jax.Array) -> jax.Array:
-        """Raw outputs [groups · size, outputs] of nodes [groups, size, columns from the step on] that share the fixed
-        part of their group."""
+        """Raw outputs [groups · size, outputs] of nodes [groups, size, columns from the step on]; the nodes of a group
+        share its fixed part."""
         groups, size, _ = nodes.shape
 
         def with_own(values: jax.Array, own: jax.Array) -> jax.Array:
@@ -147,16 +152,12 @@ def number_inputs(states: jax.Array, layout: StateLayout) -> jax.Array:
 
 
 def changing_inputs(columns: jax.Array, layout: StateLayout) -> jax.Array:
-    """The columns of states from the step on, the step spread over hats, so that an effect may differ freely from
-    step to step: [n, changing] -> [n, changing inputs]."""
+    """The columns of states from the step on, with the step as hat functions, so that effects may differ from step to
+    step: [n, changing] -> [n, changing inputs]."""
     hats = _hats(layout)
     place = columns[:, :1] * (hats - 1)
     spread = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(hats)))
     return jnp.concatenate([spread, columns[:, 1:]], axis=1)
-
-
-def _zeros(rows: int, columns: int) -> jax.Array:
-    return jnp.asarray(np.zeros((rows, columns), np.float32))
 
 
 def _hats(layout: StateLayout) -> int:
@@ -170,20 +171,17 @@ def _look_up(code: jax.Array, table: jax.Array) -> jax.Array:
     return table[code]
 
 
-# Reward and costs of every action from one forward pass: one Wide & Deep trunk, a response structure an outcome.
-
-
 def outcome_names(budgets: int) -> tuple[str, ...]:
-    """What reports call the outcomes of so many budgets: reward, cost, cost 2, …"""
+    """Names of the outcomes for a number of budgets: reward, cost, cost 2, …"""
     return ("reward", "cost", *(f"cost {number}" for number in range(2, budgets + 1)))[: 1 + budgets]
 
 
 class OutcomeNetwork(eqx.Module):
-    """States -> scores of every outcome and action; targets say what scores mean."""
+    """Scores of every outcome and action from one forward pass; `OutcomeTargets` turns scores into outcomes."""
 
     network: WideDeep
     responses: tuple[Response, ...]
-    """Of the reward, then of each cost, and where users leave of who stays."""
+    """Of the reward, then of each cost and, where users leave, of survival."""
 
     def __init__(
         self,
@@ -198,13 +196,13 @@ class OutcomeNetwork(eqx.Module):
         self.network = WideDeep(layout, hidden, outputs, generator)
 
     def start(self, scores: NDArray[np.float64]) -> OutcomeNetwork:
-        """The same network, giving these scores [responses, actions] until it learns to tell states apart."""
+        """The same network, with these scores [responses, actions] in every state before it is trained."""
         responses = tuple(response.start(own) for response, own in zip(self.responses, scores, strict=True))
         started: OutcomeNetwork = eqx.tree_at(lambda part: part.responses, self, responses)
         return started
 
     def expected(self, states: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
-        """Expected outcomes of all actions, and who stays where users leave: [n, width] -> [actions, n] of each."""
+        """Expected outcomes of all actions and, where users leave, survival: [n, width] -> [actions, n] of each."""
         return targets.means(self._scores(self.network(states)))
 
     def expected_at(self, fixed: FixedPart, nodes: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
@@ -227,15 +225,12 @@ class OutcomeNetwork(eqx.Module):
         return [response(turned[first:last]) for response, (first, last) in zip(self.responses, edges, strict=True)]
 
 
-# What a state becomes after every action: a network for the dynamic features; the rest is known.
-
-
 _LARGEST_RANK = 3
-_STATISTICS_ROWS = 200_000  # enough for a scale and a range; a log larger than memory is not read for them
+_STATISTICS_ROWS = 200_000  # enough for a scale and a range, without reading a log larger than memory
 
 
 class TailScale(eqx.Module):
-    """How far the dynamic numbers move and range in the log, each [dynamic numbers]."""
+    """Scale of change and range of the dynamic numbers in the log, each [dynamic numbers]."""
 
     change: jax.Array
     """Standard deviation of the change over one step."""
@@ -253,19 +248,14 @@ def tail_scale(examples: Examples, rows: NDArray[np.int64]) -> TailScale:
     if len(moving):
         change = (examples.states[moving + 1, numbers].astype(np.float64) - examples.states[moving, numbers]).std(0)
     return TailScale(
-        change=_float32(np.where(change > 1e-6, change, 1.0)),
-        low=_float32(values.min(0, initial=np.inf, where=True) if len(values) else change),
-        high=_float32(values.max(0, initial=-np.inf, where=True) if len(values) else change),
+        change=float32(np.where(change > 1e-6, change, 1.0)),
+        low=float32(values.min(0, initial=np.inf, where=True) if len(values) else change),
+        high=float32(values.max(0, initial=-np.inf, where=True) if len(values) else change),
     )
 
 
-def _float32(values: NDArray[np.float64]) -> jax.Array:
-    # Narrowed by numpy: jax would compile a program for that, for every shape.
-    return jnp.asarray(values.astype(np.float32))
-
-
 class TransitionNetwork(eqx.Module):
-    """Scores of the next tail after every event and action, for states [n, width].
+    """Scores of the next tail (the dynamic features) after every event and action, for states [n, width].
 
     The score of a number is its change in units of `TailScale.change`; of a binary, log odds; of a category,
     log odds of its codes up to a constant. The actions share a low-rank structure.
@@ -289,7 +279,7 @@ class TransitionNetwork(eqx.Module):
         self.network = WideDeep(layout, hidden, tail * events * response.outputs, generator)
 
     def of_action(self, states: jax.Array, action: jax.Array, event: jax.Array) -> jax.Array:
-        """Scores after one action [n] and one event, one-hot [n, events], each -> [n, tail]: cheaper than all."""
+        """Scores after one action [n] and one event, one-hot [n, events], per state: [n, tail]."""
         events, actions, tail = self.level.shape
         taken = jax.nn.one_hot(action, actions)
         both = (event[:, :, None] * taken[:, None, :]).reshape(len(states), events * actions)
@@ -303,7 +293,7 @@ class TransitionNetwork(eqx.Module):
         return self.network(states).reshape(len(states), events, 1 + rank, self.layout.predicted_width)
 
     def loss(self, rows: Rows, scale: TailScale) -> jax.Array:
-        """Loss of what followed the logged action and event, summed over the dynamic features, [rows]."""
+        """Loss of the logged next state given the logged action and event, summed over dynamic features, [rows]."""
         states, next_tail = jnp.asarray(rows.states), jnp.asarray(rows.next_tail)
         event = logged_events(rows, self.level.shape[0])
         scores = self.of_action(states, jnp.asarray(rows.action), event)
@@ -315,7 +305,9 @@ class TransitionNetwork(eqx.Module):
             total -= (next_tail[:, block] * jax.nn.log_softmax(scores[:, block], axis=1)).sum(axis=1)
         return total * rows.continues
 
-    def followed(self, fixed: FixedPart, nodes: jax.Array, chances: Sequence[jax.Array], scale: TailScale) -> jax.Array:
+    def expected_tail(
+        self, fixed: FixedPart, nodes: jax.Array, chances: Sequence[jax.Array], scale: TailScale
+    ) -> jax.Array:
         """Expected tail after every action, [actions, tail, n], of n = groups · size nodes [groups, size, changing].
 
         `fixed` is the fixed part of the groups [groups, ...]; `chances` are those of each event, [actions, n].
@@ -343,7 +335,7 @@ class TransitionNetwork(eqx.Module):
 
 
 def _places(layout: StateLayout) -> tuple[slice, slice, tuple[slice, ...]]:
-    """Where numbers, binaries and each category stand in the tail."""
+    """The columns of numbers, binaries and each category in the tail."""
     first = layout.step + 1
 
     def shift(part: slice) -> slice:
@@ -352,21 +344,19 @@ def _places(layout: StateLayout) -> tuple[slice, slice, tuple[slice, ...]]:
     return shift(layout.numbers), shift(layout.binaries), tuple(shift(block) for block in layout.categories)
 
 
-# What can come of an action (nothing, a reward, a reward and a payment): it decides what the user becomes.
-#
-# Telling the transition network what happened leaves it little to learn, and lets the next state use all that the
-# outcome networks know: the chance of each event is theirs. Where there are several costs, the first is the payment.
+# The event of a step is nothing, a reward, or a reward and a payment (of the first cost). The transition network is
+# conditioned on it: that leaves little to learn, and the next state uses the outcome network's probabilities of events.
 
 
 def event_count(targets: OutcomeTargets) -> int:
-    """One event where the reward is a number, two where it is 0 or 1, three where only the rewarded pay."""
+    """One event where the reward is a number, two where it is binary, three where only rewarded users cost anything."""
     if not isinstance(targets.reward, BinaryReward):
         return 1
     return 3 if isinstance(targets.costs[0], RewardedCost) else 2
 
 
 def logged_events(rows: Rows, events: int) -> jax.Array:
-    """Which event each row was, one-hot, [rows, events]."""
+    """The event of each row, one-hot, [rows, events]."""
     outcomes = jnp.asarray(rows.outcomes)
     rewarded = outcomes[:, 0] > 0
     paid = rewarded & (outcomes[:, 1] > 0)
@@ -375,7 +365,7 @@ def logged_events(rows: Rows, events: int) -> jax.Array:
 
 
 def event_chances(outcomes: Sequence[jax.Array], targets: OutcomeTargets, events: int) -> list[jax.Array]:
-    """Chance of each event, given each of the expected outcomes; all [actions, n]."""
+    """Probability of each event, given the expected outcomes; all [actions, n]."""
     rewards = outcomes[0]
     if events == 1:
         return [jnp.ones(rewards.shape)]
@@ -387,29 +377,23 @@ def event_chances(outcomes: Sequence[jax.Array], targets: OutcomeTargets, events
     return [1.0 - rewards, rewards]
 
 
-# Networks of one shape as one: every array with a leading axis, so that one program serves them all.
-
-
 def stack(trees: Sequence[Any]) -> Any:
-    """Trees of arrays into one, every array with a new leading axis [trees]."""
-    # In numpy: outside a compiled function, jax would compile a program for every shape there is.
+    """Stack trees of arrays: every array gets a leading axis [trees]."""
+    # In numpy: outside a compiled function, jax would compile a program for every shape.
     return jax.tree.map(lambda *arrays: np.stack([np.asarray(array) for array in arrays]), *trees)
 
 
 def slots(count: int) -> NDArray[np.float32]:
-    """The places of so many parts in a stack, each a one-hot row, [parts, parts]."""
+    """The positions in a stack as one-hot rows, [count, count]."""
     return np.eye(count, dtype=np.float32)
-
-
-# The value network: what follows an action, for a vector of prices at once, with dueling heads.
 
 
 class ValueNetwork(eqx.Module):
     """States [n, width] -> reward, cost (and entropy bonus) to go after every action, at every price.
 
-    Dueling: one output of a curve is the value of the state, the others weigh shapes over the actions that sum
-    to zero. The prices share the trunk, the curves and the shapes; every row teaches all of them at once. So
-    many prices cost little more to learn than one.
+    Dueling heads: one output of a curve is the value of the state, the others weight shapes over the actions that sum
+    to zero. The prices share the trunk, the curves and the shapes, and every row trains all of them at once, so many
+    prices cost little more than one.
     """
 
     network: WideDeep
@@ -418,8 +402,8 @@ class ValueNetwork(eqx.Module):
     shapes: jax.Array
     """Advantages over the actions, [rank, actions]."""
     basis: jax.Array
-    """What a unit of every curve adds to each head, in the scale of its targets, [curves, heads, components]; the
-    curves are at right angles to each other; not learned."""
+    """Each curve as a vector over heads, in the scale of their targets, [curves, heads, components]; orthogonal; not
+    learned."""
     centre: jax.Array
     """Mean of the targets, [heads, components]; not learned."""
     scale: jax.Array
@@ -431,7 +415,7 @@ class ValueNetwork(eqx.Module):
         """[n, width] -> [n, heads, components, actions]."""
         spread = self.basis * self.scale
         over_actions = jnp.concatenate([jnp.ones((1, self.level.shape[1])), self.advantages()])
-        # Curves and actions are spread out by one product of matrices: far cheaper than a small one a row.
+        # One matrix product expands curves and actions: far cheaper than a small product per row.
         outwards = jnp.einsum("khc,ja->kjhca", spread, over_actions)
         level = self.centre[..., None] + jnp.einsum("khc,ka->hca", spread, self.level)
         flat = self.network(states) @ outwards.reshape(-1, level.size) + level.reshape(-1)
@@ -453,7 +437,7 @@ def new_value_networks(
     folds: int,
     seed: int,
 ) -> ValueNetwork:
-    """Untrained networks, every array with a leading axis [folds]; never more curves than numbers to say."""
+    """Untrained networks, every array with a leading axis [folds]; at most one curve per head and component."""
     shapes = LowRankResponse(actions, rank=actions - 1 if rank is None else rank).shapes
     curves = min(curves, heads * components)
     basis = np.eye(curves, heads * components, dtype=np.float32).reshape(curves, heads, components)
@@ -481,11 +465,8 @@ def networks_at(futures: ValueNetwork | None, stage: int) -> ValueNetwork | None
     return chosen
 
 
-# What needs no price: the outcomes of a step, and how often the logger takes an action in a state.
-
-
 class Folded(eqx.Module):
-    """A network and the fold of users that it learned from."""
+    """A network and the fold of users that it was trained on."""
 
     network: Any
     slot: jax.Array
@@ -493,7 +474,7 @@ class Folded(eqx.Module):
 
 
 class Immediate(eqx.Module):
-    """Reward and cost of a step, and the logger's habits. Learned once, whatever the price."""
+    """Reward and cost of a step, and the behaviour policy: what does not depend on the price."""
 
     outcome: Folded
     """Arrays with a leading axis [folds]."""
@@ -513,6 +494,6 @@ class Immediate(eqx.Module):
         return jax.vmap(one, out_axes=1)(self.outcome)
 
     def chances(self, states: jax.Array) -> jax.Array:
-        """Probability with which the logger takes each action, mean over folds: [n, width] -> [n, actions]."""
+        """Probability of each action under the behaviour policy, mean over folds: [n, width] -> [n, actions]."""
         chances = jax.vmap(lambda folded: jax.nn.softmax(folded.network(states)))(self.behaviour)
         return chances.mean(axis=0)

@@ -1,4 +1,8 @@
-"""The neural environment model: an ensemble of outcome and transition networks, applied as one."""
+"""The neural environment model: an ensemble of outcome and transition networks, its prediction, and its storage.
+
+The history in a state is not predicted: an action changes it by known amounts (`KnownMoves`). Weights are stored as
+arrays by the name of their place in the model, and checked before anything is built from them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from redenvelope.log.encoding.history import HistoryMoves
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import require_states
 from redenvelope.models.environment import apply_outcomes, apply_steps
-from redenvelope.models.networks import FixedPart, OutcomeNetwork, TailScale, TransitionNetwork, event_chances
+from redenvelope.models.networks import FixedPart, OutcomeNetwork, TailScale, TransitionNetwork, event_chances, stack
 from redenvelope.models.responses import STRUCTURES
 from redenvelope.models.targets import OutcomeTargets, Survival, WrittenTarget, new_target, written_target
 from redenvelope.serialization import from_plain, to_plain
@@ -27,20 +31,20 @@ from redenvelope.serialization import from_plain, to_plain
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape of the networks: all that is needed to build them anew."""
+    """The shapes of the networks: all that is needed to build them."""
 
     layout: StateLayout
     actions: int
     events: int
-    """What can come of an action, see events.py."""
+    """Number of events, see `event_count`."""
     members: int
     outcome_hidden: tuple[int, ...]
     transition_hidden: tuple[int, ...]
     reward_structure: str
     cost_structures: tuple[str, ...]
-    """One a budget."""
+    """One per budget."""
     survival_structure: str | None = None
-    """Of who stays; None where nobody leaves."""
+    """Of survival; None where nobody leaves."""
 
     def __post_init__(self) -> None:
         if min(self.actions, self.members, self.events, len(self.cost_structures), *self.hidden) < 1:
@@ -53,14 +57,14 @@ class Architecture:
 
     @property
     def structures(self) -> tuple[str, ...]:
-        """Of the outcomes, and where users leave of who stays, [responses]."""
+        """Of the outcomes and, where users leave, of survival, [responses]."""
         staying = () if self.survival_structure is None else (self.survival_structure,)
         return (self.reward_structure, *self.cost_structures, *staying)
 
     def networks(self, seed: int, starts: FloatArray) -> dict[str, Any]:
         """Untrained networks that start from scores [responses, actions]; every array with a leading axis [members].
 
-        A member does not depend on how many there are: the first is the same alone and in company.
+        A member does not depend on the number of members.
         """
         members = []
         for member in range(self.members):
@@ -68,9 +72,7 @@ class Architecture:
             outcome = OutcomeNetwork(self.layout, self.actions, self.outcome_hidden, self.structures, generator)
             transition = TransitionNetwork(self.layout, self.actions, self.events, self.transition_hidden, generator)
             members.append({"outcome": outcome.start(starts), "transition": transition})
-        stacked: dict[str, Any] = jax.tree.map(
-            lambda *arrays: np.stack([np.asarray(array) for array in arrays]), *members
-        )
+        stacked: dict[str, Any] = stack(members)
         return stacked
 
 
@@ -84,7 +86,7 @@ class _WrittenModel:
 
 
 class NeuralModel(eqx.Module):
-    """A learned world (see EnvironmentModel and SplitModel); every prediction is the mean over the members."""
+    """A learned environment (see EnvironmentModel and SplitModel); every prediction is the mean over the members."""
 
     outcome: OutcomeNetwork
     """Arrays with a leading axis [members]."""
@@ -94,7 +96,7 @@ class NeuralModel(eqx.Module):
     scale: TailScale
     architecture: Architecture = eqx.field(static=True)
     history: KnownMoves | None = None
-    """How the history in the states moves on; None where they have none."""
+    """How a step changes the history in a state; None where states have none."""
 
     @property
     def actions(self) -> int:
@@ -113,7 +115,7 @@ class NeuralModel(eqx.Module):
 
     @property
     def layout(self) -> StateLayout:
-        """Where each part of a state stands."""
+        """The columns of a state."""
         return self.architecture.layout
 
     @property
@@ -141,7 +143,7 @@ class NeuralModel(eqx.Module):
         outcomes = self._responses(fixed[0], nodes)
         chances = event_chances(outcomes, self.targets, self.architecture.events)
         tail = _mean_over_members(
-            lambda network, own: network.followed(own, nodes, chances, self.scale), self.transition, fixed[1]
+            lambda network, own: network.expected_tail(own, nodes, chances, self.scale), self.transition, fixed[1]
         )
         step = nodes.reshape(-1, 1, nodes.shape[2])[..., :1] + self.layout.step_change
         onward = jnp.broadcast_to(step, (len(step), self.actions, 1))
@@ -152,14 +154,14 @@ class NeuralModel(eqx.Module):
         return outcomes, jnp.concatenate(parts, axis=-1)
 
     def _responses(self, fixed: FixedPart, nodes: jax.Array) -> tuple[jax.Array, ...]:
-        """Outcomes, and where users leave the chance of a next step, each [actions, groups · size]."""
+        """Outcomes and, where users leave, survival, each [actions, groups · size]."""
         found: tuple[jax.Array, ...] = _mean_over_members(
             lambda network, own: network.expected_at(own, nodes, self.targets), self.outcome, fixed
         )
         return found
 
     def survival(self, states: jax.Array) -> jax.Array:
-        """Chance of a next step after every action: [n, width] -> [n, actions]; see LeavingModel."""
+        """Probability of a next step after every action: [n, width] -> [n, actions]; see LeavingModel."""
         now = jnp.asarray(states)
         if not self.leaves:
             return jnp.ones((len(now), self.actions))
@@ -188,24 +190,24 @@ class NeuralModel(eqx.Module):
     ) -> tuple[NDArray[np.float32], FloatArray]:
         """Follow actions [n, depth] from states [n, width] on predicted states.
 
-        Returns the states that are expected after each action of those who stay [depth, n, width], and the expected
-        outcomes of each, [outcomes, depth, n]: of all, so that who has left brings nothing.
+        Returns the expected states after each action of users who stay, [depth, n, width], and the expected outcomes of
+        each action over all users, [outcomes, depth, n]; those of users who left are zero.
         """
         require_states(states, self.layout)
         everyone = np.arange(len(states))
-        followed, outcomes = [], []
+        reached, outcomes = [], []
         now, present = states, np.ones(len(states))
         for taken in actions.T:
             step, staying, following = apply_steps(self, now)
             now = following[everyone, taken]
-            followed.append(now)
+            reached.append(now)
             outcomes.append(present * step[:, everyone, taken].astype(np.float64))
             if staying is not None:
                 present = present * staying[everyone, taken]
-        return np.stack(followed), np.stack(outcomes, axis=1)
+        return np.stack(reached), np.stack(outcomes, axis=1)
 
     def of_member(self, member: int) -> NeuralModel:
-        """One member's model, as an ensemble of its copies: the same shapes, so that nothing is compiled for it."""
+        """One member's model as an ensemble of copies: with the same shapes, nothing needs to be compiled."""
         copies = [member] * self.architecture.members
         outcome, transition = jax.tree.map(lambda array: np.asarray(array)[copies], (self.outcome, self.transition))
         return NeuralModel(outcome, transition, self.targets, self.scale, self.architecture, self.history)
@@ -224,14 +226,14 @@ class NeuralModel(eqx.Module):
 
     @classmethod
     def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> NeuralModel:
-        """The model that `state` wrote; whatever does not fit together is refused before it is built."""
+        """The model that `state` wrote; parts that do not fit together are refused before anything is built."""
         written = from_plain(_WrittenModel, config, "the model")
         architecture = written.architecture
         require_sizes(_sizes(architecture), arrays)
         if not set(architecture.structures) <= set(STRUCTURES):
             raise ModelError(f"the model is damaged: a structure is none of {', '.join(STRUCTURES)}")
         if len(written.cost_targets) != len(architecture.cost_structures):
-            raise ModelError("the model is damaged: it has not as many targets as costs")
+            raise ModelError("the model is damaged: it needs one target per cost")
         parts = restored(_skeleton(architecture), arrays)
         costs = tuple(new_target(target, architecture.actions) for target in written.cost_targets)
         survival = None if architecture.survival_structure is None else Survival()
@@ -243,12 +245,12 @@ class NeuralModel(eqx.Module):
 def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any, fixed: FixedPart) -> Any:
     """Mean of a function of each member's network and own fixed part; arrays [members, ...], [groups, members, ...].
 
-    One member after the other: the hidden layers of all of them at once would not stay in the cache.
+    Members are computed one after the other: the hidden layers of all at once would not fit the cache.
     """
     both = (networks, jax.tree.map(lambda array: jnp.moveaxis(array, 1, 0), fixed))
     members = len(jax.tree.leaves(networks)[0])
     first = jax.tree.map(lambda array: array[0], both)
-    if members == 1:  # a loop of one turn would copy what it gives
+    if members == 1:  # a loop of one iteration would copy its result
         return function(*first)
     zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape), jax.eval_shape(function, *first))
 
@@ -269,7 +271,7 @@ def _skeleton(architecture: Architecture) -> dict[str, Any]:
 
 
 def _sizes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Sizes of what the networks need at least, by name."""
+    """Smallest sizes of the networks' parts, by name."""
     layout, members = architecture.layout, architecture.members
     sizes: dict[str, tuple[int, ...]] = {
         "members": (members, len(architecture.structures)),
@@ -285,48 +287,45 @@ def _sizes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     return sizes
 
 
-# Trees of arrays as arrays by name, and back: how anything learned is stored.
-
-
-# What is built for a moment while weights are read may be so many times as large as they are.
+# Arrays built temporarily while weights are read may be this many times as large as the weights.
 _SLACK = 64
 
 
 def named_arrays(parts: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
-    """The arrays of every part under a name that tells where in the part they stand."""
+    """The arrays of every part, named by their place in it."""
     return {name: np.asarray(leaf) for name, leaf in _named_leaves(parts)}
 
 
 def restored(skeletons: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> dict[str, Any]:
-    """Parts like these, with the arrays that `named_arrays` gave; anything missing, odd or too much is refused."""
+    """Parts like `skeletons`, with the arrays of `named_arrays`; what is missing or does not fit is refused."""
     expected = _named_leaves(skeletons)
     names = [name for name, _ in expected]
     if set(names) != set(arrays):
         odd = min(set(names) ^ set(arrays))
-        raise ModelError(f"the weights do not fit the model: {odd!r} is missing or too much; save the plan anew")
+        raise ModelError(f"the weights do not fit the model: {odd!r} is missing or unexpected; save the plan again")
     for name, leaf in expected:
         given = arrays[name]
         if given.shape != leaf.shape or given.dtype != leaf.dtype:
             raise ModelError(
                 f"the weights do not fit the model: {name!r} is {given.dtype} of shape {given.shape}, "
-                f"not {leaf.dtype} of shape {leaf.shape}; save the plan anew"
+                f"not {leaf.dtype} of shape {leaf.shape}; save the plan again"
             )
         if not np.isfinite(given).all():
-            raise ModelError(f"the weights are damaged: {name!r} holds what is not a number; save the plan anew")
+            raise ModelError(f"the weights are damaged: {name!r} contains what is not a number; save the plan again")
     leaves = [jnp.asarray(arrays[name]) for name in names]
-    whole: dict[str, Any] = jax.tree.unflatten(jax.tree.structure(skeletons), leaves)
-    return whole
+    parts: dict[str, Any] = jax.tree.unflatten(jax.tree.structure(skeletons), leaves)
+    return parts
 
 
 def require_sizes(sizes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse a description of a model, by the sizes of what it needs, that its weights cannot possibly fill.
+    """Refuse a model whose weights are far too few for the sizes in its description.
 
-    Asked before anything of these sizes is made: a description from a stranger may say a thousand million.
+    Checked before anything of these sizes is allocated: a plan from elsewhere may claim any size.
     """
-    held = sum(array.size for array in arrays.values())
+    given = sum(array.size for array in arrays.values())
     for name, size in sizes.items():
-        if min(size, default=0) < 0 or prod(size) > _SLACK * max(held, 1):
-            raise ModelError(f"the weights do not fit the model: {held:,} numbers cannot hold {name} of {size}")
+        if min(size, default=0) < 0 or prod(size) > _SLACK * max(given, 1):
+            raise ModelError(f"the weights do not fit the model: {given:,} numbers are too few for {name} of {size}")
 
 
 def _named_leaves(parts: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -337,11 +336,8 @@ def _named_leaves(parts: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-# What of a next state is known, not predicted: the history that an action makes, whatever the networks say.
-
-
 class KnownMoves(eqx.Module):
-    """See HistoryMoves; in single precision."""
+    """`HistoryMoves` in single precision: how an action changes the history in a state."""
 
     keep: jax.Array
     """[actions, columns]"""
@@ -352,7 +348,7 @@ class KnownMoves(eqx.Module):
 
 
 def known_moves(moves: HistoryMoves | None, layout: StateLayout) -> KnownMoves | None:
-    """The moves of a layout's history (zeros where they are not given); None where it has none."""
+    """The moves of a layout's history (zeros if `moves` is None); None where the layout has no history."""
     if not layout.history_actions:
         return None
     width = layout.history.stop - layout.history.start
@@ -362,8 +358,8 @@ def known_moves(moves: HistoryMoves | None, layout: StateLayout) -> KnownMoves |
 
 
 def moved(known: KnownMoves, history: jax.Array, outcomes: Sequence[jax.Array]) -> jax.Array:
-    """Histories after every action, [n, actions, columns], of histories [n, columns] and the expected outcomes of
-    each, [n, actions] (there may be more than the history tells of)."""
+    """Histories after every action, [n, actions, columns], from histories [n, columns] and expected outcomes, each
+    [n, actions]; outcomes beyond those in the history are ignored."""
     following = known.keep * history[:, None] + known.jump
     for gain, outcome in zip(known.gain, outcomes, strict=False):
         following = following + gain * outcome[..., None]

@@ -1,10 +1,12 @@
-"""How the actions share strength: raw outputs of a network -> one score for every action.
+"""Response structures: how the actions share strength, from raw outputs of a network to one score per action.
 
 Every structure has the same three parts: `outputs`, the number of raw outputs it needs; `start(scores)`, which
 sets it so that raw outputs of zero give the scores [actions]; and the call, raw [outputs, n] -> [actions, n].
 
-The rows come last: they fill the vector registers, which a few actions do not. What mixes outputs is a product of
-small matrices, because a sum fused with the exponential after it would not be vectorised.
+The rows come last: they fill the vector registers, which a few actions do not. Outputs are mixed by products of small
+matrices, because a sum fused with the exponential after it would not be vectorised.
+
+Held-out users choose among the structures that the log does not contradict.
 """
 
 from __future__ import annotations
@@ -48,16 +50,16 @@ class IndependentResponse(eqx.Module):
     """[actions]"""
 
     def __init__(self, actions: int) -> None:
-        self.level = _zeros(actions)
+        self.level = zeros(actions)
 
     @property
     def outputs(self) -> int:
-        """One an action."""
+        """One per action."""
         return self.level.shape[-1]
 
     def start(self, scores: NDArray[np.float64]) -> IndependentResponse:
         """See the module."""
-        started: IndependentResponse = eqx.tree_at(lambda part: part.level, self, _float32(scores))
+        started: IndependentResponse = eqx.tree_at(lambda part: part.level, self, float32(scores))
         return started
 
     def __call__(self, raw: jax.Array) -> jax.Array:
@@ -71,15 +73,15 @@ class CumulativeResponse(eqx.Module):
     level: jax.Array
     """Base of the cheapest action, [1]."""
     log_step: jax.Array
-    """Logarithm of each step's usual size, [actions - 1]; a raw output stretches or shrinks it."""
+    """Logarithm of each step's typical size, [actions - 1], scaled by a raw output."""
 
     def __init__(self, actions: int) -> None:
-        self.level = _zeros(1)
-        self.log_step = _zeros(actions - 1)
+        self.level = zeros(1)
+        self.log_step = zeros(actions - 1)
 
     @property
     def outputs(self) -> int:
-        """One for the base, one a step."""
+        """One for the base and one per step."""
         return 1 + self.log_step.shape[-1]
 
     def start(self, scores: NDArray[np.float64]) -> CumulativeResponse:
@@ -88,7 +90,7 @@ class CumulativeResponse(eqx.Module):
         started: CumulativeResponse = eqx.tree_at(
             lambda part: (part.level, part.log_step),
             self,
-            (_float32(scores[:1]), _float32(np.log(steps / _SOFTPLUS_OF_ZERO))),
+            (float32(scores[:1]), float32(np.log(steps / _SOFTPLUS_OF_ZERO))),
         )
         return started
 
@@ -109,17 +111,17 @@ class LowRankResponse(eqx.Module):
     """[rank, actions]"""
 
     def __init__(self, actions: int, rank: int = 2) -> None:
-        self.level = _zeros(actions)
+        self.level = zeros(actions)
         self.shapes = jnp.asarray(_polynomials(actions, min(rank, actions - 1)))
 
     @property
     def outputs(self) -> int:
-        """One for the base, one a shape."""
+        """One for the base and one per shape."""
         return 1 + self.shapes.shape[-2]
 
     def start(self, scores: NDArray[np.float64]) -> LowRankResponse:
         """See the module."""
-        started: LowRankResponse = eqx.tree_at(lambda part: part.level, self, _float32(scores))
+        started: LowRankResponse = eqx.tree_at(lambda part: part.level, self, float32(scores))
         return started
 
     def __call__(self, raw: jax.Array) -> jax.Array:
@@ -136,16 +138,16 @@ class DoseResponse(eqx.Module):
     """Logarithm of the steps of each shape, [rank, actions - 1]."""
 
     def __init__(self, actions: int, rank: int = 2) -> None:
-        self.level = _zeros(1)
-        self.log_step = _zeros(min(rank, actions - 1), actions - 1)
+        self.level = zeros(1)
+        self.log_step = zeros(min(rank, actions - 1), actions - 1)
 
     @property
     def outputs(self) -> int:
-        """One for the base, one a shape."""
+        """One for the base and one per shape."""
         return 1 + self.log_step.shape[-2]
 
     def start(self, scores: NDArray[np.float64]) -> DoseResponse:
-        """See the module. The shapes start as the observed curve tilted to the cheap and to the dear end."""
+        """See the module. The shapes start as the observed curve, tilted towards its cheap and its expensive end."""
         steps = np.maximum(np.diff(np.maximum.accumulate(scores)), _SMALLEST_STEP)
         rank = self.log_step.shape[-2]
         place = np.linspace(-1.0, 1.0, steps.size) if steps.size > 1 else np.zeros(1)
@@ -154,7 +156,7 @@ class DoseResponse(eqx.Module):
         started: DoseResponse = eqx.tree_at(
             lambda part: (part.level, part.log_step),
             self,
-            (_float32(scores[:1]), _float32(log_step)),
+            (float32(scores[:1]), float32(log_step)),
         )
         return started
 
@@ -166,23 +168,23 @@ class DoseResponse(eqx.Module):
 
 
 class TrialResponse(eqx.Module):
-    """Every structure, of which one is on trial: one compiled program trains them all, as members of an ensemble.
+    """All structures, one of them active: one compiled program trains them all, as members of an ensemble.
 
-    What the others say is weighed with zero, so that they get no gradient and stay as they are.
+    The others have weight zero, so they get no gradient and do not change.
     """
 
     responses: tuple[Response, ...]
     """In the order of `STRUCTURES`."""
     slot: jax.Array
-    """Which of them is on trial, one-hot, [structures]; not learned."""
+    """The active structure, one-hot, [structures]; not learned."""
 
     def __init__(self, actions: int) -> None:
         self.responses = tuple(new_response(name, actions) for name in STRUCTURES)
-        self.slot = _zeros(len(STRUCTURES))
+        self.slot = zeros(len(STRUCTURES))
 
     @property
     def outputs(self) -> int:
-        """As many as the structure takes that takes most; the others leave the last ones alone."""
+        """As many as the largest structure needs; the others ignore the last ones."""
         return max(response.outputs for response in self.responses)
 
     def start(self, scores: NDArray[np.float64]) -> TrialResponse:
@@ -202,14 +204,14 @@ TRIAL = "trial"
 """The name under which `new_response` makes a TrialResponse."""
 
 STRUCTURES: tuple[str, ...] = ("dose", "cumulative", "low_rank", "independent")
-"""Names of the structures, the one that says most about the response first."""
+"""Names of the structures, the most restrictive first."""
 
 MONOTONE: frozenset[str] = frozenset({"dose", "cumulative"})
-"""The structures whose response cannot fall as the cost of the action rises."""
+"""The structures whose response never decreases with the cost of the action."""
 
 
 def new_response(name: str, actions: int) -> Response:
-    """A structure by its name, for so many actions."""
+    """A structure by its name."""
     if name == TRIAL:
         return TrialResponse(actions)
     if name not in STRUCTURES:
@@ -221,12 +223,13 @@ def new_response(name: str, actions: int) -> Response:
     return LowRankResponse(actions) if name == "low_rank" else DoseResponse(actions)
 
 
-def _zeros(*shape: int) -> jax.Array:
+def zeros(*shape: int) -> jax.Array:
+    """Zeros in single precision; made by numpy, because jax would compile a program for every shape."""
     return jnp.asarray(np.zeros(shape, np.float32))
 
 
-def _float32(values: NDArray[np.float64]) -> jax.Array:
-    # Narrowed by numpy: jax would compile a program for that, for every shape.
+def float32(values: NDArray[np.float64]) -> jax.Array:
+    """Values in single precision; converted by numpy, for the same reason."""
     return jnp.asarray(values.astype(np.float32))
 
 
@@ -238,11 +241,8 @@ def _polynomials(actions: int, rank: int) -> NDArray[np.float32]:
     return np.asarray((curves * np.sign(curves[-1:])).T, dtype=np.float32)
 
 
-# Which response structure a log calls for: what it contradicts is not tried, held-out users choose the rest.
-
-
-# Standard errors by which a dearer action must fall short of a cheaper one to be called worse; among the
-# few dozen pairs of a catalogue, chance alone seldom goes so far.
+# Standard errors by which a more expensive action must fall short of a cheaper one to count as worse; among the few
+# dozen pairs of a catalogue, that rarely happens by chance.
 _FALL_ERRORS = 3.5
 _LEAST_PROPENSITY = 0.01
 _LEAST_ROWS = 30
@@ -267,16 +267,16 @@ class StructureChoice:
 def falls(
     value: NDArray[np.float64], action: NDArray[np.int32], propensity: NDArray[np.float64], actions: int
 ) -> list[tuple[int, int]]:
-    """Pairs (cheaper, dearer) of actions where the dearer one's mean is clearly lower; columns [rows].
+    """Pairs (cheaper, dearer) of actions where the mean of the dearer one is clearly lower; columns [rows].
 
-    Rows count by the inverse of their propensity: a logger that gives the dear actions to lazy users must not
-    make dear actions look worse than cheap ones.
+    Rows are weighted by the inverse of their propensity: a behaviour policy that gives expensive actions to inactive
+    users must not make these actions look worse.
     """
     weight = 1.0 / np.maximum(propensity, _LEAST_PROPENSITY)
     total = np.maximum(np.bincount(action, weights=weight, minlength=actions), 1e-12)
     mean = np.bincount(action, weights=weight * value, minlength=actions) / total
     squares = np.bincount(action, weights=(weight * (value - mean[action])) ** 2, minlength=actions)
-    # An action seen in a handful of rows has no error to speak of, and proves nothing.
+    # An action with only a few rows has no reliable standard error.
     count = np.bincount(action, minlength=actions)
     variance = np.where(count >= _LEAST_ROWS, squares / total**2, np.inf)
     return [
@@ -288,15 +288,15 @@ def falls(
 
 
 def allowed_structures(contradictions: list[tuple[int, int]]) -> tuple[str, ...]:
-    """The structures to try, the one that shares most first; none that is monotone when `falls` found a fall."""
+    """The structures to try, the most restrictive first; no monotone one where `falls` found a contradiction."""
     return tuple(name for name in STRUCTURES if not (contradictions and name in MONOTONE))
 
 
 def choose_structure(outcome: str, losses: dict[str, NDArray[np.float64]]) -> StructureChoice:
-    """The structure that shares most among those within one standard error of the best.
+    """The most restrictive structure within one standard error of the best.
 
-    `losses` holds the held-out loss of every row, [rows], for each structure tried. The rows are the same, so
-    that the difference of two structures is far less noisy than either.
+    `losses` are the held-out losses, [rows], of each structure tried. The rows are the same, so the difference of two
+    structures is far less noisy than either.
     """
     means = {name: float(rows.mean()) for name, rows in losses.items()}
     best = min(means, key=lambda name: means[name])
@@ -315,5 +315,5 @@ def choose_structure(outcome: str, losses: dict[str, NDArray[np.float64]]) -> St
         )
     left_out = [name for name in STRUCTURES if name not in losses]
     if left_out:
-        reason += f"; {', '.join(left_out)} not tried: in the log some dearer action has a lower {outcome}"
+        reason += f"; {', '.join(left_out)} not tried: in the log a more expensive action has a lower {outcome}"
     return StructureChoice(outcome, name, means, reason)

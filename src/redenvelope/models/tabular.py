@@ -25,13 +25,13 @@ _PRIOR_ROWS = 1.0
 class TabularModel:
     """A finite problem, and which of its states an encoded state is.
 
-    A combination of features that the log never showed is, by definition, the average user of its step: for
-    every step of the campaign one more state holds the averages of all that was seen at that step.
+    A combination of features that is not in the log counts as the average user of its step: for every step of the
+    campaign there is one more state with the averages of that step.
     """
 
     problem: FiniteProblem
     keys: NDArray[np.float32]
-    """The encoded state of each state that was seen, sorted, [seen, width]; the other states come after."""
+    """The encodings of the states in the log, sorted, [seen, width]; the average states follow."""
     layout: StateLayout
 
     @classmethod
@@ -39,7 +39,7 @@ class TabularModel:
         """True dynamics instead of learned ones: `keys` [states, width] are the problem's encoded states."""
         require_states(keys, layout)
         if len(keys) != problem.states:
-            raise ModelError(f"{len(keys)} encoded states for a problem of {problem.states}; give one a state")
+            raise ModelError(f"{len(keys)} encoded states for {problem.states} states; give one per state")
         order = np.argsort(_as_bytes(keys))
         if (np.diff(np.searchsorted(_as_bytes(keys)[order], _as_bytes(keys)[order])) == 0).any():
             raise ModelError("two states of the problem have the same encoding; give every state its own features")
@@ -68,9 +68,9 @@ class TabularModel:
     def index(self, states: NDArray[np.float32]) -> NDArray[np.int64]:
         """Which state of the problem each encoded state is: [n, width] -> [n]."""
         require_states(states, self.layout)
-        known, asked = _as_bytes(self.keys), _as_bytes(states)
-        place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-        seen = known[place] == asked
+        known, wanted = _as_bytes(self.keys), _as_bytes(states)
+        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        seen = known[place] == wanted
         if seen.all():
             return place.astype(np.int64)
         averages = self.problem.states - len(known)
@@ -90,16 +90,16 @@ class TabularModel:
     def roll_out(
         self, states: NDArray[np.float32], actions: NDArray[np.int32]
     ) -> tuple[NDArray[np.float32], FloatArray]:
-        """Follow actions [n, depth] from states [n, width], all chances carried along.
+        """Follow actions [n, depth] from states [n, width] with the full distribution over next states.
 
-        Returns the states that are expected after each action of those who stay [depth, n, width], and the expected
-        outcomes of each, [outcomes, depth, n]: of all, so that who has left brings nothing. Where nobody goes on, and
-        for a combination never seen, only the step moves on.
+        Returns the expected states after each action of users who stay, [depth, n, width], and the expected outcomes of
+        each action over all users, [outcomes, depth, n]; those of users who left are zero. Where nobody continues, and
+        for a combination that is not in the log, only the step advances.
         """
         problem, seen = self.problem, len(self.keys)
         mass = np.zeros((len(states), problem.states))
         mass[np.arange(len(states)), self.index(states)] = 1.0
-        followed = np.repeat(states[None], actions.shape[1], axis=0)
+        reached = np.repeat(states[None], actions.shape[1], axis=0)
         outcomes = np.zeros((1 + self.budgets, actions.shape[1], len(states)))
         for depth, action in enumerate(actions.T):
             for number in np.unique(action):
@@ -108,10 +108,10 @@ class TabularModel:
                 mass[rows] = mass[rows] @ problem.transitions[:, number]
             known = mass[:, :seen].sum(axis=1)
             mean = (mass[:, :seen] @ self.keys.astype(np.float64)) / np.maximum(known, 1e-300)[:, None]
-            followed[depth] = np.where(known[:, None] > 0, mean, states)
-            followed[depth, :, : self.layout.static_width] = states[:, : self.layout.static_width]
-            followed[depth, :, self.layout.step] = states[:, self.layout.step] + (depth + 1) * self.layout.step_change
-        return followed, outcomes
+            reached[depth] = np.where(known[:, None] > 0, mean, states)
+            reached[depth, :, : self.layout.static_width] = states[:, : self.layout.static_width]
+            reached[depth, :, self.layout.step] = states[:, self.layout.step] + (depth + 1) * self.layout.step_change
+        return reached, outcomes
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Plain data for JSON, and the tables by name."""
@@ -136,13 +136,13 @@ class TabularModel:
 
 
 def fit_tabular(examples: Examples, prior_rows: float = _PRIOR_ROWS) -> TabularModel:
-    """Count what was seen in every state (features and step) after every action.
+    """Count outcomes and next states of every state (features and step) and action.
 
-    What was seen once is not believed alone: `prior_rows` rows are added to every state and action, whose
-    reward and cost are the step's average for the action, and which move as the state does on average.
+    Counts are smoothed: `prior_rows` rows are added to every state and action, with the step's average reward and cost
+    of the action and the state's average transition.
     """
     if prior_rows < 0:
-        raise ModelError(f"prior_rows must not be negative, and is {prior_rows}")
+        raise ModelError(f"prior_rows must be 0 or more, not {prior_rows}")
     states = np.ascontiguousarray(examples.states)
     require_states(states, examples.layout)
     names, first, state = np.unique(_as_bytes(states), return_index=True, return_inverse=True)
@@ -184,7 +184,7 @@ def _means(
     step_rows, step_total = np.zeros((2, examples.campaign_steps, actions))
     np.add.at(step_rows, step, rows)
     np.add.at(step_total, step, total)
-    # An action never seen at a step is taken to do there what it does elsewhere, or what any action does.
+    # An action that is not in the log at a step gets its mean over all steps, or the mean of all actions.
     everywhere = np.where(
         step_rows.sum(axis=0) > 0, step_total.sum(axis=0) / np.maximum(step_rows.sum(axis=0), 1), value.mean()
     )
@@ -197,11 +197,11 @@ def _means(
 def _transitions(
     examples: Examples, state: NDArray[np.int64], step: NDArray[np.int64], prior_rows: float
 ) -> FloatArray:
-    """Chances of the next state, [seen + steps, actions, seen + steps]; what is missing to one are the leavers."""
+    """Transition probabilities, [seen + steps, actions, seen + steps]; rows sum to less than one where users leave."""
     actions, seen, steps = examples.actions, len(step), examples.campaign_steps
     final = step[state] == steps - 1
     left = examples.is_last & ~final
-    # Rows with a gap behind them tell neither where a user went nor that he left.
+    # Before a gap it is unknown whether and where a user continued.
     known = np.flatnonzero((examples.continues | left) & ~final)
     moving = np.flatnonzero(examples.continues & ~final)
     rows = np.zeros((seen, actions))
@@ -210,7 +210,7 @@ def _transitions(
     np.add.at(moves, (state[moving], examples.action[moving], state[moving + 1]), 1.0)
     usual_rows, usual = rows.sum(axis=1), moves.sum(axis=1)
     usual /= np.maximum(usual_rows, 1)[:, None]
-    # A state that nobody was seen to go on from leads to the average user of the next step.
+    # A state from which nobody continued leads to the average user of the next step.
     lost = np.flatnonzero((usual_rows == 0) & (step < steps - 1))
     usual[lost, seen + step[lost] + 1] = 1.0
     weight = (rows + prior_rows)[:, :, None]

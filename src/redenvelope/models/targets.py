@@ -1,4 +1,9 @@
-"""What a score means: a probability, a number, or a chance of paying a known amount. Found in the log."""
+"""Targets: what the scores of an outcome network mean, and the loss they are trained with.
+
+A score is a log odds, a standardised number, or the log odds of consuming a known amount; the log decides which. Where
+users leave before the campaign ends, survival (the probability of a next step) is one more score of the same network:
+what makes users respond also makes them stay, and a node of a tree still costs one forward pass.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ _PRIOR_ROWS = 2.0
 
 
 class RewardTarget(Protocol):
-    """The reward, as the networks learn and predict it."""
+    """How the reward is learned and predicted."""
 
     def mean(self, scores: jax.Array) -> jax.Array:
         """Expected reward: [actions, n] -> [actions, n]."""
@@ -34,7 +39,7 @@ class RewardTarget(Protocol):
 
 
 class CostTarget(Protocol):
-    """The cost, as the networks learn and predict it; it may hang on the reward."""
+    """How a cost is learned and predicted; it may depend on the reward."""
 
     def mean(self, scores: jax.Array, rewards: jax.Array) -> jax.Array:
         """Expected cost, given the expected rewards: [actions, n] each -> [actions, n]."""
@@ -92,9 +97,9 @@ class NumberCost(eqx.Module):
 
 
 class ConsumedCost(eqx.Module):
-    """A cost of 0, or the action's own amount when it is consumed: the score is the log odds of consuming.
+    """A cost of 0, or the action's own amount when it is consumed: the score is the log odds of consumption.
 
-    Learning the chance instead of the cost keeps rare, dear actions from shouting down the others.
+    Learning the probability instead of the cost keeps rare, expensive actions from dominating the loss.
     """
 
     amounts: jax.Array
@@ -105,15 +110,14 @@ class ConsumedCost(eqx.Module):
         return jax.nn.sigmoid(scores) * self.amounts[:, None]
 
     def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
-        """See CostTarget. An action that can cost nothing teaches nothing about consuming."""
+        """See CostTarget. An action that never costs anything says nothing about consumption."""
         return _logistic_loss(score, cost > 0) * (self.amounts[action] > 0)
 
 
 class RewardedCost(eqx.Module):
-    """As ConsumedCost, where only rewarded users ever consume: the log odds of consuming, once rewarded.
+    """As ConsumedCost, where only rewarded users consume: the log odds of consumption, given a reward.
 
-    The cost then is chance of reward · chance of consuming · amount, and whatever moves the reward
-    moves the cost with it: the two can never contradict each other.
+    The cost is P(reward) · P(consumption | reward) · amount, so reward and cost cannot contradict each other.
     """
 
     amounts: jax.Array
@@ -124,7 +128,7 @@ class RewardedCost(eqx.Module):
         return jax.nn.sigmoid(scores) * rewards * self.amounts[:, None]
 
     def loss(self, score: jax.Array, action: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
-        """See CostTarget. Only a rewarded row of an action that can cost something teaches."""
+        """See CostTarget. Only rewarded rows of actions that can cost something count."""
         return _logistic_loss(score, cost > 0) * (self.amounts[action] > 0) * reward
 
 
@@ -133,9 +137,9 @@ class OutcomeTargets(eqx.Module):
 
     reward: RewardTarget
     costs: tuple[CostTarget, ...]
-    """One a budget."""
+    """One per budget."""
     survival: Survival | None = None
-    """Where users leave: one more score, after those of the outcomes."""
+    """Where users leave, one more score after those of the outcomes."""
 
     @property
     def all(self) -> tuple[RewardTarget | CostTarget, ...]:
@@ -143,9 +147,8 @@ class OutcomeTargets(eqx.Module):
         return (self.reward, *self.costs)
 
     def means(self, scores: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-        """Expected outcomes, and then, where users leave, the chance of a next step: scores [actions, n] of each ->
-        [actions, n] of each."""
-        # Left apart: a loop that writes several of them into one array would not be vectorised.
+        """Expected outcomes and, where users leave, survival: scores [actions, n] of each -> [actions, n] of each."""
+        # Not stacked: a loop that writes several of them into one array would not be vectorised.
         rewards = self.reward.mean(scores[0])
         own = scores[1 : 1 + len(self.costs)]
         costs = (target.mean(score, rewards) for target, score in zip(self.costs, own, strict=True))
@@ -153,9 +156,9 @@ class OutcomeTargets(eqx.Module):
         return (rewards, *costs, *staying)
 
     def losses(self, scores: Sequence[jax.Array], action: jax.Array, outcomes: jax.Array) -> jax.Array:
-        """Loss of the logged action's scores, [n] of each, given what came of it: [scores, n].
+        """Loss of the logged action's scores, [n] of each, given the outcomes [n, outcomes]: [scores, n].
 
-        That is [n, outcomes], and where users leave a last column tells who stayed, see `survival`.
+        Where users leave, the last column of the outcomes says who stayed (see `Survival`).
         """
         reward = outcomes[:, 0]
         own = [
@@ -176,7 +179,7 @@ _KINDS: dict[str, Any] = {
 
 
 def reward_target(reward: NDArray[np.float64]) -> RewardTarget:
-    """Binary when every reward is 0 or 1, else a number."""
+    """Binary where every reward is 0 or 1, else a number."""
     if ((reward == 0) | (reward == 1)).all():
         return BinaryReward()
     return NumberReward(*_centre_and_scale(reward, "reward"))
@@ -185,7 +188,7 @@ def reward_target(reward: NDArray[np.float64]) -> RewardTarget:
 def cost_target(
     cost: NDArray[np.float64], reward: NDArray[np.float64], action: NDArray[np.int32], actions: int
 ) -> CostTarget:
-    """Consumed when the log shows zeros and one amount an action, rewarded where that needs a reward of 1."""
+    """Consumed where the log has zeros and one amount per action; rewarded where consumption needs a reward of 1."""
     paid = cost > 0
     count = np.maximum(np.bincount(action[paid], minlength=actions), 1)
     amounts = np.bincount(action[paid], weights=cost[paid], minlength=actions) / count
@@ -202,23 +205,23 @@ def cost_target(
 
 
 def outcome_targets(outcomes: NDArray[np.float64], action: NDArray[np.int32], actions: int) -> OutcomeTargets:
-    """The targets that outcomes [outcomes, rows] of actions [rows] call for."""
+    """The targets that suit outcomes [outcomes, rows] of actions [rows]."""
     reward, *costs = outcomes
     return OutcomeTargets(reward_target(reward), tuple(cost_target(cost, reward, action, actions) for cost in costs))
 
 
-def taught(
+def training_labels(
     target: RewardTarget | CostTarget,
     value: NDArray[np.float64],
     reward: NDArray[np.float64],
     action: NDArray[np.int32],
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """The rows that teach a target anything [rows], and what its mean is taught from [rows]: 0 and 1, or numbers."""
+    """Which rows a target is learned from, [rows], and their labels, [rows]: 0 and 1, or numbers."""
     if isinstance(target, ConsumedCost | RewardedCost):
-        teaches = np.asarray(target.amounts)[action] > 0
+        used = np.asarray(target.amounts)[action] > 0
         if isinstance(target, RewardedCost):
-            teaches &= reward > 0
-        return teaches, (value > 0).astype(np.float64)
+            used &= reward > 0
+        return used, (value > 0).astype(np.float64)
     return np.ones(len(value), dtype=bool), value
 
 
@@ -229,22 +232,29 @@ def starting_scores(
     action: NDArray[np.int32],
     actions: int,
 ) -> NDArray[np.float64]:
-    """The scores [actions] that give each action its mean outcome in the log, for networks to start from."""
-    teaches, lesson = taught(target, value, reward, action)
-    lesson, action = lesson[teaches], action[teaches]
-    count = np.bincount(action, minlength=actions)
-    total = np.bincount(action, weights=lesson, minlength=actions)
-    # An action seen in few rows starts near the mean of all.
-    mean = (total + _PRIOR_ROWS * (lesson.mean() if len(lesson) else 0.5)) / (count + _PRIOR_ROWS)
+    """Initial scores [actions], which give each action its mean outcome in the log."""
+    used, labels = training_labels(target, value, reward, action)
+    mean = _means_by_action(labels[used], action[used], actions)
     if isinstance(target, NumberReward | NumberCost):
         return np.asarray((mean - float(target.centre)) / float(target.scale))
+    return _log_odds(mean)
+
+
+def _means_by_action(values: NDArray[np.floating], action: NDArray[np.int32], actions: int) -> NDArray[np.float64]:
+    """Mean of values [rows] by action, [actions], shrunk towards the mean of all where an action has few rows."""
+    count = np.bincount(action, minlength=actions)
+    total = np.bincount(action, weights=values, minlength=actions)
+    return np.asarray((total + _PRIOR_ROWS * (values.mean() if len(values) else 0.5)) / (count + _PRIOR_ROWS))
+
+
+def _log_odds(mean: NDArray[np.float64]) -> NDArray[np.float64]:
     mean = np.clip(mean, 1e-4, 1 - 1e-4)
     return np.asarray(np.log(mean / (1 - mean)))
 
 
 @dataclass(frozen=True)
 class WrittenTarget:
-    """A target as plain data: of its numbers, those that its kind has."""
+    """A target as plain data, with the fields of its kind."""
 
     kind: str
     centre: float | None = None
@@ -260,7 +270,7 @@ def written_target(target: RewardTarget | CostTarget) -> WrittenTarget:
 
 
 def new_target(written: WrittenTarget, actions: int) -> Any:
-    """The target that `written_target` wrote, of a model with so many actions."""
+    """The target that `written_target` wrote, of a model with this number of actions."""
     if written.kind not in _KINDS:
         raise ModelError(f"the model is damaged: there is no target of kind {written.kind[:40]!r}")
     kind = _KINDS[written.kind]
@@ -274,7 +284,7 @@ def new_target(written: WrittenTarget, actions: int) -> Any:
 
 
 def _are_numbers(value: Any) -> bool:
-    """Whether all of it can be held in 32 bits."""
+    """Whether all numbers are finite in 32 bits."""
     with np.errstate(over="ignore"):
         return bool(np.isfinite(np.asarray(value, np.float32)).all())
 
@@ -291,47 +301,36 @@ def _centre_and_scale(value: NDArray[np.float64], name: str) -> tuple[jax.Array,
     return jnp.float32(value.mean()), jnp.float32(scale if scale > 1e-12 else 1.0)
 
 
-# Who stays: the chance of a next step after every action, learned where users leave before the campaign ends.
-#
-# It is a further response on the outcome networks: what makes users respond is what makes them stay, so the trunk is
-# shared, and a node of a tree still costs one pass.
-
-
 STRUCTURE = "low_rank"
-"""How the actions share strength: an envelope may also drive users away, so that nothing is taken to be monotone."""
+"""Response structure of survival: an incentive may also drive users away, so it is not assumed monotone."""
 
 UNKNOWN = -1.0
-"""Where nobody can tell whether a user stayed: at the campaign's last step, and before a gap in the log."""
+"""Marks rows where it is unknown whether the user stayed: the campaign's last step, and before a gap in the log."""
 
-# A few lost rows are no habit of leaving, and a head for them would only slow every node down.
+# With fewer leavers, survival is not learned: another head would only slow every node down.
 _LEAST_LEAVERS = 20
 _LEAST_SHARE = 0.001
 
 
 class Survival(eqx.Module):
-    """The chance of a next step: the score is its log odds, the loss logistic."""
+    """The probability of a next step: the score is its log odds, the loss logistic."""
 
     def mean(self, scores: jax.Array) -> jax.Array:
-        """Chance of a next step: [actions, n] -> [actions, n]."""
+        """Probability of a next step: [actions, n] -> [actions, n]."""
         return jax.nn.sigmoid(scores)
 
     def loss(self, score: jax.Array, stayed: jax.Array) -> jax.Array:
-        """Loss of the logged action's score, [n] -> [n]; what is unknown teaches nothing."""
-        return (jax.nn.softplus(score) - stayed * score) * (stayed >= 0)
+        """Loss of the logged action's score, [n] -> [n]; zero where unknown."""
+        return _logistic_loss(score, stayed) * (stayed >= 0)
 
 
 def users_leave(stays: NDArray[np.float32]) -> bool:
-    """Whether users leave before the last step, given 1 for who stayed, 0 for who left, −1 for unknown, [rows]."""
+    """Whether users leave before the last step; [rows] of 1 (stayed), 0 (left) or −1 (unknown)."""
     left, known = np.count_nonzero(stays == 0), np.count_nonzero(stays >= 0)
     return bool(left >= max(_LEAST_LEAVERS, _LEAST_SHARE * known))
 
 
 def starting_odds(stays: NDArray[np.float32], action: NDArray[np.int32], actions: int) -> NDArray[np.float64]:
-    """Log odds of staying after each action in the log, [actions], for networks to start from; columns [rows]."""
+    """Initial scores of survival, [actions]: log odds of staying after each action in the log; columns [rows]."""
     known = stays >= 0
-    count = np.bincount(action[known], minlength=actions)
-    total = np.bincount(action[known], weights=stays[known], minlength=actions)
-    # An action seen in few rows starts near the mean of all.
-    mean = (total + _PRIOR_ROWS * stays[known].mean()) / (count + _PRIOR_ROWS)
-    mean = np.clip(mean, 1e-4, 1 - 1e-4)
-    return np.asarray(np.log(mean / (1 - mean)))
+    return _log_odds(_means_by_action(stays[known], action[known], actions))

@@ -1,4 +1,7 @@
-"""Mini-batch training compiled end to end: all members of an ensemble at once, no Python inside an epoch."""
+"""Mini-batch training, compiled end to end: all members of an ensemble at once, no Python inside an epoch.
+
+`Task` holds what networks are trained on: rows, held-out rows, targets and initial scores.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ from redenvelope.models.networks import TailScale, tail_scale
 from redenvelope.models.targets import OutcomeTargets, Survival, outcome_targets, starting_odds, starting_scores
 
 Networks = Any
-"""A dictionary of equinox modules, one a part of the model; every array with a leading axis of members."""
+"""A dictionary of equinox modules, one per part of the model; every array has a leading axis [members]."""
 Loss = Callable[[Networks, Any, Rows], dict[str, jax.Array]]
 """(networks of one member, constants, rows) -> mean loss over the rows of each part. A module-level function."""
 ChunkSource = Callable[[int], Iterable[Rows]]
 """Epoch -> the rows to learn from, in chunks: from memory, a memory map or a stream."""
 Progress = Callable[[int, int], None]
-"""Told (epochs done, epochs at most) after every epoch."""
+"""Called with (epochs done, most epochs) after every epoch."""
 
 _EVALUATION_ROWS = 4_096
 _DECAYED = ("weights", "tables")
@@ -37,14 +40,14 @@ _WARM_UP_SHARE = 0.05
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How to train. The defaults were chosen on a few logs of the envelopes campaign and its random variants."""
+    """Settings of training; the defaults were chosen on a few logs of the envelopes campaign and random variants."""
 
     learning_rate: float = 1e-2
-    """At its peak; it warms up, then falls to zero along a cosine."""
+    """Peak of the learning rate, which warms up and then decays to zero along a cosine."""
     weight_decay: float = 0.3
     batch_rows: int = 1_024
     steps: int = 2_500
-    """Steps to plan for; rounded to whole epochs between `epochs_least` and `epochs_most`."""
+    """Planned steps, rounded to whole epochs between `epochs_least` and `epochs_most`."""
     epochs_least: int = 4
     epochs_most: int = 30
     patience: int = 10
@@ -53,22 +56,22 @@ class TrainingSettings:
     """Rows in memory at once; rows are shuffled within a chunk."""
 
     def epochs(self, rows: int) -> int:
-        """Epochs for so many rows."""
+        """Epochs for a number of rows."""
         return int(np.clip(round(self.steps * self.batch_rows / rows), self.epochs_least, self.epochs_most))
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """Trained networks and how training went."""
+    """Trained networks and the course of training."""
 
     networks: Networks
-    """For every part and member, the parameters with the least held-out loss."""
+    """For every part and member, the parameters with the lowest held-out loss."""
     epochs: int
     """Epochs run."""
     held_out: dict[str, list[list[float]]] = field(default_factory=dict)
     """Held-out loss of each part, [epochs][members]."""
     best: dict[str, list[float]] = field(default_factory=dict)
-    """Least held-out loss of each part, [members]."""
+    """Lowest held-out loss of each part, [members]."""
 
 
 def train(
@@ -83,10 +86,10 @@ def train(
     progress: Progress | None = None,
     fill: Fill | None = None,
 ) -> Training:
-    """Train every member on `rows` rows from `source`; its entry of `seeds` decides the order of the rows.
+    """Train every member on `rows` rows from `source`, in an order given by its entry of `seeds`.
 
-    The learning rate is planned over all epochs; training may end earlier, when held-out users say so. `fill` is
-    shared by trainings on the same rows, which are then held once.
+    The learning rate is scheduled over all epochs; training stops earlier when the held-out loss no longer falls.
+    Trainings on the same rows can share `fill`, which then holds the rows once.
     """
     epochs = settings.epochs(rows)
     steps = max(1, epochs * (rows // min(settings.batch_rows, rows)))
@@ -123,29 +126,29 @@ def train(
 
 
 class _Filled(NamedTuple):
-    """Rows in one of few shapes: every number of rows would be compiled anew."""
+    """Rows padded to one of few shapes: every new shape would have to be compiled."""
 
     rows: Rows
-    """Zeros after the real ones, on the device."""
+    """On the device, padded with zeros."""
     real: int
-    """How many are real."""
+    """Number of rows before padding."""
 
     @classmethod
     def of(cls, rows: Rows) -> _Filled:
-        """Rows, filled up to their bucket."""
+        """Rows, padded to their bucket."""
         count = len(rows.action)
         return cls(jax.device_put(filled(rows, bucket(count))), count)
 
 
 class Fill:
-    """Fills chunks up to few shapes; one that comes again, epoch after epoch or in another thread, only once."""
+    """Pads chunks to few shapes; a chunk that is repeated, in another epoch or thread, is padded only once."""
 
     def __init__(self) -> None:
         self._last: tuple[Rows, _Filled] | None = None
         self._lock = Lock()
 
     def __call__(self, chunk: Rows) -> _Filled:
-        """The chunk, filled up."""
+        """The padded chunk."""
         with self._lock:
             if self._last is None or self._last[0] is not chunk:
                 self._last = (chunk, _Filled.of(chunk))
@@ -161,8 +164,8 @@ def _adam() -> optax.GradientTransformation:
 
 
 def _first_moments(networks: Networks) -> optax.ScaleByAdamState:
-    """The optimiser's memory before the first step, every array with a leading axis [members]."""
-    # In numpy: outside a compiled function, jax would compile a program for every shape there is.
+    """Adam's state before the first step, every array with a leading axis [members]."""
+    # In numpy: outside a compiled function, jax would compile a program for every shape.
     leaves = jax.tree.leaves(networks)
     members = len(leaves[0])
     zeros = np.zeros((members, sum(leaf.size for leaf in leaves) // members), np.float32)
@@ -170,7 +173,7 @@ def _first_moments(networks: Networks) -> optax.ScaleByAdamState:
 
 
 def _decayed(network: Networks) -> jax.Array:
-    """1 for what is pulled to zero (weights), 0 for the rest (levels, biases, shapes), [parameters]."""
+    """1 for parameters with weight decay (weights), 0 for others (levels, biases, shapes), [parameters]."""
 
     def mark(path: tuple[Any, ...], value: jax.Array) -> jax.Array:
         names = (str(getattr(entry, "name", getattr(entry, "key", ""))) for entry in path)
@@ -191,7 +194,7 @@ def _rate(step: jax.Array, rates: NDArray[np.float32]) -> jax.Array:
 def _batches(rows: int, batch_rows: int, seeds: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:
     """Rows of every batch of every member, [batches, members, batch rows].
 
-    The rows that fill no batch sit this pass out.
+    Rows that do not fill a batch are left out of this pass.
     """
     size = min(batch_rows, rows)
     orders = [np.random.default_rng(seed).permutation(rows)[: rows // size * size] for seed in seeds]
@@ -199,7 +202,7 @@ def _batches(rows: int, batch_rows: int, seeds: Sequence[tuple[int, ...]]) -> ND
 
 
 def _filled_order(order: NDArray[np.int32], chunk: _Filled) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """An order filled up to the batches that the chunk's bucket has room for, and how many of them are real."""
+    """An order padded to the number of batches in the chunk's bucket, and the number before padding."""
     batches = len(chunk.rows.action) // order.shape[2]
     return filled(order, max(batches, len(order))), np.asarray(len(order), np.int32)
 
@@ -216,7 +219,7 @@ def _train_chunk(
     rates: NDArray[np.float32],
 ) -> tuple[Networks, Any]:
     """One pass over a chunk in an `order` [batches at most, members, batch rows], of which `batches` are taken."""
-    # The optimiser sees the parameters as one vector: one fused loop instead of one a matrix.
+    # The optimiser sees the parameters as one vector: one fused loop instead of one per matrix.
     one_member = jax.tree.map(lambda array: array[0], networks)
     unravel = ravel_pytree(one_member)[1]
     decayed = _decayed(one_member)
@@ -255,7 +258,7 @@ def _block_losses(
         return column.reshape(length // size, size, *column.shape[1:])
 
     def of_row(network: Networks, row: Rows) -> dict[str, jax.Array]:
-        # The loss of some rows is a mean over them, so that of one row alone is its own.
+        # The loss of several rows is their mean, so that of a single row is its own loss.
         alone: Rows = jax.tree.map(lambda column: column[None], row)
         return loss(network, constants, alone)
 
@@ -270,7 +273,7 @@ def _block_losses(
 
 
 def _choose(improved: NDArray[np.bool_], new: Any, old: Any) -> Any:
-    """The new parameters of the members that improved [members], the old of the others; in numpy."""
+    """The new parameters of the members that improved, [members], the old ones of the others; in numpy."""
 
     def choose(one: Any, other: NDArray[Any]) -> NDArray[Any]:
         chosen = np.array(other)
@@ -280,70 +283,64 @@ def _choose(improved: NDArray[np.bool_], new: Any, old: Any) -> Any:
     return jax.tree.map(choose, new, old) if improved.any() else old
 
 
-# What to train, with defaults that suit logs of a thousand users and of a million.
-
-
 @dataclass(frozen=True)
 class NeuralSettings:
-    """The networks of a neural model, and how they are learned."""
+    """The networks of a neural model and their training; the defaults suit a thousand users as well as a million."""
 
     outcome_hidden: tuple[int, ...] = (64, 64)
     transition_hidden: tuple[int, ...] = (64,)
     members: int | None = None
-    """Networks whose mean is the model; None takes `ensemble`, and one where there are users enough."""
+    """Size of the ensemble; None is `ensemble`, or one from `enough_users` users on."""
     ensemble: int = 4
-    """Members where users are few: what their mean averages out is the noise of small logs."""
+    """Members where users are few: their mean averages out the noise of small logs."""
     enough_users: int = 100_000
-    """From so many users on one member earns as much as four, and decides four times as fast."""
+    """From this many users on, one member earns as much as four and decides four times as fast."""
     reward_structure: str | None = None
     """How the actions share strength for the reward; None chooses on held-out users."""
     cost_structure: str | None = None
     """The same for every cost."""
     held_out_share: float = 0.1
-    """Share of the users that decide when to stop and which structure to use."""
+    """Share of held-out users, on whom stopping and the structure are decided."""
     held_out_rows: int = 30_000
-    """Rows of these users, at most: the noise of a mean over so many is small."""
+    """Most held-out rows: the noise of a mean over this many is small."""
     trial_rows: int = 50_000
-    """Rows that the structures are tried on, at most: with more they differ too little to be worth the wait."""
+    """Most rows of a trial: with more, structures differ too little to matter."""
     trial_share: float = 0.25
-    """Share of the training steps that a trial takes: it has to rank the structures, not to be used."""
+    """Share of the training steps that a trial takes: it only has to rank the structures."""
     disagreement_rows: int = 8_192
-    """Held-out rows on which the members are compared, at most."""
+    """Most held-out rows on which members are compared."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
     def members_for(self, users: int) -> int:
-        """Members of a model learned from so many users."""
+        """Members of a model learned from this number of users."""
         return self.members or (self.ensemble if users < self.enough_users else 1)
-
-
-# What networks are trained on: rows, held-out rows, what scores mean, and where they start.
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is learned from, however many networks are trained on it."""
+    """What networks are trained on."""
 
     examples: Examples
     rows: NDArray[np.int64]
     held_out: Rows
     held_rows: NDArray[np.int64]
-    """Which rows these are, [held-out rows]."""
+    """Indices of the held-out rows, [held-out rows]."""
     targets: OutcomeTargets
     scale: TailScale
     starts: NDArray[np.float64]
-    """Scores to start from, [responses, actions]: of the outcomes, and where users leave of who stays."""
+    """Initial scores, [responses, actions]: of the outcomes and, where users leave, of survival."""
     settings: NeuralSettings
     seed: int
     fill: Fill = field(default_factory=Fill)
-    """Shared by all that are trained on the same rows."""
+    """Shared by all trainings on the same rows."""
 
     def shorter(self) -> Task:
-        """The task of a trial of the outcomes alone."""
+        """A trial of the outcomes alone."""
         targets = OutcomeTargets(self.targets.reward, self.targets.costs)
         return replace(self.of_trial(), targets=targets, starts=self.starts[: len(targets.all)])
 
     def of_trial(self) -> Task:
-        """The task of a trial: fewer rows and fewer steps."""
+        """A trial: fewer rows and fewer steps."""
         training = self.settings.training
         steps = round(self.settings.trial_share * training.steps)
         settings = replace(self.settings, training=replace(training, steps=steps))
@@ -352,7 +349,7 @@ class Task:
     def train(
         self, networks: Any, loss: Loss, seeds: Sequence[tuple[int, ...]], progress: Progress | None = None
     ) -> Training:
-        """Train networks, whose arrays have a leading axis [members], one seed a member."""
+        """Train networks, whose arrays have a leading axis [members], with one seed per member."""
         constants = (self.targets, self.scale)
         settings = self.settings.training
         return train(
@@ -366,7 +363,7 @@ class Task:
             everything = self.examples.gather(self.rows)
             return lambda epoch: [everything]
 
-        # Chunks of about equal length: the last must not be so short that it fills no batch.
+        # Chunks of about equal length: the last one must fill at least one batch.
         even = -(-len(self.rows) // -(-len(self.rows) // size))
 
         def chunks(epoch: int) -> Iterator[Rows]:
@@ -376,7 +373,7 @@ class Task:
 
 
 def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
-    """Split the users and look at what their rows call for."""
+    """Hold out users, and derive targets, scale and initial scores from the others."""
     rows, held_out = examples.split_users(settings.held_out_share, seed)
     held_rows = _thinned(held_out, settings.held_out_rows)
     outcomes, action = examples.outcomes[:, rows], examples.action[rows]
@@ -414,5 +411,5 @@ def transition_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.
 
 
 def _thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """About `most` of the rows, from all over the log: the first users may not be like the last."""
+    """About `most` of the rows, spread over the log, because the first users may differ from the last."""
     return rows[:: max(1, round(len(rows) / most))]

@@ -1,1 +1,1 @@
-"""KNOWN TRUTH: campaigns whose dynamics are known, so that every later claim can be checked."""
+"""Simulated campaigns with known dynamics, against which every claim can be checked."""

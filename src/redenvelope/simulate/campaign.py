@@ -1,4 +1,4 @@
-"""What every simulated campaign can do: write a log, follow a policy, and tell the truth."""
+"""What every simulated campaign offers: logs, closed-loop runs, exact values, and optima within a budget."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Run:
 
     @property
     def reward(self) -> float:
-        """Mean reward a user."""
+        """Mean reward per user."""
         return float(self.outcomes[0])
 
     @property
     def cost(self) -> float:
-        """Mean cost a user of the first budget."""
+        """Mean cost per user of the first budget."""
         return float(self.outcomes[1])
 
     @property
@@ -61,18 +61,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The most that a budget buys from a class of policies, mixtures drawn once per user included."""
+    """The largest reward of a class of policies within a budget, including mixtures drawn once per user."""
 
     status: Literal["converged", "budget_slack", "budget_infeasible"]
     cost: float
-    """Equal to the budget when converged; when infeasible, the least budget that would do."""
+    """Equal to the budget when converged; when infeasible, the smallest feasible budget."""
     reward: float
     dual: float
     """Price of one unit of cost: 0 when the budget is slack, infinite when it is infeasible."""
 
 
 class Campaign(Protocol):
-    """A campaign whose truth is known. All figures are means a user over the whole campaign."""
+    """A campaign with known dynamics. All figures are means per user over the whole campaign."""
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -80,10 +80,10 @@ class Campaign(Protocol):
 
     @property
     def steps(self) -> int:
-        """Decisions a user; `step` counts from 0."""
+        """Decisions per user; `step` counts from 0."""
 
     def log(self, users: int, seed: int) -> pl.DataFrame:
-        """What the logging policy did to `users` new users: the contract's columns, then the features."""
+        """A log of `users` new users under the logging policy: the contract's columns, then the features."""
 
     def run(self, decide: Decide, users: int, seed: int) -> Run:
         """Let a policy act on `users` users drawn from the evaluation population."""
@@ -95,7 +95,7 @@ class Campaign(Protocol):
         """The most any policy can earn within the budget."""
 
     def bandit(self, budget: float) -> Optimum:
-        """What the constrained bandit earns: the greatest r − λc of each step alone, the truth known."""
+        """The constrained bandit with known dynamics: it maximises r − λc of each step alone."""
 
     def uniform(self) -> Value:
         """Every action equally likely."""
@@ -120,19 +120,16 @@ def ask(decide: Decide, frame: pl.DataFrame, actions: int) -> FloatArray:
 
 
 def draw_actions(probabilities: FloatArray, generator: np.random.Generator) -> NDArray[np.intp]:
-    """One action a row, [rows], from probabilities [rows, actions]."""
+    """One action per row, [rows], drawn from probabilities [rows, actions]."""
     return draw(probabilities, generator.random(len(probabilities)))
 
 
 def summarise_run(totals: FloatArray) -> Run:
-    """Means and standard errors of totals a user, [outcomes, users]."""
+    """Means and standard errors of totals per user, [outcomes, users]."""
     users = totals.shape[1]
     if users < 2:
-        raise UsageError(f"a run needs at least 2 users to know its own error, not {users}")
+        raise UsageError(f"a run needs at least 2 users to estimate its standard error, not {users}")
     return Run(totals.mean(axis=1), totals.std(axis=1, ddof=1) / np.sqrt(users), users, totals)
-
-
-# Land on a budget exactly, given what the policy of each price costs and earns.
 
 
 Price = Callable[[float], Value]
@@ -140,7 +137,7 @@ Price = Callable[[float], Value]
 
 # Differences below this share of the figures are rounding.
 _RELATIVE_TOLERANCE = 1e-12
-# What a mixture can lose is the width of the dual's bracket times the step in cost that is left inside.
+# A mixture loses at most the width of the bracket of duals times the step in cost inside it.
 _DUAL_TOLERANCE = 1e-8
 _MAXIMUM_STEPS = 200
 

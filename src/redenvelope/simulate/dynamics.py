@@ -1,4 +1,7 @@
-"""How users of the envelopes campaign change: 75 dynamic states, moved by what was sent and what came of it."""
+"""The users of the envelopes campaign: parameters, features and hidden traits, and 75 dynamic states.
+
+An envelope and its outcome move a user's habit and fatigue. `plan` is exact backward induction over these states.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def state_parts(state: IndexArray) -> tuple[IndexArray, IndexArray, IndexArray]:
 
 @dataclass(frozen=True, eq=False)
 class EnvelopeDynamics:
-    """The campaign's laws. What differs between users stays in EnvelopeUsers."""
+    """Probabilities of activity, consumption and transitions. What differs between users is in EnvelopeUsers."""
 
     parameters: EnvelopeParameters
 
@@ -157,9 +160,6 @@ def _sigmoid_in_place(logits: FloatArray) -> FloatArray:
     np.exp(logits, out=logits)
     logits += 1
     return np.reciprocal(logits, out=logits)
-
-
-# Every number behind the envelopes campaign, and random variants nobody tuned to.
 
 
 CITIES = ("Arden", "Brixby", "Corvale", "Dunmore", "Eastwick", "Farrow", "Glenholm", "Harwich")
@@ -293,9 +293,6 @@ def random_parameters(seed: int) -> EnvelopeParameters:
     )
 
 
-# The users of the envelopes campaign: what is seen of them, and the hidden traits that follow from it.
-
-
 _CITY_SHARES = (0.24, 0.18, 0.15, 0.13, 0.11, 0.09, 0.06, 0.04)
 _CHANNEL_SHARES = (0.55, 0.3, 0.15)
 _NEVER_BOUGHT_SHARE = 0.15
@@ -306,15 +303,15 @@ class EnvelopeUsers:
     """Users and everything about them that does not change. Traits are functions of the features alone."""
 
     features: pl.DataFrame
-    """The static features, a row a user."""
+    """The static features, one row per user."""
     activity: FloatArray
     """Logit of being active before habit, fatigue and envelopes, [users]."""
     lifts: FloatArray
-    """What each envelope adds to that logit for a rested user, [users, actions]."""
+    """What each envelope adds to that logit of a user without fatigue, [users, actions]."""
     consumption: FloatArray
     """Probability that an active user consumes the envelope, [users]."""
     logging_tilts: FloatArray
-    """The logging policy's preference for dear envelopes, [users]."""
+    """The logging policy's preference for large envelopes, [users]."""
     habits: NDArray[np.int64]
     """Habit at the first step, [users]."""
     fatigues: NDArray[np.int64]
@@ -324,16 +321,8 @@ class EnvelopeUsers:
         return len(self.activity)
 
     def take(self, rows: NDArray[np.intp] | slice) -> EnvelopeUsers:
-        """Some of the users, in the order asked for."""
-        return EnvelopeUsers(
-            self.features[rows],
-            self.activity[rows],
-            self.lifts[rows],
-            self.consumption[rows],
-            self.logging_tilts[rows],
-            self.habits[rows],
-            self.fatigues[rows],
-        )
+        """Some of the users, in the given order."""
+        return EnvelopeUsers(*(getattr(self, part.name)[rows] for part in fields(self)))
 
 
 def draw_users(
@@ -355,7 +344,7 @@ def draw_users(
         + parameters.logging_tenure * curves["tenure"]
         + np.array(parameters.logging_channels)[channel]
     )
-    # Busy users come with a habit; nobody comes tired of more than one earlier envelope.
+    # Active users start with a habit; nobody starts with more than one level of fatigue.
     habits = generator.binomial(4, 0.1 + 0.5 * curves["sessions"])
     fatigues = generator.binomial(1, 0.3, size=users)
     # A stream of its own: the same seed gives the same users and events, with noise or without.
@@ -428,9 +417,6 @@ def _codes(labels: pl.Series, known: tuple[str, ...]) -> NDArray[np.intp]:
 
 def _sigmoid(logits: FloatArray) -> FloatArray:
     return 1 / (1 + np.exp(-logits))
-
-
-# Exact backward induction over the dynamic states of many users at once, for one price.
 
 
 def plan(dynamics: EnvelopeDynamics, users: EnvelopeUsers, dual: float, foresight: float) -> FloatArray:

@@ -1,4 +1,8 @@
-"""The envelopes campaign: red envelopes to users with features, habits and fatigue, its optimum exact."""
+"""The envelopes campaign: red envelopes for users with features, habits and fatigue, with an exact optimum.
+
+`RuledEnvelopes` adds a second budget, a cap and an eligibility rule; `EnvelopeCrowd` are its users one by one, for a
+live service.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +46,9 @@ from redenvelope.simulate.dynamics import (
 Choose = Callable[[IndexArray, int, FloatArray], FloatArray]
 """Rows of the population, step and mass [users, states] in, probabilities [users, states, actions] out."""
 
-# Users at a time: tables [users, states, actions] that fit a core's cache, and frames worth a policy's while.
+# Users per block: tables [users, states, actions] that fit the cache, and frames large enough for a policy.
 _USERS_PER_TABLE, _USERS_PER_FRAME = 128, 2_048
-# The same seed means different users in a log, in the population and in a run.
+# The same seed gives different users in a log, in the population and in a run.
 _LOG_STREAM, _POPULATION_STREAM, _RUN_STREAM = 1, 2, 3
 
 
@@ -62,17 +66,17 @@ class EnvelopeCampaign:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The amounts as text, rising."""
+        """The amounts as text, ascending."""
         return tuple(str(amount) for amount in self.parameters.amounts)
 
     @property
     def steps(self) -> int:
-        """Decisions a user."""
+        """Decisions per user."""
         return self.parameters.steps
 
     @cached_property
     def dynamics(self) -> EnvelopeDynamics:
-        """The campaign's laws."""
+        """How users respond and change."""
         return EnvelopeDynamics(self.parameters)
 
     @cached_property
@@ -81,7 +85,7 @@ class EnvelopeCampaign:
         return self._draw(self.population, _POPULATION_STREAM, self.population_seed)[0]
 
     def log(self, users: int, seed: int) -> pl.DataFrame:
-        """The contract's columns, then static and dynamic features; a row a user and step, sorted."""
+        """The contract's columns, then static and dynamic features; one row per user and step, sorted."""
         drawn, generator = self._draw(users, _LOG_STREAM, seed)
         everyone = np.arange(users)
         columns: dict[str, list[NDArray[np.generic]]] = {
@@ -124,7 +128,7 @@ class EnvelopeCampaign:
         return summarise_run(totals)
 
     def value(self, decide: Decide) -> Value:
-        """The exact reward and cost of a policy; it is asked for every state a user may come to be in."""
+        """The exact reward and cost of a policy, which decides for every state that a user may reach."""
 
         def choose(rows: IndexArray, step: int, mass: FloatArray) -> FloatArray:
             row, state = np.nonzero(mass > 0)
@@ -140,7 +144,7 @@ class EnvelopeCampaign:
         return climb_envelope(partial(self._price, foresight=1.0), budget)
 
     def bandit(self, budget: float) -> Optimum:
-        """What the constrained bandit earns: the greatest r − λc of each step alone, the truth known."""
+        """See the protocol."""
         return bisect_price(partial(self._price, foresight=0.0), budget)
 
     def uniform(self) -> Value:
@@ -186,7 +190,7 @@ class EnvelopeCampaign:
         return Value(totals / len(self.users))
 
     def _chunks(self, size: int) -> Iterator[tuple[IndexArray, EnvelopeUsers]]:
-        """The population in parts, each with its rows, so that memory does not grow with it."""
+        """The population in blocks, each with its rows, to bound memory."""
         for first in range(0, len(self.users), size):
             rows = np.arange(first, min(first + size, len(self.users)))
             yield rows, self.users.take(rows)
@@ -209,8 +213,6 @@ def envelope_frame(
     return pl.DataFrame(known).hstack(users.features[rows]).hstack(dynamic)
 
 
-# The envelopes campaign with rules: two budgets, a cap and an eligibility, its optimum exact under all of them.
-
 Allocate = Callable[[pl.DataFrame, pl.DataFrame], pl.Series]
 """A policy as deployed: users at a step (user, step and features) and their earlier steps (user, step, action, reward,
 cost) in, the label of the action that each gets out."""
@@ -220,22 +222,22 @@ _USERS_PER_RULED_TABLE = 64
 
 @dataclass(frozen=True)
 class RuledEnvelopes:
-    """Money and envelopes are both limited; of the large envelopes a user gets at most two, and the largest goes only
-    to users who have been there for a while.
+    """Money and envelopes are both limited; a user gets at most two large envelopes, and the largest only with a
+    minimum tenure.
 
-    The most that any policy earns within rules and budgets is `solve_budgets(campaign.price, campaign.limits)`.
+    The largest reward within rules and budgets is that of `solve_budgets(campaign.price, campaign.limits)`.
     """
 
     envelopes: EnvelopeCampaign = field(default_factory=EnvelopeCampaign)
     limits: tuple[float, float] = (2.0, 2.0)
-    """Money, and envelopes sent, a user."""
+    """Money and number of envelopes per user."""
     audience: int | None = 50_000
-    """Users that the campaign is for: the money is then given as a total."""
+    """Number of users of the campaign; the money is then given as a total."""
     large: tuple[str, ...] = ("5", "8")
     most: int = 2
-    """How often a user may get a large one."""
+    """How many large envelopes a user may get."""
     least_tenure: int = 30
-    """Days after which a user may get the largest one."""
+    """Days of tenure from which a user may get the largest envelope."""
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -244,12 +246,12 @@ class RuledEnvelopes:
 
     @property
     def steps(self) -> int:
-        """Decisions a user."""
+        """Decisions per user."""
         return self.envelopes.steps
 
     @property
     def rules(self) -> Campaign:
-        """What its campaign.toml says."""
+        """The campaign as its campaign.toml describes it."""
         sent = tuple(label for label in self.actions if label != "0")
         money, envelopes = self.limits
         if self.audience is None:
@@ -266,7 +268,7 @@ class RuledEnvelopes:
         )
 
     def toml(self) -> str:
-        """The same as a file."""
+        """The text of campaign.toml."""
 
         def labels(given: tuple[str, ...]) -> str:
             return "[" + ", ".join(f'"{label}"' for label in given) + "]"
@@ -287,11 +289,11 @@ class RuledEnvelopes:
         return "\n".join(lines) + "\n"
 
     def log(self, users: int, seed: int) -> pl.DataFrame:
-        """What was done before there were rules, to `users` new users: the contract's columns, then the features."""
+        """A log of `users` new users from before the rules: the contract's columns, then the features."""
         return self.envelopes.log(users, seed)
 
     def price(self, prices: ArrayLike) -> FloatArray:
-        """Outcomes [outcomes, prices] of the best policy within the rules at prices [prices, 2]: a price function."""
+        """Price function: outcomes [outcomes, prices] of the optimal policy within the rules at prices [prices, 2]."""
         weights = outcome_weights(checked_prices(prices, 2))
         totals = np.zeros((3, weights.shape[1]))
         everyone = self.envelopes.users
@@ -309,8 +311,10 @@ class RuledEnvelopes:
         return Value(np.array([money.reward, money.cost, 0.0]))
 
     def run(self, allocate: Allocate, users: int, seed: int) -> Run:
-        """Let a policy act on `users` users, each of the population as often as any other; what it costs and earns in
-        expectation at every step that they come to. One that breaks a rule is refused."""
+        """Let a policy act on `users` users of the population; outcomes are expectations at the states they reach.
+
+        A policy that breaks a rule is refused.
+        """
         campaign, generator = self.envelopes, np.random.default_rng([seed, 4])
         drawn = campaign.users.take(np.resize(np.arange(len(campaign.users)), users))
         everyone, dynamics = np.arange(users), campaign.dynamics
@@ -379,13 +383,11 @@ def _no_past() -> pl.DataFrame:
     return pl.DataFrame(schema=types)
 
 
-# Users of the envelopes campaign who walk in one after another, and do what they do with what they are given.
-
 _STREAM = 4  # other users than those of a log, of the population and of a run
 
 
 class EnvelopeCrowd:
-    """Some users of a campaign, each at a state of their own; `consumption` turns redemption up or down."""
+    """Users of a campaign who arrive one by one, each in its own state; `consumption` scales redemption."""
 
     def __init__(self, campaign: EnvelopeCampaign, users: int, seed: int, consumption: float = 1.0) -> None:
         self._campaign = campaign
@@ -403,7 +405,7 @@ class EnvelopeCrowd:
         return frame.drop("user", "step").to_dicts()
 
     def happen(self, rows: NDArray[np.intp], action: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """Rewards and costs [rows] of what some users were given; they are at their next state then."""
+        """Rewards and costs [rows] of some users' actions; the users move to their next states."""
         dynamics = self._campaign.dynamics
         active, used, following = dynamics.happen(self._users.take(rows), self._state[rows], action, self._generator)
         self._state[rows] = following

@@ -1,4 +1,4 @@
-"""Campaigns over a finite problem: the state is a category, and the optimum is a linear program's."""
+"""Campaigns over finite problems, random ones and the two-step problem; the optimum is that of a linear program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redenvelope.simulate.campaign import Decide, Optimum, Run, ask, bisect_pric
 class FiniteCampaign:
     """Users who walk through the states of a finite problem, with noise on reward and costs.
 
-    Rewards are Gaussian. Costs have the mean and variance asked for and are gamma distributed, because money
+    Rewards are Gaussian. Costs have the given mean and variance and are gamma distributed, because money
     that was spent is never negative. Where the problem has several budgets, the log's column `cost` is the cost of
     the first, and `cost_2`, `cost_3`, … are those of the others.
     """
@@ -42,7 +42,7 @@ class FiniteCampaign:
 
     @property
     def steps(self) -> int:
-        """Decisions a user."""
+        """Decisions per user."""
         return self.problem.steps
 
     @cached_property
@@ -74,7 +74,7 @@ class FiniteCampaign:
         return pl.concat(frames).sort("user", "step")
 
     def run(self, decide: Decide, users: int, seed: int) -> Run:
-        """Let a policy act on `users` users and add up what happens, noise included."""
+        """Let a policy act on `users` users and sum their noisy outcomes."""
         generator = np.random.default_rng(seed)
         walk = _Walk(self, users, generator)
         totals = np.zeros((1 + self.problem.budgets, users))
@@ -85,7 +85,7 @@ class FiniteCampaign:
         return summarise_run(totals)
 
     def value(self, decide: Decide) -> Value:
-        """The exact reward and costs of a policy; it is asked once for each reachable state of each step."""
+        """The exact reward and costs of a policy, which decides once for each reachable state of each step."""
         table = np.zeros((self.steps, self.problem.states, self.problem.actions))
         table[...] = self._uniform_policy
         reachable = self.problem.initial > 0
@@ -103,7 +103,7 @@ class FiniteCampaign:
         return Optimum(solution.status, solution.cost, solution.reward, solution.dual)
 
     def bandit(self, budget: float) -> Optimum:
-        """What the constrained bandit earns: the greatest r − λc of each step alone, the truth known."""
+        """See Campaign."""
         self._require_one_budget()
         problem, costs = self.problem, self.problem.costs[0]
 
@@ -139,8 +139,8 @@ class FiniteCampaign:
     def _require_one_budget(self) -> None:
         if self.problem.budgets > 1:
             raise UsageError(
-                f"this campaign has {self.problem.budgets} budgets, and this question is of one; "
-                "linear_program(campaign.problem, budgets) answers it for several"
+                f"this campaign has {self.problem.budgets} budgets, and this method supports one; use "
+                "linear_program(campaign.problem, budgets)"
             )
 
     def _ask(self, decide: Decide, user: IndexArray, step: int, state: IndexArray) -> FloatArray:
@@ -152,7 +152,7 @@ class FiniteCampaign:
 
 
 class _Walk:
-    """Users who are still in the campaign, and the state each is in."""
+    """The users still in the campaign and their states."""
 
     def __init__(self, campaign: FiniteCampaign, users: int, generator: np.random.Generator) -> None:
         if users < 1:
@@ -206,7 +206,7 @@ def random_problem(
     staying = 1 - leaving * generator.uniform(0, 2, size=shape).clip(max=1 / max(leaving, 1e-12))
     eligible = generator.random(shape) >= ineligible
     eligible[np.arange(states), generator.integers(actions, size=states)] = True
-    # Reward grows with the action on the whole, and not always: dearer is not always better.
+    # Rewards mostly grow with the action, but not always: a higher cost need not earn more.
     rewards = generator.normal(size=(states, 1)) + generator.normal(0.3, 0.6, size=shape).cumsum(axis=1)
     # Bands that do not overlap keep the order of the actions' mean costs the same under any logging.
     rising = np.arange(actions) * 0.5 + generator.uniform(0.0, 0.45, size=shape)
@@ -237,9 +237,6 @@ def _labels(state: IndexArray) -> pl.Series:
     return pl.select(pl.concat_str(pl.lit("s"), pl.Series(state).cast(pl.String))).to_series()
 
 
-# The two-step problem: four envelopes, sent twice, the first deciding what the second earns.
-
-
 _ACTIONS = 4
 _BASE_REWARD = 1.18155
 _FIRST_REWARD = 0.84396
@@ -249,7 +246,7 @@ _COST_STEP = 0.5
 
 
 def two_step_problem() -> FiniteProblem:
-    """State 0 first, then state i + 1 after action i; the parameters are calibrated to the paper's table."""
+    """Four envelopes, sent twice: state 0 first, then state i + 1 after action i; calibrated to the paper's table."""
     action = np.arange(_ACTIONS)
     state = np.arange(_ACTIONS + 1)
     first = _BASE_REWARD + _FIRST_REWARD * np.sqrt(state)

@@ -6,20 +6,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from redenvelope.audit.audit import audit_log
+from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.leakage import Leak
-from redenvelope.evaluation.diagnostics import Weight
-from redenvelope.fitting.certify import objections as doubts
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.fitting.certify import PopulationSummary, concentrations, objections_to
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
+from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.plan import Plan
 from tests.two_step_plan import BUDGET, QUICK
 
 
+def objections(log: Log, audit: Audit, fidelity: Fidelity) -> tuple[Reason, ...]:
+    return objections_to(PopulationSummary(audit, concentrations(log)), fidelity)
+
+
 def test_a_log_without_fault_gives_no_reason(plan: Plan, log: Log) -> None:
-    assert doubts(log, plan.record.audit, plan.record.fidelity) == ()
-    assert plan.record.objections == ()
+    assert objections(log, plan.record.audit, plan.record.fidelity) == ()
+    assert plan.record.doubts == ()
 
 
 def test_propensities_that_were_not_used_are_refused(log: Log) -> None:
@@ -29,7 +34,7 @@ def test_propensities_that_were_not_used_are_refused(log: Log) -> None:
     assert plan.certificate.status == "refused"
     refused = {reason.rule for reason in plan.certificate.reasons if reason.weight is Weight.REFUSAL}
     assert "propensity_miscalibrated" in refused
-    (reason,) = (each for each in plan.record.objections if each.rule == "propensity_miscalibrated")
+    (reason,) = (each for each in plan.record.doubts if each.rule == "propensity_miscalibrated")
     assert f"action {log.catalogue.labels[3]!r}" in reason.message
 
 
@@ -37,7 +42,7 @@ def test_a_handful_of_users_who_carry_the_cost_is_refused(plan: Plan, log: Log) 
     cost = log.cost.copy()
     cost[log.starts[:5]] += 3_000.0
     odd = replace(log, cost=cost)
-    (reason,) = doubts(odd, audit_log(log), plan.record.fidelity)
+    (reason,) = objections(odd, audit_log(log), plan.record.fidelity)
     assert reason.rule == "concentrated"
     assert reason.weight is Weight.REFUSAL
     assert "5 users of 6,000" in reason.message
@@ -45,18 +50,18 @@ def test_a_handful_of_users_who_carry_the_cost_is_refused(plan: Plan, log: Log) 
 
 def test_a_column_that_was_perhaps_not_known_is_refused_until_it_is_said_to_be_known(plan: Plan, log: Log) -> None:
     leak = Leak("tier", "same row", "reward", now=0.83, before=0.12, z=0.0)
-    (asked,) = doubts(log, replace(plan.record.audit, leaks=(leak,)), plan.record.fidelity)
+    (asked,) = objections(log, replace(plan.record.audit, leaks=(leak,)), plan.record.fidelity)
     assert (asked.rule, asked.weight) == ("suspected_leak", Weight.REFUSAL)
     for word in ("'tier'", "83%", "12%", "--ignore tier", "--known-before tier"):
         assert word in asked.message
     known = replace(leak, known=True)
-    (said,) = doubts(log, replace(plan.record.audit, leaks=(known,)), plan.record.fidelity)
+    (said,) = objections(log, replace(plan.record.audit, leaks=(known,)), plan.record.fidelity)
     assert (said.rule, said.weight) == ("said_known", Weight.WARNING)
     assert "'tier'" in said.message
 
 
 def test_a_model_that_is_not_trusted_is_told_but_refuses_nothing(plan: Plan, log: Log) -> None:
     doubted = replace(plan.record.fidelity, reasons=("the mean of rewards is off",))
-    (reason,) = doubts(log, plan.record.audit, doubted)
+    (reason,) = objections(log, plan.record.audit, doubted)
     assert (reason.rule, reason.weight) == ("model_not_trusted", Weight.WARNING)
     assert "the mean of rewards is off" in reason.message

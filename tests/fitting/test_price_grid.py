@@ -24,17 +24,17 @@ def test_the_horizon_keeps_the_deepest_level_small(actions: int, steps: int, hor
 
 
 def test_the_same_users_are_taken_whatever_else_is_in_the_log(encoded: EncodedLog) -> None:
-    some = encoded.some_users(100, "scouts", 0)
+    some = encoded.pilot_users(100, 0)
     assert len(some.log.users) == 100
-    assert some.some_users(100, "scouts", 0) is some
+    assert some.pilot_users(100, 0) is some
     users = encoded.log.users
     half = encoded.select(users.is_in(some.log.users.to_list()).to_numpy() | (np.arange(len(users)) % 2 == 0))
-    assert half.some_users(100, "scouts", 0).log.users.to_list() == some.log.users.to_list()
-    assert encoded.some_users(100, "walkers", 0).log.users.to_list() != some.log.users.to_list()
+    assert half.pilot_users(100, 0).log.users.to_list() == some.log.users.to_list()
+    assert encoded.rollout_users(100, 0).log.users.to_list() != some.log.users.to_list()
 
 
 def test_states_stay_with_their_rows(plan: Plan, encoded: EncodedLog) -> None:
-    some = encoded.some_users(100, "scouts", 0)
+    some = encoded.pilot_users(100, 0)
     np.testing.assert_array_equal(some.states, plan.policy.encoder.encode(some.log))
     batches = list(encoded.batches())
     assert len(batches) > 1
@@ -42,7 +42,7 @@ def test_states_stay_with_their_rows(plan: Plan, encoded: EncodedLog) -> None:
 
 
 def test_the_grid_spans_all_prices_in_one_block(plan: Plan, encoded: EncodedLog) -> None:
-    prices = grid_of_prices(plan.policy, encoded.some_users(500, "scouts", 0), SETTINGS, 32)
+    prices = grid_of_prices(plan.policy, encoded.pilot_users(500, 0), SETTINGS, 32)
     assert prices[0] == 0
     assert np.isinf(prices[-1])
     assert (np.diff(prices[:-1]) > 0).all()
@@ -50,6 +50,6 @@ def test_the_grid_spans_all_prices_in_one_block(plan: Plan, encoded: EncodedLog)
 
 
 def test_the_temperature_is_far_below_the_differences_it_must_respect(plan: Plan, encoded: EncodedLog) -> None:
-    temperature = temperature_for(plan.policy, encoded.some_users(500, "scouts", 0), SETTINGS)
+    temperature = temperature_for(plan.policy, encoded.pilot_users(500, 0), SETTINGS)
     # Actions of the two-step problem differ by half a unit of penalised reward.
     assert 0 < temperature < 0.1

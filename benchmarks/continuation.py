@@ -25,8 +25,7 @@ from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import fit_neural
 from redenvelope.models.training import NeuralSettings, TrainingSettings
 from redenvelope.planning.continuation import Continuation
-from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.planner import ModelPrice, TreePlanner
 from redenvelope.policies.action_values import ActionValues
 from redenvelope.simulate.campaign import Campaign
 from redenvelope.simulate.dynamics import EnvelopeParameters

@@ -15,8 +15,7 @@ from scipy.optimize import linprog
 from redenvelope.dual.column_generation import ColumnGeneration, solve_budgets
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solvers import Secant
-from redenvelope.finite.induction import exact_price
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.finite.problem import FiniteProblem, exact_price
 
 
 def make_problem(

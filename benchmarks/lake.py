@@ -101,7 +101,7 @@ def stage_sort(folder: Path, engine: str) -> int:
 
 def stage_audit(folder: Path, engine: str) -> int:
     from redenvelope.campaign.campaign import Campaign
-    from redenvelope.fitting.fit_lake import audit_lake
+    from redenvelope.fitting.lake import audit_lake
     from redenvelope.progress import Stages
 
     lake = _lake(folder, engine)

@@ -24,7 +24,7 @@ from peers.environment import peer_python
 from quality import Stage, interval
 from quality import answers as planned_answers
 from quality import learn as read_campaign
-from redenvelope.learning.folds import LearningSettings
+from redenvelope.learning.backward import LearningSettings
 from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples

@@ -22,8 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.finite.induction import backward_induction
-from redenvelope.finite.problem import evaluate
+from redenvelope.finite.problem import backward_induction, evaluate
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples

@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.finite.induction import backward_induction
-from redenvelope.finite.problem import FiniteProblem, Value
+from redenvelope.finite.problem import FiniteProblem, Value, backward_induction
 from redenvelope.learning.soft_q import RetrainedPrice
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.models.tabular import TabularModel

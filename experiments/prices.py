@@ -11,7 +11,7 @@ from experiments.methods import true_value
 from experiments.paper import BUDGET
 from experiments.result import Figure, Result
 from experiments.studies import Studies
-from redenvelope.finite.induction import exact_price
+from redenvelope.finite.problem import exact_price
 
 __all__ = ["run_prices"]
 

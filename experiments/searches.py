@@ -19,8 +19,7 @@ from redenvelope.dual.search import DualSolver, solve_dual
 from redenvelope.dual.solvers import Bisection, DualAscent, Newton, Secant
 from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.models.neural_model import NeuralModel
-from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.planner import ModelPrice, TreePlanner
 
 __all__ = ["run_searches"]
 

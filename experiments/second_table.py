@@ -20,7 +20,7 @@ from experiments.studies import EnvelopeStudy, Studies
 from redenvelope.dual.frontier import refined_frontier
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.finite.problem import Value
-from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.planner import ModelPrice
 from redenvelope.simulate.campaign import Optimum
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 

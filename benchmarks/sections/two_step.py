@@ -10,8 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from quality import interval
-from redenvelope.finite.induction import backward_induction
-from redenvelope.finite.problem import evaluate
+from redenvelope.finite.problem import backward_induction, evaluate
 from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame

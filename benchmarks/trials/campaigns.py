@@ -21,7 +21,7 @@ def campaign_of(family: str, seed: int) -> SimulatedCampaign:
 def quick_settings(seed: int) -> Any:
     """A small model: a certificate has to hold whatever the model is worth."""
     from redenvelope.fitting.settings import FitSettings
-    from redenvelope.learning.folds import LearningSettings
+    from redenvelope.learning.backward import LearningSettings
     from redenvelope.models.training import NeuralSettings, TrainingSettings
 
     training = TrainingSettings(steps=600, batch_rows=512, epochs_most=20)

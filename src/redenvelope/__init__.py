@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from redenvelope.finite.problem import FiniteProblem
     from redenvelope.fitting.evaluate import evaluate_plan
     from redenvelope.fitting.fit import fit
-    from redenvelope.fitting.fit_lake import SampleSettings, fit_lake
+    from redenvelope.fitting.lake import SampleSettings, fit_lake
     from redenvelope.fitting.settings import FitSettings, SearchSettings
     from redenvelope.fitting.stage_cache import Cache
     from redenvelope.lake.reading import LakeLog, open_lake
@@ -92,8 +92,8 @@ _HOMES = {
     "LocalEngine": "engine.engine",
     "RayEngine": "engine.ray",
     "fit": "fitting.fit",
-    "fit_lake": "fitting.fit_lake",
-    "SampleSettings": "fitting.fit_lake",
+    "fit_lake": "fitting.lake",
+    "SampleSettings": "fitting.lake",
     "open_lake": "lake.reading",
     "LakeLog": "lake.reading",
     "allocate_folder": "plan.lake",

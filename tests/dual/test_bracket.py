@@ -9,8 +9,7 @@ from redenvelope.dual.oracle import Point, RecordedPrice
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solvers import Bracket, Secant, finite_bracket, paper_bound, valid_bound
 from redenvelope.errors import UsageError
-from redenvelope.finite.induction import exact_price
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.finite.problem import FiniteProblem, exact_price
 from redenvelope.simulate.finite import random_problem
 
 

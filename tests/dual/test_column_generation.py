@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from redenvelope.dual.column_generation import ColumnGeneration, solve_budgets
 from redenvelope.dual.solution import BudgetStatus, DualStatus
 from redenvelope.errors import ProblemError, UsageError
-from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import least_costs, linear_program
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.finite.problem import FiniteProblem, exact_price
 from redenvelope.simulate.finite import random_problem
 
 FloatArray = NDArray[np.float64]

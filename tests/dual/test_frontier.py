@@ -12,8 +12,8 @@ from redenvelope.dual.oracle import RecordedPrice
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solvers import Secant
 from redenvelope.errors import UsageError
-from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import linear_program
+from redenvelope.finite.problem import exact_price
 from redenvelope.simulate.finite import random_problem
 
 

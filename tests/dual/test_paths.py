@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from redenvelope.dual.paths import gather_plans, paths_through
-from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import linear_program
+from redenvelope.finite.problem import exact_price
 from redenvelope.simulate.finite import random_problem
 
 

@@ -8,9 +8,8 @@ import pytest
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solvers import Bisection, Secant
-from redenvelope.finite.induction import exact_price, finite_policy
 from redenvelope.finite.linear_program import linear_program
-from redenvelope.finite.problem import FiniteProblem, evaluate
+from redenvelope.finite.problem import FiniteProblem, evaluate, exact_price, finite_policy
 from redenvelope.simulate.finite import random_problem, two_step_problem
 
 

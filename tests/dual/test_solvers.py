@@ -11,7 +11,7 @@ from redenvelope.dual.oracle import RecordedPrice
 from redenvelope.dual.search import DualSolver, solve_dual
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solvers import Bisection, Bracket, DualAscent, Newton, SearchEnd, Secant, finite_bracket
-from redenvelope.finite.induction import exact_price
+from redenvelope.finite.problem import exact_price
 from redenvelope.simulate.finite import random_problem
 
 ROOT_FINDERS = [Bisection(), Bisection(parts=32), Newton(), DualAscent(rate=0.1, max_steps=2000)]

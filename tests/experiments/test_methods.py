@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from experiments.methods import Continued, Counted, Planned, true_value, values_to_go
 
-from redenvelope.finite.induction import backward_induction
-from redenvelope.finite.problem import evaluate
+from redenvelope.finite.problem import backward_induction, evaluate
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples

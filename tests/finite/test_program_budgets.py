@@ -10,9 +10,8 @@ import pytest
 from scipy.optimize import linprog
 
 from redenvelope.errors import UsageError
-from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import LinearProgramSolution, least_costs, linear_program
-from redenvelope.finite.problem import FiniteProblem, evaluate
+from redenvelope.finite.problem import FiniteProblem, evaluate, exact_price
 from redenvelope.simulate.finite import random_problem
 from tests.finite.test_several_budgets import every_policy
 

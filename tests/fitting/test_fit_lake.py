@@ -18,7 +18,7 @@ import pytest
 from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.errors import UsageError
 from redenvelope.fitting.fit import fit
-from redenvelope.fitting.fit_lake import SampleSettings, fit_lake
+from redenvelope.fitting.lake import SampleSettings, fit_lake
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.lake.reading import open_lake
 from redenvelope.log.columns import ColumnMap

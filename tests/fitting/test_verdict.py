@@ -12,8 +12,7 @@ import pytest
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.fitting.evaluate import evaluate_plan, judge
-from redenvelope.log.encoding.drift import drift_findings
+from redenvelope.fitting.evaluate import drift_findings, evaluate_plan, judge
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log, split_fold
 from redenvelope.log.read import log_from_frame

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from redenvelope.finite.problem import FiniteProblem
-from redenvelope.learning.folds import LearningSettings
+from redenvelope.learning.backward import LearningSettings
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from redenvelope.finite.induction import backward_induction
+from redenvelope.finite.problem import backward_induction
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.planning.q_values import LearnedPrice
 from redenvelope.simulate.finite import random_problem

@@ -7,8 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from redenvelope.learning.backward import aim_at, future_loss
-from redenvelope.learning.folds import FoldedRows
+from redenvelope.learning.backward import FoldedRows, aim_at, future_loss
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.networks import ValueNetwork, new_value_networks
 

@@ -11,7 +11,7 @@ import pytest
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solvers import Secant
 from redenvelope.errors import UsageError
-from redenvelope.finite.induction import exact_price
+from redenvelope.finite.problem import exact_price
 from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.planning import q_values as learned_price
 from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice, LearnedValues

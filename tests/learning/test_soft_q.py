@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.finite.induction import backward_induction
-from redenvelope.finite.problem import FiniteProblem
-from redenvelope.learning.folds import LearningSettings
+from redenvelope.finite.problem import FiniteProblem, backward_induction
+from redenvelope.learning.backward import LearningSettings
 from redenvelope.learning.soft_q import SoftQ, all_prices, near_prices
 from redenvelope.planning.q_values import LearnedValues
 from redenvelope.simulate.finite import random_problem

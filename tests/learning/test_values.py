@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.learning.folds import LearningSettings, new_folds
+from redenvelope.learning.backward import LearningSettings, new_folds
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.planning.q_storage import learned_from_state, learned_state
-from redenvelope.planning.q_values import LearnedValues
+from redenvelope.planning.q_values import LearnedValues, learned_from_state, learned_state
 from redenvelope.policies.action_values import Valuer
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared

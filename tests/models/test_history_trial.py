@@ -9,7 +9,7 @@ import pytest
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.models.history_test import HistoryChoice, _helps, try_history
+from redenvelope.models.fit import HistoryChoice, _helps, try_history
 from redenvelope.models.training import NeuralSettings
 from redenvelope.simulate.finite import two_step
 

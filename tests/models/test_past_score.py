@@ -7,7 +7,7 @@ import pytest
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.models.history_test import PastScore, _score, past_scores
+from redenvelope.models.fit import PastScore, _score, past_scores
 
 USERS, STEPS = 3_000, 4
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from redenvelope.campaign.records import Rule
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import ActionCatalogue
-from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.planner import ModelPrice, TreePlanner
 from redenvelope.policies.eligibility_state import EligibilityState as Standing
 from redenvelope.policies.rules import RuleConstraint
 from tests.planning.exact import World

@@ -9,8 +9,7 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.planning.continuation import Continuation
-from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.planner import ModelPrice, TreePlanner
 from redenvelope.planning.tree import NodeMasks
 from redenvelope.policies.eligibility_state import EligibilityState as Standing
 from redenvelope.policies.policy import Constraint

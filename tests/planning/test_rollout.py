@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.planning import rollout
-from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning import planner as rollout
+from redenvelope.planning.planner import ModelPrice, TreePlanner
 from tests.planning.exact import induction
 
 DUALS = np.array([0.0, 0.4, 1.0, np.inf])

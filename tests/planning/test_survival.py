@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from redenvelope.planning.continuation import Continuation
-from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.planner import ModelPrice, TreePlanner
 from redenvelope.planning.single_user import SinglePlanner
 from redenvelope.planning.tree import Branching, grow
 from tests.planning.conftest import TableModel

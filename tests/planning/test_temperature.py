@@ -52,8 +52,7 @@ def test_entropy_cost_is_read_at_equal_cost():
 
 
 def test_entropy_costs_reward_in_a_real_frontier(network_world):
-    from redenvelope.planning.planner import TreePlanner
-    from redenvelope.planning.rollout import ModelPrice
+    from redenvelope.planning.planner import ModelPrice, TreePlanner
 
     model, states = network_world(0, users=200)
     duals = np.append(np.linspace(0, 3, 200), np.inf)

@@ -17,10 +17,16 @@ from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.ladder import Place
 from redenvelope.policies.pricing import Pricing
-from redenvelope.report.evidence import action_chart, log_section, model_section, overlap_chart
 from redenvelope.report.frontier_charts import ladder_chart
 from redenvelope.report.page import render_report
-from redenvelope.report.plan_sections import making_section, search_section
+from redenvelope.report.sections import (
+    action_chart,
+    log_section,
+    making_section,
+    model_section,
+    overlap_chart,
+    search_section,
+)
 from redenvelope.report.summary import certificate_section, summary_section, unspent_sentence
 from tests.report.parsed import Parsed
 from tests.report.plans import HOSTILE, audit, certificate, compared, fidelity, ladder, plan, policy, record

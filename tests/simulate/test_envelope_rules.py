@@ -10,9 +10,8 @@ import pytest
 
 from redenvelope import Campaign, UsageError
 from redenvelope.dual.column_generation import ColumnGeneration
-from redenvelope.finite.induction import exact_price
 from redenvelope.finite.linear_program import linear_program
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope.finite.problem import FiniteProblem, exact_price
 from redenvelope.simulate.dynamics import STATES, EnvelopeParameters, state_rows
 from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes
 

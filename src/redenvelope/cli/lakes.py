@@ -62,7 +62,7 @@ def lake_options(
 
 def fitted(log: str, lake: LakeOptions, question: Question, estimate_propensity: bool) -> Plan:
     """A plan from a log of any size."""
-    from redenvelope.fitting.fit_lake import CHECK_USERS, TRAIN_USERS, SampleSettings, fit_lake
+    from redenvelope.fitting.lake import CHECK_USERS, TRAIN_USERS, SampleSettings, fit_lake
     from redenvelope.lake.reading import open_lake
 
     opened = open_lake(
@@ -88,7 +88,7 @@ def audited(
     quiet: bool,
 ) -> tuple[Audit | None, tuple[Finding, ...]]:
     """The audit of a log of any size, or why it was refused."""
-    from redenvelope.fitting.fit_lake import audit_lake
+    from redenvelope.fitting.lake import audit_lake
     from redenvelope.lake.reading import open_lake
 
     with listening(quiet) as listen:

@@ -349,6 +349,6 @@ class Concentration:
             "concentrated",
             Weight.REFUSAL,
             f"{self.carriers:,} users of {self.users:,} carry {self.share:.0%} of the {what}: how many there are is "
-            "chance, and no bound of the mean can be believed; cap what one user may cost, treat such users apart, or "
+            "chance, and no bound of the mean can be believed; cap the cost per user, treat such users separately, or "
             f"bring a log that holds at least {_FEW} of them",
         )

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import ProblemError, UsageError
-from redenvelope.finite.induction import exact_price, finite_policy
-from redenvelope.finite.problem import FiniteProblem, Value, evaluate, occupancy
+from redenvelope.finite.problem import FiniteProblem, Value, evaluate, exact_price, finite_policy, occupancy
 
 LinearProgramStatus = Literal["converged", "budget_slack", "budget_infeasible"]
 

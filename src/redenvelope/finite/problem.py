@@ -1,15 +1,21 @@
-"""A constrained Markov decision process with finitely many states, and the exact value of any policy."""
+"""A finite decision problem written out as arrays: its exact evaluation, and backward induction at many prices."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.arrays import FloatArray
+from redenvelope.arrays import BoolArray, FloatArray
 from redenvelope.errors import ProblemError, UsageError
+from redenvelope.prices import checked_prices, outcome_weights
+
+# A constrained Markov decision process with finitely many states, and the exact value of any policy.
+
 
 # Rows of a transition matrix are sums of a few hundred float64 numbers.
 _PROBABILITY_TOLERANCE = 1e-9
@@ -169,3 +175,335 @@ def _checked(problem: FiniteProblem, policy: FloatArray) -> FloatArray:
     if (np.abs(totals - 1) > _POLICY_TOLERANCE).any():
         raise UsageError("the probabilities of a policy do not sum to 1 in some state")
     return np.array(np.broadcast_to(table / totals, shape))
+
+
+# Exact backward induction at many prices at once, with or without entropy.
+#
+# `Ranking` scores actions and breaks ties; `expectation` takes the mean over next states, by a dense or sparse
+# product.
+
+
+# Numbers in one block of action values: larger blocks fall out of the cache and run no faster.
+_BLOCK_NUMBERS = 2**21
+
+
+@dataclass(frozen=True, eq=False)
+class FinitePolicy:
+    """A policy as a table."""
+
+    table: FloatArray
+    """Probability of each action, [steps, states, actions]."""
+
+    def probabilities(self, states: NDArray[np.integer], steps_left: int) -> FloatArray:
+        """Probability of each action for states given by index: [n] -> [n, actions]."""
+        steps = self.table.shape[0]
+        if not 1 <= steps_left <= steps:
+            raise UsageError(f"steps_left must be between 1 and {steps}, not {steps_left}")
+        return np.asarray(self.table[steps - steps_left][states])
+
+
+@dataclass(frozen=True, eq=False)
+class ExactPlans:
+    """The optimal plan at each row of prices, as tables."""
+
+    prices: FloatArray
+    """[prices, budgets]."""
+    action_values: FloatArray
+    """Penalised reward (and entropy bonus) to go, [prices, steps, states, actions]; −inf if not allowed. Where a price
+    is infinite, the reward alone."""
+    probabilities: FloatArray
+    """[prices, steps, states, actions]."""
+    outcomes: FloatArray
+    """Mean reward per user, without entropy bonus, and mean costs, [outcomes, prices]."""
+
+    def policy(self, position: int) -> FinitePolicy:
+        """The policy of one row of prices."""
+        return FinitePolicy(self.probabilities[position])
+
+
+def backward_induction(
+    problem: FiniteProblem, prices: ArrayLike, temperature: float = 0.0, lookahead: int | None = None
+) -> ExactPlans:
+    """Plan at every row of prices [prices, budgets] and return all tables; `exact_price` returns only the outcomes.
+
+    With one budget, prices may be a plain list. An infinite price plans on that cost alone, then on the costs in the
+    order of budgets, then on reward. Without entropy, ties (up to rounding) are broken by the lowest costs to go in
+    the order of budgets, then by the greatest reward, then by the first action. With `lookahead` the policy plans only
+    that many steps ahead, again at every step; 1 is the bandit. Its outcomes are still those of all steps.
+    """
+    table = checked_prices(prices, problem.budgets)
+    stages = list(_stages(problem, table, temperature, lookahead))[::-1]
+    return ExactPlans(
+        prices=table,
+        action_values=np.stack([stage.action_values for stage in stages], axis=1),
+        probabilities=np.stack([stage.decision.probabilities(problem.actions) for stage in stages], axis=1),
+        outcomes=stages[0].to_go[: 1 + problem.budgets] @ problem.initial,
+    )
+
+
+def finite_policy(
+    problem: FiniteProblem, price: ArrayLike, temperature: float = 0.0, lookahead: int | None = None
+) -> FinitePolicy:
+    """The optimal policy at one price, a number or [budgets]."""
+    return backward_induction(problem, np.reshape(price, (1, -1)), temperature, lookahead).policy(0)
+
+
+def exact_price(
+    problem: FiniteProblem, temperature: float = 0.0, lookahead: int | None = None
+) -> Callable[[FloatArray], FloatArray]:
+    """The function from prices [prices, budgets] to the outcomes [outcomes, prices] of the plan at each row."""
+    outcomes, expect = 1 + problem.budgets, expectation(problem)
+    block = max(1, _BLOCK_NUMBERS // (problem.states * problem.actions))
+
+    def price(prices: FloatArray) -> FloatArray:
+        table = checked_prices(prices, problem.budgets)
+        values = np.empty((outcomes, len(table)))
+        for start in range(0, len(table), block):
+            part = slice(start, start + block)
+            for stage in _stages(problem, table[part], temperature, lookahead, expect):
+                last = stage.to_go
+            values[:, part] = last[:outcomes] @ problem.initial
+        return values
+
+    return price
+
+
+class _Choices(NamedTuple):
+    """One action for each state: [prices, states]."""
+
+    choices: NDArray[np.intp]
+
+    def average(self, values: FloatArray) -> FloatArray:
+        """[..., prices, states, actions] -> [..., prices, states]."""
+        index = np.broadcast_to(self.choices[..., None], (*values.shape[:-1], 1))
+        return np.asarray(np.take_along_axis(values, index, axis=-1)[..., 0])
+
+    def probabilities(self, actions: int) -> FloatArray:
+        """[prices, states, actions]."""
+        return np.asarray(self.choices[..., None] == np.arange(actions), dtype=np.float64)
+
+    def entropy(self) -> FloatArray:
+        """[prices, states]."""
+        return np.zeros(self.choices.shape)
+
+
+class _Shares(NamedTuple):
+    """A probability for each action: [prices, states, actions]."""
+
+    shares: FloatArray
+
+    def average(self, values: FloatArray) -> FloatArray:
+        """[..., prices, states, actions] -> [..., prices, states]."""
+        return np.asarray(np.einsum("...psa,psa->...ps", values, self.shares))
+
+    def probabilities(self, actions: int) -> FloatArray:
+        """[prices, states, actions]."""
+        return self.shares
+
+    def entropy(self) -> FloatArray:
+        """[prices, states]."""
+        logarithms = np.log(self.shares, where=self.shares > 0, out=np.zeros_like(self.shares))
+        return -np.asarray((self.shares * logarithms).sum(axis=-1))
+
+
+class _Stage(NamedTuple):
+    """One step of the recursion."""
+
+    action_values: FloatArray
+    """[prices, states, actions]."""
+    decision: _Choices | _Shares
+    to_go: FloatArray
+    """Outcomes to go, and the entropy bonus if there is entropy: [outcomes (and one), prices, states]."""
+
+
+def _stages(
+    problem: FiniteProblem,
+    prices: FloatArray,
+    temperature: float,
+    lookahead: int | None,
+    expect: Expectation | None = None,
+) -> Iterator[_Stage]:
+    """The stages of the recursion, from the last step to the first."""
+    if not (np.isfinite(temperature) and temperature >= 0):
+        raise UsageError(f"temperature must be zero or a positive number, not {temperature}")
+    if lookahead is not None and lookahead < 1:
+        raise UsageError(f"lookahead must be at least 1 step, not {lookahead}")
+    expect = expect or expectation(problem)
+    ranking = Ranking.at(problem, prices)
+    outcomes = problem.outcomes
+    if temperature > 0:
+        outcomes = np.concatenate([outcomes, np.zeros((1, *outcomes.shape[1:]))])
+    to_go = np.zeros((len(outcomes), len(prices), problem.states))
+    for depth in range(1, problem.steps + 1):
+        ahead = outcomes[:, None] + (expect(to_go) if depth > 1 else 0.0)
+        ahead = np.broadcast_to(ahead, (*to_go.shape, problem.actions))
+        # Beyond the lookahead the policy stays as planned; only its outcomes accumulate.
+        if lookahead is None or depth <= lookahead:
+            scores = ranking.scores(ahead)
+            decision: _Choices | _Shares = (
+                _soft(scores, temperature) if temperature > 0 else _Choices(ranking.choices(scores, ahead))
+            )
+        to_go = decision.average(ahead)
+        if temperature > 0:
+            to_go[-1] += temperature * decision.entropy()
+        yield _Stage(scores, decision, to_go)
+
+
+def _soft(scores: FloatArray, temperature: float) -> _Shares:
+    best = scores.max(axis=-1, keepdims=True)
+    weights = np.exp((scores - best) / temperature)
+    return _Shares(weights / weights.sum(axis=-1, keepdims=True))
+
+
+# Two action values this many roundings apart count as equal: the same sum in another order.
+_TIE_ROUNDINGS = 16.0
+
+
+class Ranking(NamedTuple):
+    """The order of actions at some prices: by value, then by the costs in the order of budgets, then by reward.
+
+    A row with an infinite price looks at those costs alone, then at all costs in the order of budgets; what is left
+    is ranked by reward, with entropy too, as it is in the limit of ever higher prices.
+    """
+
+    weights: FloatArray
+    """What each cost counts in a score, [budgets, prices, 1, 1]; 0 where a price is infinite."""
+    alone: NDArray[np.intp]
+    """The rows with an infinite price, [rows]."""
+    alone_weights: FloatArray
+    """What each cost counts there, [budgets, rows, 1, 1]: 1 where the price is infinite."""
+    allowed: BoolArray | None
+    """[states, actions]; None allows all."""
+    roundings: FloatArray
+    """How far apart equal outcomes to go may come out, [outcomes]."""
+    score_rounding: FloatArray
+    """How far apart equal scores may come out, [prices, 1, 1]; grows with the price, so that an action which lost a tie
+    against a cheaper one does not win it back at a higher price."""
+
+    @classmethod
+    def at(cls, problem: FiniteProblem, prices: FloatArray) -> Ranking:
+        """The ranking at prices [prices, budgets]."""
+        weights = outcome_weights(prices)
+        alone = weights[0] == 0
+        scored = np.where(alone, 0.0, weights[1:])
+        unit = _TIE_ROUNDINGS * np.finfo(float).eps * problem.steps
+        roundings = unit * np.abs(problem.outcomes).max(axis=(1, 2))
+        return cls(
+            weights=scored[:, :, None, None],
+            alone=np.flatnonzero(alone),
+            alone_weights=-weights[1:, alone, None, None],
+            allowed=problem.eligible,
+            roundings=roundings,
+            score_rounding=(roundings[0] - roundings[1:] @ scored)[:, None, None],
+        )
+
+    def scores(self, to_go: FloatArray) -> FloatArray:
+        """Penalised reward of outcomes to go [outcomes or more, prices, states, actions], [prices, states, actions].
+
+        What comes after the outcomes is added as it is. −inf is an action that is not allowed, or that an infinite
+        price finds too dear.
+        """
+        outcomes = len(self.roundings)
+        scores = np.asarray(to_go[0] + self.weights[0] * to_go[1])
+        for weight, cost in zip(self.weights[1:], to_go[2:outcomes], strict=True):
+            scores += weight * cost
+        for bonus in to_go[outcomes:]:
+            scores += bonus
+        if self.allowed is not None:
+            scores = np.where(self.allowed, scores, -np.inf)
+        if len(self.alone):
+            left = self._cheapest(to_go[:, self.alone])
+            scores[self.alone] = np.where(left, scores[self.alone], -np.inf)
+        return scores
+
+    def choices(self, scores: FloatArray, to_go: FloatArray) -> NDArray[np.intp]:
+        """The best action by scores [prices, states, actions], ties decided by the outcomes to go, [prices, states]."""
+        ties = scores >= scores.max(axis=-1, keepdims=True) - self.score_rounding
+        choices = ties.argmax(axis=-1)
+        # Ties are rare: only their rows are examined again.
+        if np.count_nonzero(ties) > choices.size:
+            rows = np.nonzero(np.count_nonzero(ties, axis=-1) > 1)
+            choices[rows] = self._among_equals(ties[rows], to_go[:, rows[0], rows[1]])
+        return np.asarray(choices)
+
+    def _cheapest(self, to_go: FloatArray) -> BoolArray:
+        """What an infinite price leaves: [outcomes, rows, states, actions] -> [rows, states, actions]."""
+        dear = np.asarray((self.alone_weights * to_go[1 : len(self.roundings)]).sum(axis=0))
+        rounding = (self.roundings[1:, None, None, None] * self.alone_weights).sum(axis=0)
+        every = np.ones(dear.shape, dtype=bool) if self.allowed is None else np.broadcast_to(self.allowed, dear.shape)
+        return self._least_costs(_least(dear, every, rounding), to_go)
+
+    def _among_equals(self, candidates: BoolArray, to_go: FloatArray) -> NDArray[np.intp]:
+        """The winner among candidates [rows, actions] with outcomes to go [outcomes, rows, actions], [rows]."""
+        candidates = self._least_costs(candidates, to_go)
+        candidates = _least(-to_go[0], candidates, self.roundings[0])
+        return np.asarray(np.where(candidates, to_go[1], np.inf).argmin(axis=-1))
+
+    def _least_costs(self, candidates: BoolArray, to_go: FloatArray) -> BoolArray:
+        """The candidates [..., actions] with the least costs, budget after budget."""
+        for cost, rounding in zip(to_go[1 : len(self.roundings)], self.roundings[1:], strict=True):
+            candidates = _least(cost, candidates, rounding)
+        return candidates
+
+
+def _least(values: FloatArray, candidates: BoolArray, rounding: FloatArray) -> BoolArray:
+    """The candidates with the least value, up to rounding, [..., actions]."""
+    of_candidates = np.where(candidates, values, np.inf)
+    return np.asarray(of_candidates <= of_candidates.min(axis=-1, keepdims=True) + rounding)
+
+
+Expectation = Callable[[FloatArray], FloatArray]
+"""The map from values of next states to their means: [..., states] -> [..., states, actions]."""
+
+# Below this share of nonzero transitions a sparse product reads less memory than a dense one.
+_SPARSE_SHARE = 0.1
+# Multiplications up to which the matrix library skips its copying, and the fewest pairs worth a call.
+_SMALL_PRODUCT = 900_000
+_FEWEST_PAIRS = 40
+
+
+def expectation(problem: FiniteProblem) -> Expectation:
+    """The map from values of next states to their means: [..., states] -> [..., states, actions]."""
+    matrix = problem.transitions.reshape(-1, problem.states)
+    shape = (problem.states, problem.actions)
+    multiply: Expectation
+    # A sample of rows suffices: the choice affects speed, not results.
+    if np.count_nonzero(matrix[::16]) > _SPARSE_SHARE * matrix[::16].size:
+        multiply = partial(_dense_product, matrix)
+    else:
+        multiply = partial(_sparse_product, _sparse(matrix))
+
+    def expect(values: FloatArray) -> FloatArray:
+        return multiply(values.reshape(-1, shape[0])).reshape(*values.shape[:-1], *shape)
+
+    return expect
+
+
+def _dense_product(matrix: FloatArray, values: FloatArray) -> FloatArray:
+    """`values @ matrix.T`, [few, states] @ [states, pairs].
+
+    In small blocks the library multiplies in place; in one piece it first copies the matrix, which for few
+    rows of values takes longer than the product.
+    """
+    pairs = _SMALL_PRODUCT // values.size
+    if pairs < _FEWEST_PAIRS:
+        return np.asarray(values @ matrix.T)
+    columns = np.ascontiguousarray(values.T)
+    product = np.empty((len(matrix), len(values)))
+    for start in range(0, len(matrix), pairs):
+        np.matmul(matrix[start : start + pairs], columns, out=product[start : start + pairs])
+    return np.ascontiguousarray(product.T)
+
+
+def _sparse(matrix: FloatArray) -> Any:
+    """The nonzero numbers of a matrix; scipy's own conversion passes over it several times."""
+    from scipy import sparse  # costs more to import than the rest of the package
+
+    places = np.flatnonzero(matrix)
+    starts = np.searchsorted(places, np.arange(len(matrix) + 1) * matrix.shape[1])
+    return sparse.csr_array((matrix.reshape(-1)[places], places % matrix.shape[1], starts), shape=matrix.shape)
+
+
+def _sparse_product(matrix: Any, values: FloatArray) -> FloatArray:
+    """`values @ matrix.T`, [few, states] @ [states, pairs], for a sparse matrix."""
+    return np.ascontiguousarray((matrix @ values.T).T)

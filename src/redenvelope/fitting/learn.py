@@ -26,8 +26,7 @@ from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.models.charges import Charges
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
-from redenvelope.models.fit import NeuralFit, fit_neural
-from redenvelope.models.history_test import HistoryChoice, try_history
+from redenvelope.models.fit import HistoryChoice, NeuralFit, fit_neural, try_history
 from redenvelope.models.neural_model import NeuralModel
 from redenvelope.models.responses import StructureChoice
 from redenvelope.plan.policy import (

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimators import Estimator
-from redenvelope.learning.folds import LearningSettings
+from redenvelope.learning.backward import LearningSettings
 from redenvelope.log.limits import TINY_PROPENSITY
 from redenvelope.log.log import SHARES
 from redenvelope.models.training import NeuralSettings

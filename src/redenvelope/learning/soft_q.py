@@ -17,9 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
-from redenvelope.learning.backward import fit_backward
-from redenvelope.learning.folds import LearningSettings, StageProgress, UserFolds, new_folds
-from redenvelope.learning.immediate import learn_immediate
+from redenvelope.learning.backward import (
+    LearningSettings,
+    StageProgress,
+    UserFolds,
+    fit_backward,
+    learn_immediate,
+    new_folds,
+)
 from redenvelope.learning.late_effects import Ahead, LateEffects
 from redenvelope.models.dataset import Examples
 from redenvelope.models.networks import Immediate, ValueNetwork

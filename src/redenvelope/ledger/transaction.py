@@ -165,7 +165,7 @@ class Transaction:
             self.users.setdefault((user, budget), Account(cap, held, spent))
 
     def accounts(self, user: str, budget: str) -> list[Account]:
-        """All accounts that a charge to a budget for a user counts in."""
+        """All accounts that a charge counts in: the budget's, and the user's where it has a cap."""
         account = self.budgets[budget]
         if account.user_cap is None:
             return [account]

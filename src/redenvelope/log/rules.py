@@ -489,7 +489,7 @@ _FEATURE_RULES = {
         "warning",
         "it holds dates, and was left out: future users have dates that training never saw",
         "nothing to do, or --dates relative for the weekday of each decision and the days from other dates to it; to "
-        "number steps by it, --time {column}; if it tells waves of the same users apart, --episode {column}",
+        "number steps by it, --time {column}; if it separates episodes of the same users, --episode {column}",
     ),
     "feature_duration": Rule("repaired", "times of day and durations were read as fractions of a day", _NOTHING),
     "feature_none": Rule(

@@ -71,7 +71,7 @@ def allocate_file(
     columns: ColumnMap | None = None,
     history: Path | None = None,
 ) -> AllocationSummary:
-    """Decide for every row of a table; memory grows with its length by a few bytes a row, which tell users apart.
+    """Decide for every row of a table; memory grows with its length by a few bytes per row, which identify users.
 
     `columns` names the table's own columns for user and step; without, they may have the names of the log. `history`
     is a table of the users' earlier steps, held in memory, where the plan decides by them.

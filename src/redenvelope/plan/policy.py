@@ -21,10 +21,8 @@ from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.models.charges import ChargedModel, Charges
 from redenvelope.models.neural_model import NeuralModel
-from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.q_storage import learned_from_state, learned_state
-from redenvelope.planning.q_values import LearnedPrice, LearnedValues
-from redenvelope.planning.rollout import ModelPrice
+from redenvelope.planning.planner import ModelPrice, TreePlanner
+from redenvelope.planning.q_values import LearnedPrice, LearnedValues, learned_from_state, learned_state
 from redenvelope.policies.action_values import ActionValues, Valuer
 from redenvelope.policies.eligibility_state import EligibilityState, eligibility_of_frame, eligibility_of_log
 from redenvelope.policies.policy import Constraint, normalised
@@ -158,7 +156,7 @@ class SingleValuer(Protocol):
     def decide(
         self, state: Float32Array, steps_left: int, eligible: EligibilityState | NDArray[np.bool_] | None = None
     ) -> SingleDecision:
-        """Of a state [width]; `eligible` [actions], or a `Standing` of one row, rules actions out."""
+        """Of a state [width]; `eligible` [actions], or an `EligibilityState` of one row, rules actions out."""
         ...
 
 

@@ -63,7 +63,7 @@ class SinglePlanner:
     @quiet
     def decide(self, state: Float32Array, steps_left: int, eligible: OneEligible = None) -> SingleDecision:
         """What the actions are worth in a state [width]; `eligible` [actions] holds at every step of the tree, and a
-        `Standing` of one row says besides what constraints remember."""
+        `EligibilityState` of one row says besides what constraints remember."""
         planner = self.planner
         require_asked(state, steps_left, planner.steps, eligible, self.model.actions, planner.columns)
         responses, tails = self._grow(state, min(steps_left, self.depth))
@@ -354,8 +354,8 @@ class SingleLearned:
 
     @quiet
     def decide(self, state: NDArray[np.float32], steps_left: int, eligible: OneEligible = None) -> SingleDecision:
-        """What the actions are worth in a state [width]; `eligible` [actions], or a `Standing` of one row, rules some
-        out, and so does the guard."""
+        """What the actions are worth in a state [width]; `eligible` [actions], or an `EligibilityState` of one row,
+        rules some out, and so does the guard."""
         learned, step = self.learned, self.learned.layout.step
         require_asked(state, steps_left, learned.steps, eligible, learned.actions)
         heads, tails = self.inputs.heads(state[None], state[step, None]), state[None, step + 1 :]

@@ -16,9 +16,16 @@ from redenvelope.errors import UsageError
 from redenvelope.files import replacing
 from redenvelope.plan.plan import Plan
 from redenvelope.report.budget_slider import budget_section
-from redenvelope.report.evidence import allocation_section, log_section, model_section
 from redenvelope.report.markup import Spoken, folded, number, section, text
-from redenvelope.report.plan_sections import frontier_section, making_section, rules_section, search_section
+from redenvelope.report.sections import (
+    allocation_section,
+    frontier_section,
+    log_section,
+    making_section,
+    model_section,
+    rules_section,
+    search_section,
+)
 from redenvelope.report.summary import certificate_section, summary_section
 from redenvelope.report.who_gets_what import examples_section, who_section
 

@@ -23,7 +23,7 @@ from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
 from redenvelope.progress import Event, Phase
 from redenvelope.report.markup import Spoken
-from redenvelope.report.plan_sections import rules_sentences
+from redenvelope.report.sections import rules_sentences
 from redenvelope.simulate.campaign import Campaign, Decide, Optimum
 
 _WARNINGS = 6  # more would push the certificate off the screen

@@ -48,7 +48,7 @@ class Belief:
     wanted: float | None
     """What a user to come may cost."""
     target: float
-    """What the plan is asked to cost a user, by its own belief; it moves towards wanted / cost_ratio."""
+    """Mean cost per user that the plan is asked for, by its own estimate; it moves towards wanted / cost_ratio."""
     why: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Paced:
         self._seen_decided = np.zeros(len(self._weights))
         self._costing, self._planning = _Ratio(), _Ratio()
         self.target: float | None = None
-        """What the plan is asked to cost a user; None before the first look."""
+        """Mean cost per user that the plan is asked for; None before the first look."""
 
     @property
     def aim(self) -> float:

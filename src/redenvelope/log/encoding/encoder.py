@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 
 from redenvelope.log.cleaning.dates import dates_of, with_relative, with_relative_row
 from redenvelope.log.encoding.history import HistoryEncoding, history_of_frame, history_of_row
-from redenvelope.log.encoding.layout import (
-    CategoryEncoding,
-    NumberEncoding,
-    StateLayout,
-    fit_category,
-    fit_number,
-)
+from redenvelope.log.encoding.layout import CategoryEncoding, NumberEncoding, StateLayout, fit_category, fit_number
 from redenvelope.log.encoding.row import RowEncoder
 from redenvelope.log.encoding.table import serving_steps, serving_table, write_states
 from redenvelope.log.findings import Finding, Findings

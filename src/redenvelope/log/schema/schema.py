@@ -19,21 +19,8 @@ from redenvelope.log.findings import Finding, Found, Severity, merge_found
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.log.schema.coerce import FeatureRows, number_labels
 from redenvelope.log.schema.rows import Rows, SharedRows, merge_shared
-from redenvelope.log.schema.statistics import (
-    NumberSums,
-    OutcomeSums,
-    exact_mean,
-    exact_sums,
-    number_sums,
-    outcome_sums,
-)
-from redenvelope.log.schema.text import (
-    MOST_LABELS,
-    LabelSums,
-    TextTally,
-    Words,
-    label_sums,
-)
+from redenvelope.log.schema.statistics import NumberSums, OutcomeSums, exact_mean, exact_sums, number_sums, outcome_sums
+from redenvelope.log.schema.text import MOST_LABELS, LabelSums, TextTally, Words, label_sums
 from redenvelope.merging import merged_known
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 _SPEC = importlib.util.spec_from_file_location("shape", Path(__file__).parents[1] / "docs" / "shape.py")
@@ -35,3 +36,16 @@ def test_the_counts_see_what_they_count(tmp_path: Path) -> None:
     found = {"pkg.fit": tmp_path / "fit.py", "pkg.fit_lake": tmp_path / "fit_lake.py"}
     assert shape.importers(found) == {"pkg.fit": {"pkg.fit_lake"}}
     assert shape.suffix_pairs(found) == [(f"{tmp_path.name}/fit", "fit_lake")]
+
+
+def test_every_module_that_the_map_names_exists() -> None:
+    page = shape.PAGE.read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)", page)) - {"tests/test_shape.py"}
+    assert len(named) > 30
+    assert [name for name in sorted(named) if not (shape.SOURCE / "redenvelope" / name).exists()] == []
+
+
+def test_every_room_is_on_the_map() -> None:
+    page = shape.PAGE.read_text(encoding="utf-8")
+    rooms = {path.parent.relative_to(shape.SOURCE / "redenvelope").as_posix() for path in shape.modules().values()}
+    assert [room for room in sorted(rooms - {"."}) if f"`{room}/`" not in page] == []

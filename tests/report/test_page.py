@@ -143,7 +143,7 @@ def test_figures_are_written_as_people_do() -> None:
     assert [number(value) for value in (1234567, 12345.6, 0.123456, -2.5, np.inf, None, np.nan)] == [
         "1,234,567",
         "12,346",
-        "0.1235",
+        "0.123",
         "−2.5",
         "∞",
         "–",

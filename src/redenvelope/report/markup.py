@@ -38,14 +38,16 @@ def shown(value: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A figure as people write it; a dash where there is none."""
+    """A figure as people write it, such as 1.517 and 0.313 side by side; a dash where there is none."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if isinstance(value, int) or abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}".replace("-", "−")
-    return f"{value:.{digits}g}".replace("-", "−")
+    # Below 1 a digit less, so that figures of one table have as many decimals.
+    figures = digits - 1 if digits > 3 and abs(value) < 1 else digits
+    return f"{value:.{figures}g}".replace("-", "−")
 
 
 def signed(value: float | None, digits: int = 3) -> str:

@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from redenvelope.audit.effects import MOST_REVERSALS, ActionEffect, Mean, counted, reversals
+from redenvelope.audit.effects import MOST_REVERSALS, ActionEffect, Mean, counted_reversals, reversals
 from redenvelope.audit.statistics import group_sums, squares_by_user
 from redenvelope.log.read import log_from_frame
 from tests.audit.campaigns import SKEWED_3, campaign, effects_of, log_of
@@ -80,5 +80,5 @@ def test_of_a_thousand_actions_the_clearest_pairs_are_kept() -> None:
     assert time.perf_counter() - start < 2
     assert (found[0].cheap.label, found[0].dear.label) == ("0", "999")
     assert len(found) == MOST_REVERSALS
-    assert counted(found) == "many such pairs"
-    assert counted(found[:1]) == "1 such pair"
+    assert counted_reversals(found) == "many such pairs"
+    assert counted_reversals(found[:1]) == "1 such pair"

@@ -140,7 +140,7 @@ def test_lists_are_left_out_and_said(tmp_path: Path) -> None:
     many_users().with_columns(basket=pl.concat_list("visits", "age")).write_parquet(tmp_path / "log.parquet")
     content = audited(tmp_path / "log.parquet")
     assert content["code"] == 0
-    assert "the length of a list" in rules(content)["column_nested"]["remedy"]
+    assert "a list's length" in rules(content)["column_nested"]["remedy"]
 
 
 def test_a_workbook_is_read_and_its_other_sheets_are_named(tmp_path: Path) -> None:

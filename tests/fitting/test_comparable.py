@@ -43,7 +43,7 @@ def test_a_feature_that_reading_left_out_is_said(plan: Plan, frame: pl.DataFrame
 
 def test_steps_that_the_plan_does_not_know_are_refused(plan: Plan, frame: pl.DataFrame) -> None:
     later = log_from_frame(frame.with_columns(pl.col("step") + 1))
-    with pytest.raises(LogError, match=r"evaluate_steps.*1000 row.*0 to 1"):
+    with pytest.raises(LogError, match=r"evaluate_steps.*1,000 row.*0 to 1"):
         evaluate_plan(plan, later, 0.95, all_users=True)
     gaps = log_from_frame(frame.with_columns(pl.col("step") * 2))
     with pytest.raises(LogError, match=r"fit_step_gap"):

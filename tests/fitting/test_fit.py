@@ -131,7 +131,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], words
 
 
 def test_search_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(UsageError, match="rungs must not be negative"):
+    with pytest.raises(UsageError, match="rungs must be 0 or more, not -1"):
         SearchSettings(rungs=-1)
 
 

@@ -30,7 +30,10 @@ def test_rows_and_users_that_kept_the_rules_are_counted() -> None:
     (finding,) = log_left(log, eligible)
     users = int(kept.reshape(-1, STEPS).all(axis=1).sum())
     assert finding.count == (~kept).sum() and 0 < users < len(log.users)
-    assert f"{kept.sum():,} rows ({kept.mean():.0%}) and {users:,} of {len(log.users):,} users" in finding.message
+    assert (
+        f"{kept.sum():,} rows ({kept.mean():.0%}) and the complete histories of {users:,} of {len(log.users):,} users"
+        in finding.message
+    )
 
 
 def test_a_log_that_kept_the_rules_is_not_spoken_of() -> None:

@@ -24,7 +24,7 @@ def objections(log: Log, audit: Audit, fidelity: Fidelity) -> tuple[Reason, ...]
 
 def test_a_log_without_fault_gives_no_reason(plan: Plan, log: Log) -> None:
     assert objections(log, plan.record.audit, plan.record.fidelity) == ()
-    assert plan.record.doubts == ()
+    assert plan.record.objections == ()
 
 
 def test_propensities_that_were_not_used_are_refused(log: Log) -> None:
@@ -34,7 +34,7 @@ def test_propensities_that_were_not_used_are_refused(log: Log) -> None:
     assert plan.certificate.status == "refused"
     refused = {reason.rule for reason in plan.certificate.reasons if reason.weight is Weight.REFUSAL}
     assert "propensity_miscalibrated" in refused
-    (reason,) = (each for each in plan.record.doubts if each.rule == "propensity_miscalibrated")
+    (reason,) = (each for each in plan.record.objections if each.rule == "propensity_miscalibrated")
     assert f"action {log.catalogue.labels[3]!r}" in reason.message
 
 

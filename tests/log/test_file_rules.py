@@ -300,7 +300,7 @@ CASES = [
         lambda log: {"log.parquet": log.with_columns(basket=pl.concat_list("age", "visits"))},
         file="log.parquet",
         column="basket",
-        remedy="the length of a list",
+        remedy="a list's length",
         says="List(Int64)",
     ),
     Case(

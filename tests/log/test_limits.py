@@ -52,7 +52,7 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, m
     for name in ("log.csv", "log.csv.gz", "log.parquet"):
         (finding,) = inspect_log(tmp_path / name).findings
         assert finding.rule == "file_too_large"
-        assert finding.message.endswith("and 0.0 MB are left")
+        assert finding.message.endswith("; 0.0 MB is available")
         assert "--work FOLDER" in finding.remedy
     monkeypatch.setattr(limits, "available_memory", lambda: None)
     assert rules(tmp_path / "log.csv") == []

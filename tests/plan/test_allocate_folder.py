@@ -116,7 +116,7 @@ def test_other_questions_need_another_folder(plan: Plan, folder: Path, tmp_path:
     with pytest.raises(UsageError, match="with different seed; choose another folder"):
         allocate_folder(plan, changing, out, 4, parts=2, engine=ONE)
     pl.read_parquet(changing / "b.parquet")[:7].write_parquet(changing / "b.parquet")
-    with pytest.raises(UsageError, match=r"other inputs \(.*b\.parquet has changed since\)"):
+    with pytest.raises(UsageError, match=r"different inputs \(.*b\.parquet has changed since\)"):
         allocate_folder(plan, changing, out, 3, parts=2, engine=ONE)
 
 

@@ -163,7 +163,7 @@ def test_other_labels_under_the_same_certificate_are_refused(plan: Plan, folder:
         ({"actions": ["0"], "at_most": -1}, "whole number"),
         ({"actions": ["0"], "cooldown": 10**9}, "whole number"),
         ({"actions": [], "at_most": 1}, "list of action labels"),
-        ({"actions": ["0"], "at_most": 1, "only_where": "step > 1"}, "has only_where already"),
+        ({"actions": ["0"], "at_most": 1, "only_where": "step > 1"}, "already has only_where"),
         ({"actions": "0", "at_most": 1}, "damaged"),
         ([[]], "damaged"),
     ],

@@ -202,8 +202,9 @@ def required_roles(columns: ColumnMap, estimate_propensity: bool) -> frozenset[s
 
 def report_folders(source: str | Path, columns: ColumnMap, findings: Findings) -> None:
     """Report files that are not read, and columns that the names of folders add."""
+    files = files_of(source)  # first: it refuses what names no file
     report_passed_over(source, findings)
-    for name, count in partition_columns(files_of(source)).items():
+    for name, count in partition_columns(files).items():
         if name not in columns.ignored:
             findings.add("column_from_folders", column=name, count=count)
 

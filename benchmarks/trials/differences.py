@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 COMMANDS = ("audit", "fit", "reprice", "frontier", "evaluate", "allocate")
-PROSE = frozenset({"message", "remedy", "verdicts", "reasons", "rules", "examples"})
+PROSE = frozenset({"message", "note", "remedy", "verdicts", "reasons", "rules", "examples"})
 """Keys whose texts are for people."""
 MARKS = frozenset({"policy_sha256", "fold_sha256"})
 """Keys that say how something is written, and no result."""

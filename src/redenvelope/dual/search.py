@@ -1,4 +1,7 @@
-"""From a price function and one budget to its dual: slack, infeasible, or searched and verified."""
+"""`solve_dual`: from a price function and one budget to its dual: slack, infeasible, or searched and verified.
+
+`solvers` has the searches. `fit` does not search: it checks a grid of prices (see `fitting.price_grid`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The budget certificate: what a plan costs on held-out users, and whether that may be relied on."""
+"""The budget certificate: what a plan costs on held-out users, and whether that may be relied on.
+
+This is the record. `ladder` computes its bounds, and `fixed_sequence_test` decides where the plan stops.
+"""
 
 from __future__ import annotations
 

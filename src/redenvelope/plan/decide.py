@@ -1,4 +1,5 @@
-"""Decisions for a table of users: what each gets, with what probability, and what that is expected to cost and earn."""
+"""Decisions for a table of users and for one user at a time (`Decider`): the action, its probability, and what it is
+expected to cost and earn."""
 
 from __future__ import annotations
 

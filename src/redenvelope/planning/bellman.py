@@ -1,4 +1,5 @@
-"""Backup: from the leaves of trees to the value of every first action, for many prices at once."""
+"""The Bellman core: values backed up from the leaves of trees to every first action, for many prices at once; which
+action is best, how ties are broken (the cheapest of equals), the soft maximum, and exploration."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def exploring(chosen: jax.Array, allowed: jax.Array, explore: jax.Array | float)
 
 
 def _best(score: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
-    """The action of the greatest score, among equals of the least cost and then the greatest reward, [...]."""
+    """The action of the greatest score; ties go to the least cost and then the greatest reward, [...]."""
 
     def better(one: _Candidate, other: _Candidate) -> tuple[jax.Array, ...]:
         cheaper = (one[1] < other[1]) | ((one[1] == other[1]) & (one[2] >= other[2]))

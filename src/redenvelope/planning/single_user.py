@@ -252,8 +252,8 @@ def _chosen(worth: FloatArray, terms: Terms) -> tuple[FloatArray, FloatArray]:
 
 
 def _best(worth: FloatArray, best: FloatArray, finite: bool) -> FloatArray:
-    """1 for the best action of each node, 0 for the others: among equals who spends least in all; where prices are
-    not finite the least costs, in the order of budgets, then the greatest reward."""
+    """1 for the best action of each node, 0 for the others; ties go to the one that spends least in all; where prices
+    are not finite to the least costs, in the order of budgets, then to the greatest reward."""
     equal = worth[0] == best[:, None]
     if np.count_nonzero(equal) > best.size:
         for outcome in (worth[2:].sum(axis=0),) if finite else (*worth[2:], -worth[1]):

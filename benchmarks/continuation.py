@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 import numpy as np
-from tests.planning.planned import PlannedPolicy
 
 from redenvelope.evaluation.data import off_policy_data
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
@@ -27,6 +26,7 @@ from redenvelope.models.training import NeuralSettings, TrainingSettings
 from redenvelope.planning.continuation import Continuation
 from redenvelope.planning.planner import ModelPrice, TreePlanner
 from redenvelope.policies.action_values import ActionValues
+from redenvelope.policies.policy import normalised
 from redenvelope.simulate.campaign import Campaign
 from redenvelope.simulate.dynamics import EnvelopeParameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
@@ -56,11 +56,11 @@ def true_values(campaign: Campaign, planner: TreePlanner, encoder: Encoder, dual
     """Reward and cost of the policy at each dual, [2, duals]."""
     values = []
     for dual in duals:
-        policy = PlannedPolicy(planner, dual)
 
-        def decide(users: Any, policy: PlannedPolicy = policy) -> np.ndarray:
+        def decide(users: Any, prices: tuple[float, ...] = (dual,)) -> np.ndarray:
             states, _ = encoder.encode_frame(users)
-            return policy.probabilities(states, campaign.steps - users["step"].to_numpy())
+            values = planner.values(states, campaign.steps - users["step"].to_numpy(), [prices])
+            return normalised(values.probabilities[:, 0])
 
         value = campaign.value(decide)
         values.append((value.reward, value.cost))

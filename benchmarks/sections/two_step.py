@@ -19,7 +19,7 @@ from redenvelope.models.tabular import fit_tabular
 from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
 from redenvelope.policies.policy import Policy
 from redenvelope.simulate.finite import two_step
-from sections.prices import Price, mixed, search
+from sections.prices import Price, search
 
 USERS, BUDGET, MOST_LOSS = 20_000, 2.9295, 0.02
 CAMPAIGN = two_step()
@@ -79,7 +79,8 @@ def run_seed(seed: int) -> dict[str, tuple[float, float, float]]:
     ways: dict[str, Price] = {"all": every, "near": near, "each": RetrainedPrice(learner, first)}
     result = {}
     for name, price in ways.items():
-        shares = mixed(search(price, BUDGET))
+        found = search(price, BUDGET)
+        shares = list(zip(found.prices[:, 0].tolist(), found.shares.tolist(), strict=True))
         points = np.array([truth(policy_at(price, dual)) for dual, _ in shares])
         cost, reward = np.array([share for _, share in shares]) @ points
         loss = 1 - reward / float(np.interp(cost, planned[:, 1], planned[:, 0]))

@@ -17,10 +17,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from experiments.tabular import fit_tabular
 
 from redenvelope.finite.problem import backward_induction, evaluate
 from redenvelope.log.encoding.encoder import Encoder
@@ -28,7 +33,6 @@ from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.models.responses import STRUCTURES
-from redenvelope.models.tabular import fit_tabular
 from redenvelope.models.training import NeuralSettings
 from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.temperature import suggest_temperature

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from experiments.tabular import TabularModel
 from redenvelope.finite.problem import FiniteProblem, Value, backward_induction
 from redenvelope.learning.soft_q import RetrainedPrice
 from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.models.tabular import TabularModel
 from redenvelope.planning.planner import TreePlanner
 from redenvelope.policies.policy import normalised
 from redenvelope.simulate.campaign import Campaign

@@ -11,6 +11,7 @@ import polars as pl
 from experiments.checking import CheckedPrice
 from experiments.methods import Continued, Counted, Method, Planned, Retrained
 from experiments.settings import ReproduceSettings
+from experiments.tabular import TabularModel, fit_tabular
 from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log, split
@@ -18,7 +19,6 @@ from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import fit_neural
 from redenvelope.models.neural_model import NeuralModel
-from redenvelope.models.tabular import TabularModel, fit_tabular
 from redenvelope.planning.planner import TreePlanner
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from redenvelope.simulate.finite import FiniteCampaign, two_step

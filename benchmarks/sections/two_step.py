@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
+from experiments.tabular import fit_tabular
 from numpy.typing import NDArray
 
 from quality import interval
@@ -15,7 +16,6 @@ from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.models.tabular import fit_tabular
 from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
 from redenvelope.policies.policy import Policy
 from redenvelope.simulate.finite import two_step

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from experiments.checking import CheckedPrice, bisect_budget, bounds, estimated_curve
 from experiments.methods import Counted, true_value
+from experiments.tabular import fit_tabular
 
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import split
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.models.tabular import fit_tabular
 from redenvelope.simulate.finite import two_step
 
 BUDGET = 2.9295

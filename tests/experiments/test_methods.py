@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from experiments.methods import Continued, Counted, Planned, true_value, values_to_go
+from experiments.tabular import fit_tabular
 
 from redenvelope.finite.problem import backward_induction, evaluate
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.models.tabular import fit_tabular
 from redenvelope.planning.planner import TreePlanner
 from redenvelope.simulate.finite import FiniteCampaign, random_problem, two_step, two_step_problem
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from experiments.tabular import fit_tabular
 
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fidelity import FidelityThresholds, measure_fidelity
 from redenvelope.models.fit import NeuralFit, fit_neural
-from redenvelope.models.tabular import fit_tabular
 from redenvelope.models.training import NeuralSettings
 
 Draw = Callable[[int, int], Examples]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from experiments.tabular import fit_tabular
 
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
@@ -12,7 +13,6 @@ from redenvelope.models.dataset import Examples
 from redenvelope.models.fidelity import measure_fidelity
 from redenvelope.models.fit import fit_neural
 from redenvelope.models.neural_model import NeuralModel
-from redenvelope.models.tabular import fit_tabular
 from redenvelope.models.training import NeuralSettings, TrainingSettings
 
 STAYING = np.array([0.45, 0.9, 0.95])

@@ -13,7 +13,6 @@ from redenvelope.errors import ModelError
 from redenvelope.finite.problem import FiniteProblem
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples, require_states
-from redenvelope.serialization import from_plain, to_plain
 
 MOST_TRANSITIONS = 20_000_000
 """Largest table of transitions [states, actions, states] that is counted: 160 MB."""
@@ -34,27 +33,6 @@ class TabularModel:
     """The encodings of the states in the log, sorted, [seen, width]; the average states follow."""
     layout: StateLayout
 
-    @classmethod
-    def from_problem(cls, problem: FiniteProblem, keys: NDArray[np.float32], layout: StateLayout) -> TabularModel:
-        """True dynamics instead of learned ones: `keys` [states, width] are the problem's encoded states."""
-        require_states(keys, layout)
-        if len(keys) != problem.states:
-            raise ModelError(f"{len(keys)} encoded states for {problem.states} states; give one per state")
-        order = np.argsort(_as_bytes(keys))
-        if (np.diff(np.searchsorted(_as_bytes(keys)[order], _as_bytes(keys)[order])) == 0).any():
-            raise ModelError("two states of the problem have the same encoding; give every state its own features")
-        moved = problem.transitions[order][:, :, order]
-        eligible = None if problem.eligible is None else problem.eligible[order]
-        sorted_problem = FiniteProblem(
-            rewards=problem.rewards[order],
-            costs=problem.costs[:, order],
-            transitions=moved,
-            initial=problem.initial[order],
-            steps=problem.steps,
-            eligible=eligible,
-        )
-        return cls(sorted_problem, keys[order], layout)
-
     @property
     def actions(self) -> int:
         """Number of actions."""
@@ -74,12 +52,6 @@ class TabularModel:
         if seen.all():
             return place.astype(np.int64)
         averages = self.problem.states - len(known)
-        if not averages:
-            row = int(np.flatnonzero(~seen)[0])
-            raise ModelError(
-                f"the state in row {row} is none of the problem's {len(known)} states; "
-                "check its features, or learn the model from a log that shows such users"
-            )
         step = np.rint(states[:, self.layout.step] / self.layout.step_change).astype(np.int64)
         return np.where(seen, place, len(known) + np.clip(step, 0, averages - 1))
 
@@ -112,27 +84,6 @@ class TabularModel:
             reached[depth, :, : self.layout.static_width] = states[:, : self.layout.static_width]
             reached[depth, :, self.layout.step] = states[:, self.layout.step] + (depth + 1) * self.layout.step_change
         return reached, outcomes
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Plain data for JSON, and the tables by name."""
-        problem = self.problem
-        arrays: dict[str, NDArray[Any]] = {
-            "keys": self.keys,
-            "rewards": problem.rewards,
-            "costs": problem.costs,
-            "transitions": problem.transitions,
-            "initial": problem.initial,
-        }
-        if problem.eligible is not None:
-            arrays["eligible"] = problem.eligible
-        return {"steps": problem.steps, "layout": to_plain(self.layout)}, arrays
-
-    @classmethod
-    def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TabularModel:
-        """The model that `state` wrote."""
-        tables = {name: values for name, values in arrays.items() if name != "keys"}
-        problem = FiniteProblem(**tables, steps=int(config["steps"]))
-        return cls(problem, arrays["keys"], from_plain(StateLayout, config["layout"], "the layout"))
 
 
 def fit_tabular(examples: Examples, prior_rows: float = _PRIOR_ROWS) -> TabularModel:

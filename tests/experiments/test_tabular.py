@@ -1,14 +1,12 @@
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from experiments.tabular import fit_tabular
 
 from redenvelope.errors import ModelError
-from redenvelope.finite.problem import FiniteProblem
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples
-from redenvelope.models.tabular import TabularModel, fit_tabular
 
 LAYOUT = StateLayout((), 0, 0, 1, (), step_change=1.0)
 
@@ -102,35 +100,9 @@ def test_roll_out_carries_all_chances() -> None:
     np.testing.assert_allclose(costs[:, 0], [0.2, (0 + 1) / 3])
 
 
-def test_true_dynamics_can_be_loaded() -> None:
-    generator = np.random.default_rng(0)
-    transitions = generator.dirichlet(np.ones(3), size=(3, 2))
-    problem = FiniteProblem(
-        generator.random((3, 2)), generator.random((3, 2)), transitions, np.array([0.2, 0.3, 0.5]), 2
-    )
-    keys = np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]], dtype=np.float32)
-    model = TabularModel.from_problem(problem, keys, LAYOUT)
-    place = model.index(keys)
-    np.testing.assert_array_equal(model.problem.rewards[place], problem.rewards)
-    np.testing.assert_array_equal(model.problem.transitions[place][:, :, place], problem.transitions)
-    np.testing.assert_array_equal(model.problem.initial[place], problem.initial)
-    with pytest.raises(ModelError, match="none of the problem's 3 states"):
-        model.index(state(1, 0))
-    with pytest.raises(ModelError, match="same encoding"):
-        TabularModel.from_problem(problem, keys[[0, 0, 1]], LAYOUT)
-
-
 def test_too_many_states_name_the_neural_model() -> None:
     count = 4_000
     many = rows([(user, 0, 0, 0, 0.0, 0.0) for user in range(count)])
     states = np.stack([np.zeros(count), np.arange(count)], axis=1).astype(np.float32)
     with pytest.raises(ModelError, match=r"4,000 distinct.*neural model"):
         fit_tabular(replace(many, states=states))
-
-
-def test_state_round_trip() -> None:
-    model = fit_tabular(EXAMPLES)
-    config, arrays = model.state()
-    again = TabularModel.from_state(json.loads(json.dumps(config)), arrays)
-    np.testing.assert_array_equal(again.problem.transitions, model.problem.transitions)
-    np.testing.assert_array_equal(again.index(EXAMPLES.states), model.index(EXAMPLES.states))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,17 @@ import polars as pl
 
 from redenvelope import FitSettings, Plan, log_from_frame
 from redenvelope.dual.column_generation import solve_budgets
+from redenvelope.errors import UsageError
 from redenvelope.fitting.fit import fit
 from redenvelope.models.training import NeuralSettings, TrainingSettings
-from redenvelope.simulate.dynamics import EnvelopeParameters, random_parameters
-from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes
+from redenvelope.simulate.campaign import Run, summarise_run
+from redenvelope.simulate.dynamics import EnvelopeParameters, EnvelopeUsers, random_parameters, state_rows
+from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes, envelope_frame
+
+Allocate = Callable[[pl.DataFrame, pl.DataFrame], pl.Series]
+"""A policy as deployed: users at a step (user, step and features) and their earlier steps (user, step, action, reward,
+cost) in, the label of the action that each gets out."""
+PAST = {"user": pl.Int64, "step": pl.Int64, "action": pl.String, "reward": pl.Float64, "cost": pl.Float64}
 
 # Of what a plan without budgets would use: money is scarce, envelopes less so, and both bind.
 SHARES = (0.2, 0.55)
@@ -49,8 +57,39 @@ def followed(campaign: RuledEnvelopes, plan: Plan, users: int, seed: int) -> np.
     def allocate(frame: pl.DataFrame, past: pl.DataFrame) -> pl.Series:
         return plan.allocate(frame, seed, past)[0]["action"]
 
-    run = campaign.run(allocate, users, seed)
+    run = deploy(campaign, allocate, users, seed)
     return np.stack([run.outcomes, run.errors], axis=1)
+
+
+def deploy(campaign: RuledEnvelopes, allocate: Allocate, users: int, seed: int) -> Run:
+    """Let a policy act on `users` users of the population; outcomes are expectations at the states they reach.
+
+    A policy that breaks a rule is refused.
+    """
+    envelopes, generator = campaign.envelopes, np.random.default_rng([seed, 4])
+    drawn = envelopes.users.take(np.resize(np.arange(len(envelopes.users)), users))
+    everyone, dynamics = np.arange(users), envelopes.dynamics
+    state = state_rows(drawn.habits, drawn.fatigues, np.zeros_like(drawn.habits))
+    totals, given, past = np.zeros((3, users)), np.zeros(users, dtype=int), pl.DataFrame(schema=PAST)
+    for step in range(campaign.steps):
+        frame = envelope_frame(drawn, everyone, everyone, np.full(users, step), state)
+        labels = allocate(frame, past).cast(pl.String)
+        action = labels.replace_strict(list(campaign.actions), list(range(len(campaign.actions)))).to_numpy()
+        given += np.isin(action, campaign.caps.large)
+        _refuse_broken(campaign, drawn, action, given)
+        chance = dynamics.activity(drawn, state, action)
+        totals += chance, chance * drawn.consumption * dynamics.amounts[action], dynamics.sent[action]
+        active, used, state = dynamics.happen(drawn, state, action, generator)
+        rows = {"user": everyone, "step": np.full(users, step), "action": labels, "reward": active.astype(float)}
+        past = pl.concat([past, pl.DataFrame(rows | {"cost": used * dynamics.amounts[action]})])
+    return summarise_run(totals)
+
+
+def _refuse_broken(campaign: RuledEnvelopes, users: EnvelopeUsers, action: np.ndarray, given: np.ndarray) -> None:
+    if (given > campaign.most).any():
+        raise UsageError(f"a policy gave a user more than {campaign.most} large envelopes")
+    if ((action == len(campaign.actions) - 1) & ~campaign.caps.entitled(users)).any():
+        raise UsageError("a policy gave the largest envelope to a user who may not get it")
 
 
 def closed_loop(seed: int, users: int, population: int, repeats: int, settings: FitSettings, optimum: bool) -> Outcome:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from redenvelope.prices import outcome_weights
 from redenvelope.simulate.dynamics import LEVELS, STATES, EnvelopeDynamics, EnvelopeUsers, plan, state_rows
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
@@ -44,7 +45,8 @@ def history_limit(campaign: EnvelopeCampaign, budgets: FloatArray, duals: FloatA
     beliefs = first_beliefs(users)
     prices = np.append(duals, np.inf)
     blind = np.mean([_Beliefs(dynamics, users, user).outcomes(beliefs[user], prices) for user in range(len(users))], 0)
-    plans = [(plan(dynamics, users, float(dual), 1.0) * beliefs).sum(axis=2).mean(axis=1) for dual in prices]
+    weights = outcome_weights(prices[:, None]).T
+    plans = [(plan(dynamics, users, weight) * beliefs).sum(axis=2).mean(axis=1) for weight in weights]
     seeing = np.array(plans).T
     # Without an envelope nothing is spent: the plan at an infinite price, with the columns or without.
     return Limit(_landed(blind, budgets), _landed(seeing, budgets), float(seeing[0, -1]))

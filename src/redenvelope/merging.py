@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import Protocol, Self, TypeVar
+from operator import and_, or_
+from typing import Any, Protocol, Self, TypeVar
 
 
 class Mergeable(Protocol):
@@ -27,3 +29,32 @@ def merged_known(*parts: Statistics | None) -> Statistics | None:
     """The statistics of the parts that have any; None where none has."""
     known = [part for part in parts if part is not None]
     return merged(known) if known else None
+
+
+@dataclass(frozen=True, eq=False)
+class FieldwiseSums:
+    """Statistics whose fields merge one by one.
+
+    Statistics merge by their own `merge`, mappings key by key; numbers, arrays and tuples are added. A field's
+    metadata may say otherwise: `low: float = field(metadata=MINIMUM)`.
+    """
+
+    def merge(self, other: Self) -> Self:
+        """See Mergeable."""
+        ways = {part.name: part.metadata.get("merge", _added) for part in fields(self)}
+        return replace(self, **{name: way(getattr(self, name), getattr(other, name)) for name, way in ways.items()})
+
+
+def _same(one: Any, _: Any) -> Any:
+    return one
+
+
+def _added(one: Any, other: Any) -> Any:
+    if isinstance(one, Mapping):
+        return {key: _added(value, other[key]) for key, value in one.items()}
+    return one.merge(other) if hasattr(one, "merge") else one + other
+
+
+MINIMUM, MAXIMUM, ANY, ALL = ({"merge": way} for way in (min, max, or_, and_))
+SAME = {"merge": _same}
+"""How a field merges that is not added: the last is the same in all parts."""

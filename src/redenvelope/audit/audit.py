@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import ceil, inf
 from typing import Any
@@ -46,7 +46,7 @@ from redenvelope.audit.statistics import GroupSums, UserMoments
 from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import SHARES, Log, join_logs, split_fold
-from redenvelope.merging import merged
+from redenvelope.merging import MAXIMUM, MINIMUM, SAME, FieldwiseSums, merged
 from redenvelope.wording import counted
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
@@ -249,14 +249,14 @@ class Header:
 
 
 @dataclass(frozen=True, eq=False)
-class FirstSums:
+class FirstSums(FieldwiseSums):
     """Statistics of the first pass."""
 
-    header: Header
+    header: Header = field(metadata=SAME)
     rows: int
-    first_step: int
-    last_step: int
-    longest: int
+    first_step: int = field(metadata=MINIMUM)
+    last_step: int = field(metadata=MAXIMUM)
+    longest: int = field(metadata=MAXIMUM)
     """Most steps of a user."""
     gaps: int
     """Rows that skip a step of their user."""
@@ -290,29 +290,9 @@ class FirstSums:
         """Number of steps whose overlap is looked at."""
         return min(self.longest, MOST_STEPS)
 
-    def merge(self, other: FirstSums) -> FirstSums:
-        """See Mergeable."""
-        return FirstSums(
-            self.header,
-            self.rows + other.rows,
-            min(self.first_step, other.first_step),
-            max(self.last_step, other.last_step),
-            max(self.longest, other.longest),
-            self.gaps + other.gaps,
-            self.people + other.people,
-            self.fold_users + other.fold_users,
-            self.fold_rows + other.fold_rows,
-            self.logged.merge(other.logged),
-            self.calibration.merge(other.calibration),
-            self.action_rows + other.action_rows,
-            self.effects.merge(other.effects),
-            self.carry.merge(other.carry),
-            self.propensities.merge(other.propensities),
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class SecondSums:
+class SecondSums(FieldwiseSums):
     """Statistics of the second pass, which need those of the first."""
 
     effects: NDArray[np.float64]
@@ -325,16 +305,6 @@ class SecondSums:
     """Users on whom the assignment is tested."""
     leak_sample: tuple[Log, ...]
     """Users on whom columns are tested for leakage."""
-
-    def merge(self, other: SecondSums) -> SecondSums:
-        """See Mergeable."""
-        return SecondSums(
-            self.effects + other.effects,
-            self.carry + other.carry,
-            self.overlap + other.overlap,
-            self.sample + other.sample,
-            self.leak_sample + other.leak_sample,
-        )
 
 
 def first_sums(log: Log) -> FirstSums:

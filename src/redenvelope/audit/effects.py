@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.statistics import ROUNDING, GroupSums, group_sums, squares_by_user
 from redenvelope.log.log import Log
+from redenvelope.merging import SAME, FieldwiseSums
 from redenvelope.wording import counted
 
 MOST_REVERSALS = 100
@@ -150,7 +151,7 @@ class CarryOver:
 
 
 @dataclass(frozen=True, eq=False)
-class CarrySums:
+class CarrySums(FieldwiseSums):
     """Outcomes by the previous and the present action.
 
     Both actions are weighted by their propensities, so that neither who got the previous action nor what
@@ -159,11 +160,7 @@ class CarrySums:
 
     pairs: GroupSums
     """Groups are [previous, present] actions, laid flat."""
-    actions: int
-
-    def merge(self, other: CarrySums) -> CarrySums:
-        """See Mergeable."""
-        return CarrySums(self.pairs.merge(other.pairs), self.actions)
+    actions: int = field(metadata=SAME)
 
     @property
     def direct(self) -> GroupSums:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.log.log import Log
+from redenvelope.merging import FieldwiseSums
 
 ROUNDING = 1e-9
 """Differences smaller than this, beside what differs, are taken for rounding: sums of parts differ in it."""
@@ -17,17 +18,13 @@ _CELLS = 1 << 20  # users times groups that are worked on at once
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSums:
+class GroupSums(FieldwiseSums):
     """Weights and weighted values of some rows, by group."""
 
     totals: NDArray[np.float64]
     """Sum of weights, [groups]."""
     weighted: NDArray[np.float64]
     """Sums of weighted values, [variables, groups]."""
-
-    def merge(self, other: GroupSums) -> GroupSums:
-        """See Mergeable."""
-        return GroupSums(self.totals + other.totals, self.weighted + other.weighted)
 
     @property
     def means(self) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ Nothing covers where a handful of users decides: that is what `Concentration` re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +31,7 @@ from scipy.special import ndtr, ndtri
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.merging import FieldwiseSums
 from redenvelope.randomness import fraction
 from redenvelope.serialization import to_plain
 
@@ -296,15 +297,19 @@ _MUCH = 0.02
 """Share of the total that they must account for together: less cannot move it further than bounds are wide."""
 
 
+def _largest(one: FloatArray, other: FloatArray) -> FloatArray:
+    return np.sort(np.concatenate([one, other]))[::-1][:_FEW].copy()
+
+
 @dataclass(frozen=True, eq=False)
-class Concentration:
+class Concentration(FieldwiseSums):
     """Sums over users that merge, and the largest amounts."""
 
     users: int
     total: float
     squares: float
     fourths: float
-    largest: FloatArray
+    largest: FloatArray = field(metadata={"merge": _largest})
     """The largest amounts, falling, at most 25."""
 
     @classmethod
@@ -314,17 +319,6 @@ class Concentration:
         squares = values**2
         largest = np.sort(values)[::-1][:_FEW].copy()
         return cls(len(values), float(values.sum()), float(squares.sum()), float((squares**2).sum()), largest)
-
-    def merge(self, other: Concentration) -> Concentration:
-        """Two batches of users as one."""
-        largest = np.sort(np.concatenate([self.largest, other.largest]))[::-1][:_FEW].copy()
-        return Concentration(
-            self.users + other.users,
-            self.total + other.total,
-            self.squares + other.squares,
-            self.fourths + other.fourths,
-            largest,
-        )
 
     @property
     def carriers(self) -> int:

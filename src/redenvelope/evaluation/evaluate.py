@@ -7,7 +7,7 @@ reasons against it. `ESTIMATORS` has the estimators by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +32,7 @@ from redenvelope.evaluation.importance_sampling import (
 from redenvelope.evaluation.influence import GroupSums, Moments, Terms, sums_by_group
 from redenvelope.evaluation.partitions import Partitions, as_partitions
 from redenvelope.log.log import Log
+from redenvelope.merging import SAME, FieldwiseSums
 from redenvelope.policies.policy import Policy
 
 _KNOWN: tuple[Estimator, ...] = (
@@ -143,23 +144,14 @@ def estimator_named(name: str) -> Estimator:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
+class _Sums(FieldwiseSums):
     """Sums over a batch of users that all estimators need."""
 
-    outcome_names: tuple[str, ...]
+    outcome_names: tuple[str, ...] = field(metadata=SAME)
     keys: tuple[NDArray[np.uint64], ...]
     """Of the users, batch by batch."""
     moments: dict[Prepared, Moments]
     diagnostics: dict[Callable[[OffPolicyData], OffPolicyData], Diagnostics]
-
-    def merge(self, other: _Sums) -> _Sums:
-        """The sums of two batches of users as those of all."""
-        return _Sums(
-            self.outcome_names,
-            self.keys + other.keys,
-            {item: moments.merge(other.moments[item]) for item, moments in self.moments.items()},
-            {weigh: own.merge(other.diagnostics[weigh]) for weigh, own in self.diagnostics.items()},
-        )
 
 
 def _sums(batch: OffPolicyData, prepared: tuple[Prepared, ...], discount: float) -> _Sums:

@@ -18,6 +18,7 @@ from redenvelope.errors import UsageError
 from redenvelope.evaluation.confidence import merged_cubes, skewness_of_mean
 from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.partitions import Partitions
+from redenvelope.merging import FieldwiseSums
 from redenvelope.randomness import fold, fraction
 
 # Numbers in one block of columns: they stay in a second-level cache.
@@ -254,17 +255,13 @@ _STREAM, _SEED = "bootstrap group", 0
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSums:
+class GroupSums(FieldwiseSums):
     """Sums of terms by group of users."""
 
     sizes: FloatArray
     """Users in each group, [groups]."""
     sums: FloatArray
     """[groups, columns, prices]; columns are plain terms, numerators, weights."""
-
-    def merge(self, other: GroupSums) -> GroupSums:
-        """The sums of two partitions as those of both."""
-        return GroupSums(self.sizes + other.sizes, self.sums + other.sums)
 
     def skewness(self, moments: Moments) -> FloatArray:
         """The skewness of estimates (γ/√n) with the moments of all users, [outcomes, prices]."""

@@ -24,7 +24,7 @@ from redenvelope.evaluation.data import OffPolicyData, Rows
 from redenvelope.evaluation.doubly_robust import doubly_robust
 from redenvelope.evaluation.estimators import Estimator, Prepared
 from redenvelope.evaluation.partitions import Folds, Partitions
-from redenvelope.merging import Mergeable, merged
+from redenvelope.merging import MAXIMUM, SAME, FieldwiseSums, Mergeable, merged
 
 Features = NDArray[np.floating]
 
@@ -109,14 +109,14 @@ class RidgeOnFeatures:
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeSums:
+class RidgeSums(FieldwiseSums):
     """Products of features with themselves and with weights, by the fold that users are in (members).
 
     The weights of a user differ by the fold that learns from them; no fold learns from its own users.
     """
 
-    penalty: float
-    blocks: tuple[int, ...]
+    penalty: float = field(metadata=SAME)
+    blocks: tuple[int, ...] = field(metadata=SAME)
     """Widths of the nested sets of features."""
     squares: FloatArray
     """Of features: one pass serves all folds that learn, [members, 1 + features, 1 + features]."""
@@ -124,16 +124,6 @@ class RidgeSums:
     """Of features and weights, [folds, members, 1 + features, prices]."""
     squared_weights: FloatArray
     """[folds, members, prices]."""
-
-    def merge(self, other: RidgeSums) -> RidgeSums:
-        """See RegressionSums."""
-        return RidgeSums(
-            self.penalty,
-            self.blocks,
-            self.squares + other.squares,
-            self.products + other.products,
-            self.squared_weights + other.squared_weights,
-        )
 
     def fit(self) -> Linear:
         """See RegressionSums."""
@@ -295,12 +285,12 @@ class Marginalised(Estimator):
 
 
 @dataclass(frozen=True, eq=False)
-class Arrivals:
+class Arrivals(FieldwiseSums):
     """Sums over users at a step, and over those who arrive at the next one; for each fold, over all other users."""
 
     users: int
     """All users, whichever step they have reached."""
-    steps: int
+    steps: int = field(metadata=MAXIMUM)
     """Steps of the longest user."""
     fitted: FloatArray
     """Fitted ratios of the step, before they are scaled, [folds, prices]."""
@@ -308,16 +298,6 @@ class Arrivals:
     """Weights with which users arrive at the next step, [folds, prices]."""
     regression: RegressionSums
     """What the regression of the next step needs."""
-
-    def merge(self, other: Arrivals) -> Arrivals:
-        """The sums of two batches of users as those of all."""
-        return Arrivals(
-            users=self.users + other.users,
-            steps=max(self.steps, other.steps),
-            fitted=self.fitted + other.fitted,
-            weights=self.weights + other.weights,
-            regression=self.regression.merge(other.regression),
-        )
 
 
 @dataclass(frozen=True, eq=False)

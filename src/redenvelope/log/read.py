@@ -37,7 +37,7 @@ from redenvelope.log.schema.keys import KeySums, settle_keys
 from redenvelope.log.schema.rows import Rows, typed_rows
 from redenvelope.log.schema.schema import Schema, SchemaSums, schema_sums
 from redenvelope.log.tables import ROW, Table, joined, report_not_there
-from redenvelope.merging import merged
+from redenvelope.merging import FieldwiseSums, merged
 
 Part = TypeVar("Part")
 
@@ -102,15 +102,11 @@ def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estim
 
 
 @dataclass(frozen=True, eq=False)
-class PartSums:
+class PartSums(FieldwiseSums):
     """What a part contributes to the schema."""
 
     schema: SchemaSums
     keys: KeySums
-
-    def merge(self, other: PartSums) -> PartSums:
-        """See Mergeable."""
-        return PartSums(self.schema.merge(other.schema), self.keys.merge(other.keys))
 
 
 @dataclass(frozen=True, eq=False)

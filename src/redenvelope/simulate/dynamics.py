@@ -419,27 +419,59 @@ def _sigmoid(logits: FloatArray) -> FloatArray:
     return 1 / (1 + np.exp(-logits))
 
 
-def plan(dynamics: EnvelopeDynamics, users: EnvelopeUsers, dual: float, foresight: float) -> FloatArray:
-    """Reward and cost of the whole campaign, [outcomes, users, states], under the policy of a price.
+@dataclass(frozen=True)
+class Caps:
+    """Rules on envelopes; without arguments there are none."""
 
-    The policy maximises reward − dual · cost of the step plus `foresight` times what it will be from the next
-    state on: 1 plans to the end, 0 is the bandit. An infinite dual minimises cost.
+    large: tuple[int, ...] = ()
+    """Actions of which a user may get at most `most`."""
+    most: int = 0
+    least_tenure: int = 0
+    """Days of tenure from which a user may get the largest envelope."""
+
+    def entitled(self, users: EnvelopeUsers) -> NDArray[np.bool_]:
+        """Who may get the largest envelope, [users]."""
+        return (users.features["tenure_days"] >= self.least_tenure).to_numpy()
+
+
+def plan(
+    dynamics: EnvelopeDynamics,
+    users: EnvelopeUsers,
+    weights: FloatArray,
+    foresight: float = 1.0,
+    caps: Caps | None = None,
+) -> FloatArray:
+    """Outcomes of the whole campaign under the policy of a price, [outcomes, users, states].
+
+    Outcomes are the reward, the money and, where `weights` [outcomes] has three, the number of envelopes. The policy
+    maximises their weighted sum at the step plus `foresight` times what it will be from the next state on: 1 plans to
+    the end, 0 is the bandit.
     """
+    caps = caps or Caps()
     rewards = np.ascontiguousarray(dynamics.activities(users).transpose(2, 0, 1))
     costs = rewards * (users.consumption * dynamics.amounts[:, None])[:, :, None]
-    reward_weight, cost_weight = (0.0, 1.0) if np.isinf(dual) else (1.0, dual)
-    to_go = np.zeros((2, len(users), STATES))
+    entitled = caps.entitled(users)[:, None]
+    # By the number of large envelopes so far: a state that matters only to the caps.
+    to_go = np.zeros((len(weights), caps.most + 1, len(users), STATES))
     for _ in range(dynamics.parameters.steps):
-        follow_ups = [dynamics.follow_up(users, values) for values in to_go]
-        to_go = np.empty_like(to_go)
-        best = np.full(to_go.shape[1:], -np.inf)
-        # Whole arrays, action after action: an argmax over a short last axis takes three times as long.
-        for now_cost, now_reward, sent in zip(costs, rewards, dynamics.sent, strict=True):
-            later = [idle[sent] + now_reward * (busy[sent] - idle[sent]) for idle, busy in follow_ups]
-            score = reward_weight * (now_reward + foresight * later[0])
-            score -= cost_weight * (now_cost + foresight * later[1])
-            better = score > best
-            np.copyto(best, score, where=better)
-            np.copyto(to_go[0], now_reward + later[0], where=better)
-            np.copyto(to_go[1], now_cost + later[1], where=better)
-    return to_go
+        follow_ups = [[dynamics.follow_up(users, values) for values in outcome] for outcome in to_go]
+        to_go = np.zeros_like(to_go)
+        for given in range(caps.most + 1):
+            best = np.full(to_go.shape[2:], -np.inf)
+            # Whole arrays, action after action: an argmax over a short last axis takes three times as long.
+            for action, (reward, cost, sent) in enumerate(zip(rewards, costs, dynamics.sent, strict=True)):
+                following = given + (action in caps.large)
+                if following > caps.most:
+                    continue
+                now = (reward, cost, float(sent))[: len(weights)]
+                after = [outcome[following] for outcome in follow_ups]
+                later = [idle[sent] + reward * (busy[sent] - idle[sent]) for idle, busy in after]
+                parts = zip(weights, now, later, strict=True)
+                score = sum(weight * (gained + foresight * rest) for weight, gained, rest in parts)
+                better = score > best
+                if action == len(costs) - 1:
+                    better &= entitled
+                np.copyto(best, score, where=better)
+                for place, (gained, rest) in enumerate(zip(now, later, strict=True)):
+                    np.copyto(to_go[place, given], gained + rest, where=better)
+    return to_go[:, 0]

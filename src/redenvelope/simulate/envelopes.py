@@ -34,6 +34,7 @@ from redenvelope.simulate.campaign import (
 from redenvelope.simulate.dynamics import (
     OUTCOMES,
     STATES,
+    Caps,
     EnvelopeDynamics,
     EnvelopeParameters,
     EnvelopeUsers,
@@ -182,12 +183,16 @@ class EnvelopeCampaign:
 
     def _price(self, dual: float, foresight: float) -> Value:
         """Value of the policy that maximises reward − dual · cost now plus `foresight` times that to go."""
-        totals = np.zeros(2)
+        return Value(self.planned(outcome_weights(np.array([[dual]])), foresight)[:, 0])
+
+    def planned(self, weights: FloatArray, foresight: float = 1.0, caps: Caps | None = None) -> FloatArray:
+        """Mean outcomes of the policies of `plan` at weights [outcomes, prices], of the same shape."""
+        totals = np.zeros_like(weights)
         for _, users in self._chunks(_USERS_PER_TABLE):
-            to_go = plan(self.dynamics, users, dual, foresight)
-            start = state_rows(users.habits, users.fatigues, np.zeros_like(users.habits))
-            totals += to_go[:, np.arange(len(users)), start].sum(axis=1)
-        return Value(totals / len(self.users))
+            start = np.arange(len(users)), state_rows(users.habits, users.fatigues, np.zeros_like(users.habits))
+            for place, weight in enumerate(weights.T):
+                totals[:, place] += plan(self.dynamics, users, weight, foresight, caps)[:, *start].sum(axis=1)
+        return totals / len(self.users)
 
     def _chunks(self, size: int) -> Iterator[tuple[IndexArray, EnvelopeUsers]]:
         """The population in blocks, each with its rows, to bound memory."""
@@ -211,13 +216,6 @@ def envelope_frame(
     dynamic = [pl.Series("habit", habit), pl.Series("fatigue", fatigue), last_outcome]
     known = [pl.Series("user", names), pl.Series("step", step)]
     return pl.DataFrame(known).hstack(users.features[rows]).hstack(dynamic)
-
-
-Allocate = Callable[[pl.DataFrame, pl.DataFrame], pl.Series]
-"""A policy as deployed: users at a step (user, step and features) and their earlier steps (user, step, action, reward,
-cost) in, the label of the action that each gets out."""
-
-_USERS_PER_RULED_TABLE = 64
 
 
 @dataclass(frozen=True)
@@ -273,114 +271,43 @@ class RuledEnvelopes:
         def labels(given: tuple[str, ...]) -> str:
             return "[" + ", ".join(f'"{label}"' for label in given) + "]"
 
-        money = f"total = {self.limits[0] * (self.audience or 1):g}"
-        lines = ["# The rules of a simulated campaign: redenvelope fit reads them beside its log."]
-        lines += [] if self.audience is None else [f"audience = {self.audience}"]
-        lines += ["[[budget]]", 'name = "money"', 'column = "cost"']
-        lines += [money if self.audience is not None else f"per_user = {self.limits[0]:g}"]
-        lines += ["[[budget]]", 'name = "envelopes"', f"count = {labels(self.rules.budgets[1].count or ())}"]
-        lines += [f"per_user = {self.limits[1]:g}"]
-        lines += [
-            "[[rule]]",
-            f"actions = {labels(self.actions[-1:])}",
-            f'only_where = "tenure_days >= {self.least_tenure}"',
-        ]
-        lines += ["[[rule]]", f"actions = {labels(self.large)}", f"at_most = {self.most}"]
-        return "\n".join(lines) + "\n"
+        money, envelopes = self.rules.budgets
+        audience = "" if self.audience is None else f"audience = {self.audience}\n"
+        limit = f"per_user = {money.per_user:g}" if money.total is None else f"total = {money.total:g}"
+        return f"""# The rules of a simulated campaign: redenvelope fit reads them beside its log.
+{audience}[[budget]]
+name = "money"
+column = "cost"
+{limit}
+[[budget]]
+name = "envelopes"
+count = {labels(envelopes.count or ())}
+per_user = {envelopes.per_user:g}
+[[rule]]
+actions = {labels(self.actions[-1:])}
+only_where = "tenure_days >= {self.least_tenure}"
+[[rule]]
+actions = {labels(self.large)}
+at_most = {self.most}
+"""
 
     def log(self, users: int, seed: int) -> pl.DataFrame:
         """A log of `users` new users from before the rules: the contract's columns, then the features."""
         return self.envelopes.log(users, seed)
 
+    @property
+    def caps(self) -> Caps:
+        """The rules, as the planner takes them."""
+        return Caps(tuple(self.actions.index(label) for label in self.large), self.most, self.least_tenure)
+
     def price(self, prices: ArrayLike) -> FloatArray:
         """Price function: outcomes [outcomes, prices] of the optimal policy within the rules at prices [prices, 2]."""
-        weights = outcome_weights(checked_prices(prices, 2))
-        totals = np.zeros((3, weights.shape[1]))
-        everyone = self.envelopes.users
-        for first in range(0, len(everyone), _USERS_PER_RULED_TABLE):
-            users = everyone.take(slice(first, first + _USERS_PER_RULED_TABLE))
-            start = state_rows(users.habits, users.fatigues, np.zeros_like(users.habits))
-            for place, weight in enumerate(weights.T):
-                to_go = self._plan(users, weight)
-                totals[:, place] += to_go[:, 0, np.arange(len(users)), start].sum(axis=1)
-        return totals / len(everyone)
+        return self.envelopes.planned(outcome_weights(checked_prices(prices, 2)), caps=self.caps)
 
     def cheapest(self) -> Value:
         """Nobody is sent anything."""
         money = self.envelopes.cheapest()
         return Value(np.array([money.reward, money.cost, 0.0]))
-
-    def run(self, allocate: Allocate, users: int, seed: int) -> Run:
-        """Let a policy act on `users` users of the population; outcomes are expectations at the states they reach.
-
-        A policy that breaks a rule is refused.
-        """
-        campaign, generator = self.envelopes, np.random.default_rng([seed, 4])
-        drawn = campaign.users.take(np.resize(np.arange(len(campaign.users)), users))
-        everyone, dynamics = np.arange(users), campaign.dynamics
-        state = state_rows(drawn.habits, drawn.fatigues, np.zeros_like(drawn.habits))
-        totals, given, past = np.zeros((3, users)), np.zeros(users, dtype=int), _no_past()
-        for step in range(self.steps):
-            frame = envelope_frame(drawn, everyone, everyone, np.full(users, step), state)
-            labels = allocate(frame, past).cast(pl.String)
-            action = labels.replace_strict(list(self.actions), list(range(len(self.actions)))).to_numpy()
-            given += np.isin(action, self._large)
-            self._refuse_broken(drawn, action, given)
-            chance = dynamics.activity(drawn, state, action)
-            totals += chance, chance * drawn.consumption * dynamics.amounts[action], dynamics.sent[action]
-            active, used, state = dynamics.happen(drawn, state, action, generator)
-            rows = {"user": everyone, "step": np.full(users, step), "action": labels, "reward": active.astype(float)}
-            past = pl.concat([past, pl.DataFrame(rows | {"cost": used * dynamics.amounts[action]})])
-        return summarise_run(totals)
-
-    @property
-    def _large(self) -> list[int]:
-        return [self.actions.index(label) for label in self.large]
-
-    def _entitled(self, users: EnvelopeUsers) -> NDArray[np.bool_]:
-        """Who may get the largest envelope, [users]."""
-        return (users.features["tenure_days"] >= self.least_tenure).to_numpy()
-
-    def _refuse_broken(self, users: EnvelopeUsers, action: NDArray[np.intp], given: NDArray[np.intp]) -> None:
-        if (given > self.most).any():
-            raise UsageError(f"a policy gave a user more than {self.most} large envelopes")
-        if ((action == len(self.actions) - 1) & ~self._entitled(users)).any():
-            raise UsageError("a policy gave the largest envelope to a user who may not get it")
-
-    def _plan(self, users: EnvelopeUsers, weights: FloatArray) -> FloatArray:
-        """Reward, money and envelopes to go, [outcomes, large ones so far, users, states], at weights [outcomes]."""
-        dynamics = self.envelopes.dynamics
-        rewards = np.ascontiguousarray(dynamics.activities(users).transpose(2, 0, 1))
-        spent = rewards * (users.consumption * dynamics.amounts[:, None])[:, :, None]
-        entitled = self._entitled(users)
-        to_go = np.zeros((3, self.most + 1, len(users), STATES))
-        for _ in range(self.steps):
-            after = [[dynamics.follow_up(users, values) for values in outcome] for outcome in to_go]
-            now, to_go = to_go, np.zeros_like(to_go)
-            for given in range(self.most + 1):
-                best = np.full(now.shape[2:], -np.inf)
-                for action, (active, cost, sent) in enumerate(zip(rewards, spent, dynamics.sent, strict=True)):
-                    following = given + (action in self._large)
-                    if following > self.most:
-                        continue
-                    step = (active, cost, float(sent))
-                    total = []
-                    for gained, outcome in zip(step, after, strict=True):
-                        idle, busy = outcome[following]
-                        total.append(gained + idle[sent] + active * (busy[sent] - idle[sent]))
-                    score = sum(weight * value for weight, value in zip(weights, total, strict=True))
-                    better = score > best
-                    if action == len(self.actions) - 1:
-                        better &= entitled[:, None]
-                    np.copyto(best, score, where=better)
-                    for place, value in enumerate(total):
-                        np.copyto(to_go[place, given], value, where=better)
-        return to_go
-
-
-def _no_past() -> pl.DataFrame:
-    types = {"user": pl.Int64, "step": pl.Int64, "action": pl.String, "reward": pl.Float64, "cost": pl.Float64}
-    return pl.DataFrame(schema=types)
 
 
 _STREAM = 4  # other users than those of a log, of the population and of a run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from redenvelope.log.findings import EXAMPLES, Found, Place, Places
 from redenvelope.log.schema.coerce import FeatureRows, coerce_action, coerce_feature, coerce_outcome
 from redenvelope.log.schema.text import Words, words_of
 from redenvelope.log.tables import EPISODE, FILE, ROW, Table, kind_of
-from redenvelope.merging import merged_known
+from redenvelope.merging import SAME, FieldwiseSums, merged_known
 
 OUTCOMES = ("propensity", "reward", "cost")
 """The roles that are numbers."""
@@ -178,18 +178,14 @@ _ALWAYS: Difference = ("", "")  # a difference in something that no log leaves o
 
 
 @dataclass(frozen=True)
-class SharedRows:
+class SharedRows(FieldwiseSums):
     """Groups of rows that share a user and step, all with the same differences from the first of their group."""
 
-    differences: frozenset[Difference]
+    differences: frozenset[Difference] = field(metadata=SAME)
     every: Places
     """All rows of the groups."""
     later: Places
     """All but the first of each group."""
-
-    def merge(self, other: SharedRows) -> SharedRows:
-        """See Mergeable; of the same differences."""
-        return SharedRows(self.differences, self.every.merge(other.every), self.later.merge(other.later))
 
 
 def shared_rows(

@@ -7,7 +7,7 @@ them. Nothing that depends on all rows is decided on a part, so any number of pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from redenvelope.log.schema.coerce import FeatureRows, number_labels
 from redenvelope.log.schema.rows import Rows, SharedRows, merge_shared
 from redenvelope.log.schema.statistics import NumberSums, OutcomeSums, exact_mean, exact_sums, number_sums, outcome_sums
 from redenvelope.log.schema.text import MOST_LABELS, LabelSums, TextTally, Words, label_sums
-from redenvelope.merging import merged_known
+from redenvelope.merging import MAXIMUM, MINIMUM, FieldwiseSums, merged_known
 
 
 @dataclass(frozen=True)
@@ -122,33 +122,19 @@ class ColumnSums:
 
 
 @dataclass(frozen=True, eq=False)
-class SchemaSums:
+class SchemaSums(FieldwiseSums):
     """Sums over some of a log's users."""
 
     users: int
     rows: int
-    first_step: int
-    last_step: int
-    actions: ActionSums | None
+    first_step: int = field(metadata=MINIMUM)
+    last_step: int = field(metadata=MAXIMUM)
+    actions: ActionSums | None = field(metadata={"merge": merged_known})
     outcomes: Mapping[str, OutcomeSums]
     """Lacks the roles that the table lacks."""
     features: Mapping[str, ColumnSums]
-    shared: tuple[SharedRows, ...]
-    found: Found
-
-    def merge(self, other: SchemaSums) -> SchemaSums:
-        """See Mergeable; both have the same columns."""
-        return SchemaSums(
-            users=self.users + other.users,
-            rows=self.rows + other.rows,
-            first_step=min(self.first_step, other.first_step),
-            last_step=max(self.last_step, other.last_step),
-            actions=merged_known(self.actions, other.actions),
-            outcomes={role: sums.merge(other.outcomes[role]) for role, sums in self.outcomes.items()},
-            features={name: sums.merge(other.features[name]) for name, sums in self.features.items()},
-            shared=merge_shared(self.shared, other.shared),
-            found=merge_found(self.found, other.found),
-        )
+    shared: tuple[SharedRows, ...] = field(metadata={"merge": merge_shared})
+    found: Found = field(metadata={"merge": merge_found})
 
 
 def schema_sums(rows: Rows) -> SchemaSums:

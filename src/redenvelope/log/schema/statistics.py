@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+
+from redenvelope.merging import ALL, ANY, MAXIMUM, MINIMUM, FieldwiseSums
 
 _BLOCK = 1 << 16  # rows: what is worked on fits into a core's own cache
 
@@ -57,32 +59,20 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class NumberSums:
+class NumberSums(FieldwiseSums):
     """What the rows of one number add up to; sums of parts merge into those of the whole."""
 
     rows: int
     missing: int
-    low: float
-    high: float
+    low: float = field(metadata=MINIMUM)
+    high: float = field(metadata=MAXIMUM)
     """Infinite, the wrong way round, where every value is missing."""
-    binary: bool
+    binary: bool = field(metadata=ALL)
     """Whether every value is 0 or 1."""
-    changes: bool
+    changes: bool = field(metadata=ANY)
     """Whether it ever changes within a user."""
     moments: Moments
     """Of the present values; of the outcomes beside them, where a log is first read."""
-
-    def merge(self, other: NumberSums) -> NumberSums:
-        """See Mergeable."""
-        return NumberSums(
-            self.rows + other.rows,
-            self.missing + other.missing,
-            min(self.low, other.low),
-            max(self.high, other.high),
-            self.binary and other.binary,
-            self.changes or other.changes,
-            self.moments.merge(other.moments),
-        )
 
 
 def number_sums(
@@ -170,7 +160,7 @@ def _block_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: i
 
 
 @dataclass(frozen=True)
-class OutcomeSums:
+class OutcomeSums(FieldwiseSums):
     """Counts and range of a role that is a number; sums of parts merge into those of the whole."""
 
     rows: int
@@ -178,20 +168,9 @@ class OutcomeSums:
     zeros: int
     above_one: int
     """Finite values above 1."""
-    low: float
-    high: float
+    low: float = field(metadata=MINIMUM)
+    high: float = field(metadata=MAXIMUM)
     """Of the finite values."""
-
-    def merge(self, other: OutcomeSums) -> OutcomeSums:
-        """See Mergeable."""
-        return OutcomeSums(
-            self.rows + other.rows,
-            self.finite + other.finite,
-            self.zeros + other.zeros,
-            self.above_one + other.above_one,
-            min(self.low, other.low),
-            max(self.high, other.high),
-        )
 
 
 def outcome_sums(values: NDArray[np.float64]) -> OutcomeSums:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from redenvelope.log.cleaning.number_formats import is_number, looks_formatted, to_numbers
 from redenvelope.log.schema.statistics import changes_within
+from redenvelope.merging import ANY, FieldwiseSums
 
 MOST_LABELS = 10_000
 """Most labels of a category."""
@@ -51,7 +52,7 @@ def words_of(text: pl.Series, distinct: pl.Series) -> Words:
 
 
 @dataclass(frozen=True)
-class TextTally:
+class TextTally(FieldwiseSums):
     """How many rows of a column of text hold what: enough to say whether it means a number or a label."""
 
     filled: int
@@ -60,18 +61,8 @@ class TextTally:
     """Neither numbers nor words for missing."""
     formatted: int
     """Numbers in a spreadsheet's format."""
-    zero_codes: bool
+    zero_codes: bool = field(metadata=ANY)
     """Whether any begins with a zero before another digit: codes such as 00123 are labels."""
-
-    def merge(self, other: TextTally) -> TextTally:
-        """See Mergeable."""
-        return TextTally(
-            self.filled + other.filled,
-            self.numbers + other.numbers,
-            self.words + other.words,
-            self.formatted + other.formatted,
-            self.zero_codes or other.zero_codes,
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,18 +7,8 @@ from typing import Annotated
 
 import typer
 
+from redenvelope.cli import options
 from redenvelope.cli.guard import guarded
-from redenvelope.cli.options import (
-    CampaignOption,
-    ColumnsOption,
-    EstimateOption,
-    IgnoreOption,
-    JsonOption,
-    SeedOption,
-    given_path,
-    print_json,
-    read_campaign,
-)
 from redenvelope.engine.memory import keep_programs
 from redenvelope.errors import UsageError
 
@@ -29,7 +19,9 @@ _NAMES = ("table-one", "accuracy", "budgets", "prices", "searches", "second-tabl
 
 @app.command()
 def reproduce(
-    out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for tables and figures.")],
+    out: Annotated[
+        Path, typer.Option(parser=options.given_path, metavar="PATH", help="Folder for tables and figures.")
+    ],
     seeds: Annotated[
         int | None, typer.Option(min=2, help="Logs drawn for each interval; 5, or 2 with --quick.", show_default=False)
     ] = None,
@@ -43,12 +35,12 @@ def reproduce(
     only: Annotated[
         str | None, typer.Option(help=f"Some experiments alone, of {', '.join(_NAMES)}.", metavar="NAME,…")
     ] = None,
-    columns: ColumnsOption = None,
-    ignore: IgnoreOption = None,
-    campaign: CampaignOption = None,
-    estimate_propensity: EstimateOption = False,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    columns: options.Columns = None,
+    ignore: options.Ignore = None,
+    campaign: options.CampaignFile = None,
+    estimate_propensity: options.EstimatePropensity = False,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
 ) -> None:
     """Run the paper's experiments and write tables (CSV, Markdown) and figures (PNG, HTML) beside its numbers.
 
@@ -67,7 +59,7 @@ def reproduce(
         from redenvelope.log.read import read_log
 
         rows = read_log(
-            log, read_campaign(log, columns, ignore, campaign).columns, estimate_propensity=estimate_propensity
+            log, options.read_campaign(log, columns, ignore, campaign).columns, estimate_propensity=estimate_propensity
         )
     from experiments.reproduce import GivenLog
     from experiments.reproduce import reproduce as run
@@ -79,7 +71,7 @@ def reproduce(
     with StageView(enabled=not as_json) as view:
         written = run(out, settings, given, wanted, view.tell)
     if as_json:
-        print_json(written.as_dict())
+        options.print_json(written.as_dict())
         return
     typer.echo(f"{out}: {len(written.files)} files; start with {out / 'index.html'} or {out / 'README.md'}")
 

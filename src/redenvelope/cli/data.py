@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import time as clock
+from contextlib import closing
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -10,29 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from redenvelope.cli.options import (
-    REFUSED,
-    CampaignOption,
-    ColumnsOption,
-    DatesOption,
-    EngineOption,
-    EpisodeOption,
-    EstimateOption,
-    IgnoreOption,
-    JsonOption,
-    KnownOption,
-    LogArgument,
-    MissingCostOption,
-    PartsOption,
-    SeedOption,
-    TimeOption,
-    WorkOption,
-    given_path,
-    names,
-    print_json,
-    read_campaign,
-    require_installed,
-)
+from redenvelope.cli import options
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable
@@ -40,8 +22,9 @@ from redenvelope.files import replacing, require_writable
 if TYPE_CHECKING:
     import polars as pl
 
+    from redenvelope.plan.plan import Plan
     from redenvelope.simulate.campaign import Campaign
-    from redenvelope.simulate.envelopes import RuledEnvelopes
+    from redenvelope.simulate.envelopes import EnvelopeCampaign, EnvelopeCrowd, RuledEnvelopes
 
 
 _BYTES_PER_ROW = 300
@@ -57,13 +40,11 @@ class CampaignName(StrEnum):
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the log and the plan.")
-    ] = Path("demo"),
+    out: Annotated[Path, options.path_option("Folder for the log and the plan.")] = Path("demo"),
     users: Annotated[int, typer.Option(min=200, help="Number of users to simulate.")] = 20_000,
     population: Annotated[int, typer.Option(min=1, help="Number of fresh users on whom the truth is computed.")] = 500,
     budget: Annotated[float, typer.Option(min=0, help="Budget as mean cost per user.")] = 4.0,
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
     live: Annotated[
         bool, typer.Option("--live", help="Then serve the plan to simulated users, with a page to watch it.")
     ] = False,
@@ -83,7 +64,7 @@ def demo(
     from redenvelope.simulate.envelopes import EnvelopeCampaign
 
     if live:
-        require_installed()
+        options.require_installed()
     console = Console(highlight=False, soft_wrap=True)
     campaign = EnvelopeCampaign(population=population)
     path = out / "campaign.parquet"
@@ -112,30 +93,28 @@ def demo(
     console.print(truth_table(rows))
     console.print(f"[bold]{truth_sentence(campaign, rows, plan.certificate)}[/]")
     if live:
-        from redenvelope.cli.live import go_live
-
-        go_live(campaign, plan, out, budget, crowd, seconds)
+        _go_live(campaign, plan, out, budget, crowd, seconds)
 
 
 def simulate(
     name: Annotated[
         CampaignName, typer.Argument(metavar="two-step|envelopes|envelopes-rules", help="The campaign to simulate.")
     ],
-    out: Annotated[
-        Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the log (.parquet or .csv).")
-    ],
+    out: Annotated[Path, options.path_option("Where to write the log (.parquet or .csv).")],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 20_000,
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
     truth: Annotated[
         bool, typer.Option("--truth", help="Also print what the uniform policy, the bandit and the optimum earn.")
     ] = False,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Make the log of a campaign whose truth is known.
 
     The campaign with rules has two budgets, a cap and an eligibility: its campaign.toml is written beside the log.
     """
     from redenvelope.plan.storage import require_outside
+    from redenvelope.simulate.envelopes import EnvelopeCampaign
+    from redenvelope.simulate.finite import two_step
 
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
@@ -144,7 +123,7 @@ def simulate(
     if name is CampaignName.ENVELOPES_RULES:
         _simulate_rules(out, users, seed, truth, as_json)
         return
-    campaign = _campaign(name)
+    campaign: Campaign = two_step() if name is CampaignName.TWO_STEP else EnvelopeCampaign(population=1_000)
     require_memory(users * campaign.steps * _BYTES_PER_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
     _write_table(frame, out)
@@ -154,7 +133,7 @@ def simulate(
 
         content["truth"] = truth_rows(campaign, _budgets(campaign))
     if as_json:
-        print_json(content)
+        options.print_json(content)
         return
     typer.echo(f"{out}: {users:,} users, {len(frame):,} rows; columns {', '.join(frame.columns)}")
     if truth:
@@ -182,7 +161,7 @@ def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool
     if truth:
         told["truth"] = _truth_of_rules(campaign)
     if as_json:
-        print_json(told | {"columns": frame.columns})
+        options.print_json(told | {"columns": frame.columns})
         return
     typer.echo(f"{out}: {users:,} users, {len(frame):,} rows; columns {', '.join(frame.columns)}")
     typer.echo(f"{rules}: two budgets and two rules, which fit reads by itself")
@@ -209,24 +188,24 @@ def _truth_of_rules(campaign: RuledEnvelopes) -> list[dict[str, Any]]:
 
 
 def audit(
-    log: LogArgument,
-    columns: ColumnsOption = None,
-    ignore: IgnoreOption = None,
-    campaign: CampaignOption = None,
-    estimate_propensity: EstimateOption = False,
-    time: TimeOption = None,
-    episode: EpisodeOption = None,
-    missing_cost: MissingCostOption = None,
-    dates: DatesOption = None,
-    known_before: KnownOption = None,
+    log: options.LogArgument,
+    columns: options.Columns = None,
+    ignore: options.Ignore = None,
+    campaign: options.CampaignFile = None,
+    estimate_propensity: options.EstimatePropensity = False,
+    time: options.Time = None,
+    episode: options.Episode = None,
+    missing_cost: options.MissingCost = None,
+    dates: options.Dates = None,
+    known_before: options.KnownBefore = None,
     budget: Annotated[
         float | None,
         typer.Option(min=0, help="Budget as mean cost per user; the audit says whether it makes sense here."),
     ] = None,
-    work: WorkOption = None,
-    engine: EngineOption = None,
-    parts: PartsOption = None,
-    as_json: JsonOption = False,
+    work: options.Work = None,
+    engine: options.Engine = None,
+    parts: options.Parts = None,
+    as_json: options.Json = False,
 ) -> None:
     """Say whether a plan can be made from a log, and what is wrong with it, where, and what to do.
 
@@ -243,21 +222,24 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.terminal import show_audit, show_findings
 
-    given = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+    given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+    known = options.split_names(known_before)
     result, lake = None, lake_options(work, engine, parts)
     if lake is not None:
-        result, found = audited(log, lake, given, budget, names(known_before), estimate_propensity, quiet=as_json)
+        result, found = audited(log, lake, given, budget, known, estimate_propensity, quiet=as_json)
     else:
         inspection = inspect_log(log, given.columns, estimate_propensity=estimate_propensity)
         found = inspection.findings
         if inspection.log is not None:
             given.check(inspection.log)
-            result = audit_log(without_costs(inspection.log, given.budgets), budget, known_before=names(known_before))
+            result = audit_log(
+                without_costs(inspection.log, given.budgets), budget, known_before=options.split_names(known_before)
+            )
     findings = found if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if as_json:
         content = {"status": "refused" if errors else "fit", "findings": [item.as_dict() for item in findings]}
-        print_json(content if result is None else result.as_dict() | content)
+        options.print_json(content if result is None else result.as_dict() | content)
     else:
         console = Console()
         if result is None:
@@ -272,7 +254,7 @@ def audit(
             )
         console.print(f"\n{verdict}", highlight=False)
     if errors:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(options.REFUSED)
 
 
 def _write_table(frame: pl.DataFrame, out: Path) -> None:
@@ -293,17 +275,84 @@ def _is_log_of(path: Path, campaign: Campaign) -> bool:
         return False
 
 
-def _campaign(name: CampaignName, population: int = 1_000) -> Campaign:
-    if name is CampaignName.TWO_STEP:
-        from redenvelope.simulate.finite import two_step
-
-        return two_step()
-    from redenvelope.simulate.envelopes import EnvelopeCampaign
-
-    return EnvelopeCampaign(population=population)
-
-
 def _budgets(campaign: Campaign) -> list[float]:
     """Three budgets around what giving every action equally often would cost."""
     least, uniform = campaign.cheapest().cost, campaign.uniform().cost
     return [least + share * (uniform - least) for share in (0.5, 1.0, 1.5)]
+
+
+# The live part of the demo: a service, and simulated users who ask it over HTTP.
+
+
+_TOGETHER = 20
+"""Users who arrive at the same time."""
+
+
+def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, crowd: int, seconds: float) -> None:
+    """Serve a plan to a crowd that redeems more often than the log said, for about so many seconds."""
+    from redenvelope.ledger.ledger import open_ledger
+    from redenvelope.ledger.records import Fund
+    from redenvelope.serve.server import serving
+    from redenvelope.serve.service import Service
+    from redenvelope.serve.settings import ServeSettings
+    from redenvelope.simulate.envelopes import EnvelopeCrowd
+
+    ledger = out / "ledger.db"
+    for old in (ledger, ledger.with_name("ledger.db-wal"), ledger.with_name("ledger.db-shm")):
+        old.unlink(missing_ok=True)  # of an earlier demo
+    settings = ServeSettings(audience=crowd)
+    total = round(100 * budget * crowd)
+    service = Service(out / "plan", open_ledger(f"sqlite:///{ledger}", seed=0), [Fund("budget", total, 0)], settings)
+    people = EnvelopeCrowd(campaign, crowd, seed=7, consumption=1.2)
+    with serving(service) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        typer.echo(
+            f"4. live: {crowd:,} users who redeem a fifth more often than the log said; watch http://127.0.0.1:{port}/"
+        )
+        earned = _walk_in(people, plan, connection, campaign.steps, seconds)
+        found = _answered(connection, "GET", "/v1/campaign")
+    money = found["budgets"][0]
+    optimum = campaign.optimum(budget)
+    typer.echo(
+        f"spent {money['spent'] / 100:,.2f} of {total / 100:,.2f} ({money['spent'] / total:.1%}), never above; "
+        f"{len(found['price_notes'])} changes of the price"
+    )
+    typer.echo(
+        f"earned {earned / crowd:.4g} per user; the plan said {plan.certificate.reward.estimate:.4g} for "
+        f"{plan.certificate.cost.estimate:.4g} per user, and the optimum of the campaign as it was logged is "
+        f"{optimum.reward:.4g} for {optimum.cost:.4g}"
+    )
+    typer.echo(f"redenvelope ledger verify sqlite:///{ledger}")
+
+
+def _walk_in(
+    people: EnvelopeCrowd, plan: Plan, connection: http.client.HTTPConnection, steps: int, seconds: float
+) -> float:
+    """Decide for all users and settle, over HTTP; the reward that was earned."""
+    import numpy as np
+
+    places = {float(label): place for place, label in enumerate(plan.catalogue.labels)}
+    earned, began = 0.0, clock.monotonic()
+    for first in range(0, len(people), _TOGETHER):
+        rows = np.arange(first, min(first + _TOGETHER, len(people)))
+        for step in range(steps):
+            requests = [
+                {"request_id": f"{row}-{step}", "user": int(row), "features": features}
+                for row, features in zip(rows, people.seen(rows, step), strict=True)
+            ]
+            answers = _answered(connection, "POST", "/v1/decisions/batch", {"decisions": requests})["answers"]
+            given = np.array([places[float(answer["action"])] for answer in answers])
+            rewards, costs = people.happen(rows, given)
+            outcomes = [
+                {"decision_id": answer["decision_id"], "reward": reward, "amount": round(100 * cost)}
+                for answer, reward, cost in zip(answers, rewards.tolist(), costs.tolist(), strict=True)
+            ]
+            _answered(connection, "POST", "/v1/outcomes/batch", {"outcomes": outcomes})
+            earned += float(rewards.sum())
+        clock.sleep(max(0.0, seconds * rows[-1] / len(people) - (clock.monotonic() - began)))
+    return earned
+
+
+def _answered(connection: http.client.HTTPConnection, method: str, path: str, content: Any = None) -> Any:
+    body = None if content is None else json.dumps(content)
+    connection.request(method, path, body, {"content-type": "application/json"})
+    return json.loads(connection.getresponse().read())

@@ -9,53 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redenvelope.cli import options
 from redenvelope.cli.guard import listening, stop_if_interrupted
-from redenvelope.cli.options import (
-    NOT_CERTIFIED,
-    AudienceOption,
-    CacheOption,
-    CampaignOption,
-    CheckUsersOption,
-    ColumnsOption,
-    CurrencyOption,
-    DatesOption,
-    EngineOption,
-    EpisodeOption,
-    EstimateOption,
-    IgnoreOption,
-    JsonOption,
-    KnownOption,
-    LogArgument,
-    MissingCostOption,
-    NamedBudgetOption,
-    NamedTotalOption,
-    PartsOption,
-    PlanArgument,
-    SeedOption,
-    TimeOption,
-    TrainUsersOption,
-    ValueOption,
-    WorkOption,
-    budget_per_user,
-    given_path,
-    named_budgets,
-    names,
-    print_json,
-    read_campaign,
-)
 
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
 
 
 def fit(
-    log: LogArgument,
-    out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="Folder for the plan.")],
+    log: options.LogArgument,
+    out: Annotated[Path, options.path_option("Folder for the plan.")],
     budget: Annotated[float | None, typer.Option(min=0, help="Budget as mean cost per user.")] = None,
     budget_total: Annotated[float | None, typer.Option(min=0, help="Budget as total cost; needs --audience.")] = None,
-    audience: AudienceOption = None,
-    currency: CurrencyOption = None,
-    value_per_reward: ValueOption = None,
+    audience: options.Audience = None,
+    currency: options.Currency = None,
+    value_per_reward: options.ValuePerReward = None,
     target_reward: Annotated[
         float | None, typer.Option(help="Mean reward per user to reach at the least cost, instead of a budget.")
     ] = None,
@@ -65,19 +33,19 @@ def fit(
         float | None, typer.Option(help="Weight of entropy; 0 always takes the best action.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="Confidence level of the certificate.")] = 0.95,
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
     history: Annotated[
         str, typer.Option(help="Whether the plan may use the user's earlier steps: auto or none.")
     ] = "auto",
-    columns: ColumnsOption = None,
-    ignore: IgnoreOption = None,
-    campaign: CampaignOption = None,
-    estimate_propensity: EstimateOption = False,
-    time: TimeOption = None,
-    episode: EpisodeOption = None,
-    missing_cost: MissingCostOption = None,
-    dates: DatesOption = None,
-    known_before: KnownOption = None,
+    columns: options.Columns = None,
+    ignore: options.Ignore = None,
+    campaign: options.CampaignFile = None,
+    estimate_propensity: options.EstimatePropensity = False,
+    time: options.Time = None,
+    episode: options.Episode = None,
+    missing_cost: options.MissingCost = None,
+    dates: options.Dates = None,
+    known_before: options.KnownBefore = None,
     explore: Annotated[
         float | None,
         typer.Option(
@@ -88,13 +56,13 @@ def fit(
             show_default=False,
         ),
     ] = None,
-    cache: CacheOption = True,
-    work: WorkOption = None,
-    engine: EngineOption = None,
-    parts: PartsOption = None,
-    train_users: TrainUsersOption = None,
-    check_users: CheckUsersOption = None,
-    as_json: JsonOption = False,
+    cache: options.Cache = True,
+    work: options.Work = None,
+    engine: options.Engine = None,
+    parts: options.Parts = None,
+    train_users: options.TrainUsers = None,
+    check_users: options.CheckUsers = None,
+    as_json: options.Json = False,
 ) -> None:
     """Make the best plan for a budget from a log, check it on held-out users, and write it to a folder.
 
@@ -120,10 +88,10 @@ def fit(
         confidence=confidence,
         seed=seed,
         history=history,  # type: ignore[arg-type]
-        known_before=names(known_before),
+        known_before=options.split_names(known_before),
         explore=explore,
     )
-    wanted = budget_per_user(budget, budget_total, audience)
+    wanted = options.budget_per_user(budget, budget_total, audience)
     money = Money().told(currency, audience, value_per_reward)
     lake = lake_options(work, engine, parts, train_users, check_users)
     require_room(out)
@@ -131,7 +99,7 @@ def fit(
     with listening(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        given = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+        given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
         question = Question(wanted, target_reward, given, audience, settings, listen, stages_cache)
         if lake is None:
             rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)
@@ -150,16 +118,13 @@ def fit(
 
 
 def reprice(
-    plan: PlanArgument,
-    out: Annotated[
-        Path,
-        typer.Option(parser=given_path, metavar="PATH", help="Folder for the repriced plan; may be the plan's own."),
-    ],
-    budget: NamedBudgetOption = None,
-    budget_total: NamedTotalOption = None,
-    audience: AudienceOption = None,
-    currency: CurrencyOption = None,
-    value_per_reward: ValueOption = None,
+    plan: options.PlanArgument,
+    out: Annotated[Path, options.path_option("Folder for the repriced plan; may be the plan's own.")],
+    budget: options.NamedBudget = None,
+    budget_total: options.NamedTotal = None,
+    audience: options.Audience = None,
+    currency: options.Currency = None,
+    value_per_reward: options.ValuePerReward = None,
     target_reward: Annotated[
         float | None, typer.Option(help="Mean reward per user to reach at the least cost, instead of a budget.")
     ] = None,
@@ -173,7 +138,7 @@ def reprice(
             "--for-all-prices", help="Use bounds that hold for all budgets at once, so that one may be chosen by them."
         ),
     ] = False,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Give a plan another budget or target, in seconds and without the log, with a certificate of its own.
 
@@ -186,7 +151,7 @@ def reprice(
 
     require_room(out)
     opened = Plan.load(plan)
-    wanted = named_budgets(opened, budget, budget_total, audience)
+    wanted = options.named_budgets(opened, budget, budget_total, audience)
     # What is not given again stays as it was when the plan was made.
     money = opened.record.money.told(currency, audience, value_per_reward)
     again = reprice_plan(
@@ -212,8 +177,8 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
         total = None if plan.totals is None else plan.totals.as_dict()
         content = {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared, "totals": total}
         content |= {"currency": plan.record.money.currency or None, "exploration": explored, "rules": rules}
-        print_json(content)
+        options.print_json(content)
     else:
         show_plan(plan, out)
     if not plan.certificate.is_certified:
-        raise typer.Exit(NOT_CERTIFIED)
+        raise typer.Exit(options.NOT_CERTIFIED)

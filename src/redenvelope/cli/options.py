@@ -35,6 +35,11 @@ def given_text(text: str) -> str:
     return text
 
 
+def path_option(told: str) -> Any:
+    """An option that takes a path; `told` is its help."""
+    return typer.Option(parser=given_path, metavar="PATH", help=told)
+
+
 PlanArgument = Annotated[
     Path, typer.Argument(parser=given_path, metavar="PLAN", help="A plan folder, as written by `fit`.")
 ]
@@ -46,14 +51,14 @@ LogArgument = Annotated[
         help="The log: a Parquet, CSV or TSV file, a folder or a glob; with --work, also an object-store address.",
     ),
 ]
-ColumnsOption = Annotated[
+Columns = Annotated[
     str | None,
     typer.Option(
         help="Names of the columns in your table, such as user=customer_id,reward=active.", metavar="ROLE=NAME,…"
     ),
 ]
-IgnoreOption = Annotated[str | None, typer.Option(help="Columns that must not be used as features.", metavar="NAME,…")]
-KnownOption = Annotated[
+Ignore = Annotated[str | None, typer.Option(help="Columns that must not be used as features.", metavar="NAME,…")]
+KnownBefore = Annotated[
     str | None,
     typer.Option(
         "--known-before",
@@ -61,11 +66,11 @@ KnownOption = Annotated[
         metavar="NAME,…",
     ),
 ]
-TimeOption = Annotated[
+Time = Annotated[
     str | None,
     typer.Option("--time", help="Column with the time of each decision; steps are numbered by it.", metavar="NAME"),
 ]
-EpisodeOption = Annotated[
+Episode = Annotated[
     str | None,
     typer.Option(
         "--episode",
@@ -73,11 +78,11 @@ EpisodeOption = Annotated[
         metavar="NAME",
     ),
 ]
-MissingCostOption = Annotated[
+MissingCost = Annotated[
     float | None,
     typer.Option("--missing-cost", min=0, help="Cost of rows whose cost is empty: 0 if nothing was redeemed."),
 ]
-DatesOption = Annotated[
+Dates = Annotated[
     str | None,
     typer.Option(
         "--dates",
@@ -86,29 +91,27 @@ DatesOption = Annotated[
         metavar="WHAT",
     ),
 ]
-CampaignOption = Annotated[
+CampaignFile = Annotated[
     Path | None,
     typer.Option(
         "--campaign",
         help="A campaign.toml with columns, budgets, rules and exploration; one beside the log is found by itself.",
     ),
 ]
-EstimateOption = Annotated[
+EstimatePropensity = Annotated[
     bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features.")
 ]
-CurrencyOption = Annotated[
-    str | None, typer.Option("--currency", help="Currency of the costs, such as EUR.", metavar="CODE")
-]
-AudienceOption = Annotated[
+Currency = Annotated[str | None, typer.Option("--currency", help="Currency of the costs, such as EUR.", metavar="CODE")]
+Audience = Annotated[
     int | None, typer.Option(min=1, max=10**12, help="Number of users the plan is for; totals are reported for them.")
 ]
-ValueOption = Annotated[
+ValuePerReward = Annotated[
     float | None,
     typer.Option(
         "--value-per-reward", help="Worth of a unit of reward, in the currency; shows which budget pays for itself."
     ),
 ]
-CacheOption = Annotated[
+Cache = Annotated[
     bool,
     typer.Option(
         "--cache/--no-cache",
@@ -116,7 +119,7 @@ CacheOption = Annotated[
         "interrupted fit does not train again.",
     ),
 ]
-EngineOption = Annotated[
+Engine = Annotated[
     str | None,
     typer.Option(
         "--engine",
@@ -126,7 +129,7 @@ EngineOption = Annotated[
         show_default=False,
     ),
 ]
-WorkOption = Annotated[
+Work = Annotated[
     Path | None,
     typer.Option(
         "--work",
@@ -135,13 +138,13 @@ WorkOption = Annotated[
         help="Work folder in which a table larger than memory is partitioned by user; reused when it exists.",
     ),
 ]
-PartsOption = Annotated[
+Parts = Annotated[
     int | None,
     typer.Option(
         "--parts", help="Number of parts, a power of two; by default, parts have about a million rows each.", min=1
     ),
 ]
-TrainUsersOption = Annotated[
+TrainUsers = Annotated[
     int | None,
     typer.Option(
         "--train-users",
@@ -150,7 +153,7 @@ TrainUsersOption = Annotated[
         show_default=False,
     ),
 ]
-CheckUsersOption = Annotated[
+CheckUsers = Annotated[
     int | None,
     typer.Option(
         "--check-users",
@@ -159,8 +162,8 @@ CheckUsersOption = Annotated[
         show_default=False,
     ),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same result.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
 def read_campaign(
@@ -198,7 +201,7 @@ def read_campaign(
     return replace(found, columns=mapping, budgets=budgets)
 
 
-def names(given: str | None) -> tuple[str, ...]:
+def split_names(given: str | None) -> tuple[str, ...]:
     """The names in `one,another`."""
     return tuple(name.strip() for name in (given or "").split(",") if name.strip())
 
@@ -237,13 +240,13 @@ def require_installed() -> None:
         raise UsageError("serving needs a few more packages; run: pip install 'redenvelope[serve]'") from None
 
 
-NamedBudgetOption = Annotated[
+NamedBudget = Annotated[
     list[str] | None,
     typer.Option(
         "--budget", help="Budget as mean cost per user; with several budgets, by name (repeatable).", metavar="[NAME=]B"
     ),
 ]
-NamedTotalOption = Annotated[
+NamedTotal = Annotated[
     list[str] | None,
     typer.Option("--budget-total", help="Budget as total cost; needs --audience.", metavar="[NAME=]TOTAL"),
 ]

@@ -10,33 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redenvelope.cli.options import (
-    NOT_CERTIFIED,
-    AudienceOption,
-    CampaignOption,
-    ColumnsOption,
-    CurrencyOption,
-    EngineOption,
-    EpisodeOption,
-    EstimateOption,
-    IgnoreOption,
-    JsonOption,
-    LogArgument,
-    MissingCostOption,
-    PartsOption,
-    PlanArgument,
-    SeedOption,
-    TimeOption,
-    ValueOption,
-    WorkOption,
-    given_path,
-    given_text,
-    named_budgets,
-    print_json,
-    read_campaign,
-)
+from redenvelope.cli import options
 from redenvelope.errors import UsageError
-from redenvelope.files import replacing, require_writable, same_file
+from redenvelope.files import require_writable, same_file
 
 if TYPE_CHECKING:
     from redenvelope.log.ab_test import Arm, Charges
@@ -44,30 +20,21 @@ if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
 
 
-if TYPE_CHECKING:
-    pass
-
-
 def allocate(
-    plan: PlanArgument,
+    plan: options.PlanArgument,
     users: Annotated[
         str,
         typer.Argument(
-            parser=given_text,
+            parser=options.given_text,
             metavar="USERS",
             help="Parquet or CSV with user, step and the features: a file, or, at any size, a folder, a glob or the "
             "address of an object store.",
         ),
     ],
     out: Annotated[
-        Path,
-        typer.Option(
-            parser=given_path,
-            metavar="PATH",
-            help="Where to write the decisions: .parquet or .csv for a file, a folder for several.",
-        ),
+        Path, options.path_option("Where to write the decisions: .parquet or .csv for a file, a folder for several.")
     ],
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -77,16 +44,16 @@ def allocate(
     history: Annotated[
         Path | None,
         typer.Option(
-            parser=given_path,
+            parser=options.given_path,
             metavar="PAST",
             help="Parquet or CSV with user, step, action, reward and cost of the users' earlier steps; needed past the "
             "first step by plans that decide by them.",
         ),
     ] = None,
-    engine: EngineOption = None,
-    work: WorkOption = None,
-    parts: PartsOption = None,
-    as_json: JsonOption = False,
+    engine: options.Engine = None,
+    work: options.Work = None,
+    parts: options.Parts = None,
+    as_json: options.Json = False,
 ) -> None:
     """Decide what each user gets at this step, with the probability it was drawn with.
 
@@ -113,7 +80,7 @@ def allocate(
     if not certificate.is_certified:
         typer.echo(f"warning: this plan's certificate was refused: {certificate.reasons[0].message}", err=True)
     if as_json:
-        print_json(summary.as_dict() | {"certificate": certificate.status})
+        options.print_json(summary.as_dict() | {"certificate": certificate.status})
         return
     for finding in summary.findings:
         typer.echo(str(finding), err=True)
@@ -132,21 +99,21 @@ def _is_one_file(users: str) -> bool:
 
 
 def evaluate(
-    plan: PlanArgument,
-    log: LogArgument,
-    columns: ColumnsOption = None,
-    ignore: IgnoreOption = None,
-    campaign: CampaignOption = None,
-    estimate_propensity: EstimateOption = False,
-    time: TimeOption = None,
-    episode: EpisodeOption = None,
-    missing_cost: MissingCostOption = None,
+    plan: options.PlanArgument,
+    log: options.LogArgument,
+    columns: options.Columns = None,
+    ignore: options.Ignore = None,
+    campaign: options.CampaignFile = None,
+    estimate_propensity: options.EstimatePropensity = False,
+    time: options.Time = None,
+    episode: options.Episode = None,
+    missing_cost: options.MissingCost = None,
     confidence: Annotated[float, typer.Option(help="Confidence level of the two-sided intervals.")] = 0.95,
     all_users: Annotated[
         bool,
         typer.Option("--all-users", help="Leave nobody out: all users of this log are new."),
     ] = False,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Say whether a log confirms a plan's certificate; estimate reward and cost by every estimator, with intervals.
 
@@ -157,7 +124,7 @@ def evaluate(
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
-    mapping = read_campaign(log, columns, ignore, campaign, time, episode, missing_cost).columns
+    mapping = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost).columns
     # What was not said again is as it was when the plan was made.
     known = opened.columns
     if not mapping.names and not mapping.ignored:
@@ -166,17 +133,17 @@ def evaluate(
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:
-        print_json(content)
+        options.print_json(content)
     else:
         from redenvelope.report.terminal import show_evaluation
 
         show_evaluation(content)
     if content["verdict"]["status"] == "contradicted":
-        raise typer.Exit(NOT_CERTIFIED)
+        raise typer.Exit(options.NOT_CERTIFIED)
 
 
 def frontier(
-    plan: PlanArgument,
+    plan: options.PlanArgument,
     budget: Annotated[
         list[str] | None,
         typer.Option(
@@ -184,16 +151,16 @@ def frontier(
         ),
     ] = None,
     reward: Annotated[float | None, typer.Option(help="Show the least cost of this mean reward per user.")] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Say what other budgets would buy: the frontier, shadow prices, and what 10 % more is worth."""
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.reprice import answer
 
     opened = Plan.load(plan)
-    content = answer(opened, named_budgets(opened, budget, None, None), reward)
+    content = answer(opened, options.named_budgets(opened, budget, None, None), reward)
     if as_json:
-        print_json(content)
+        options.print_json(content)
         return
     from redenvelope.report.terminal import show_frontier
 
@@ -201,13 +168,11 @@ def frontier(
 
 
 def report(
-    plan: PlanArgument,
-    out: Annotated[
-        Path, typer.Option(parser=given_path, metavar="PATH", help="Where to write the page (.html).")
-    ] = Path("report.html"),
-    audience: AudienceOption = None,
-    currency: CurrencyOption = None,
-    value_per_reward: ValueOption = None,
+    plan: options.PlanArgument,
+    out: Annotated[Path, options.path_option("Where to write the page (.html).")] = Path("report.html"),
+    audience: options.Audience = None,
+    currency: options.Currency = None,
+    value_per_reward: options.ValuePerReward = None,
 ) -> None:
     """Write a plan's report again: one self-contained page, readable without a network.
 
@@ -215,10 +180,9 @@ def report(
     """
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.storage import require_outside
-    from redenvelope.report.page import render_report, save_with_report
+    from redenvelope.report.page import require_html, save_with_report, write_report
 
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{out}: the report is written as .html; choose that ending")
+    require_html(out)
     require_writable(out)
     opened = Plan.load(plan)
     opened = opened.with_money(opened.record.money.told(currency, audience, value_per_reward))
@@ -227,10 +191,8 @@ def report(
         typer.echo(f"{out}: written anew")
         return
     require_outside(out)
-    page = render_report(opened).encode()
-    with replacing(out) as file:
-        file.write(page)
-    typer.echo(f"{out}: {len(page) // 1024:,} kB")
+    write_report(opened, out)
+    typer.echo(f"{out}: {out.stat().st_size // 1024:,} kB")
 
 
 # The command after a roll-out: two arms beside each other, and beside what a plan promised.
@@ -258,12 +220,12 @@ def compare(
         float | None,
         typer.Option(help="Share of users assigned to ARM_A, such as 0.5; the assignment is checked against it."),
     ] = None,
-    columns: ColumnsOption = None,
+    columns: options.Columns = None,
     confidence: Annotated[float, typer.Option(help="Confidence level of the two-sided intervals.")] = 0.95,
-    audience: AudienceOption = None,
-    currency: CurrencyOption = None,
-    value_per_reward: ValueOption = None,
-    as_json: JsonOption = False,
+    audience: options.Audience = None,
+    currency: options.Currency = None,
+    value_per_reward: options.ValuePerReward = None,
+    as_json: options.Json = False,
 ) -> None:
     """Compare a plan with another policy in an A/B test: what each cost and earned, with intervals.
 
@@ -285,11 +247,11 @@ def compare(
     arms = _arms(first, second, arm, followed, _columns(columns, opened), _charges(opened))
     content = compare_arms(arms, opened, confidence, share, money.value_per_reward)
     if as_json:
-        print_json(content)
+        options.print_json(content)
     else:
         show_arms(content, Spoken(money.currency, money.audience))
     if content["promise"] is not None and content["promise"]["status"] == "contradicted":
-        raise typer.Exit(NOT_CERTIFIED)
+        raise typer.Exit(options.NOT_CERTIFIED)
 
 
 def _opened(plan: Path | None) -> Plan | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redenvelope.cli.options import NOT_CERTIFIED, JsonOption, PlanArgument, given_path, print_json, require_installed
+from redenvelope.cli import options
 from redenvelope.errors import UsageError
 from redenvelope.files import require_writable
 
@@ -22,7 +22,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def serve(
-    plan: PlanArgument,
+    plan: options.PlanArgument,
     ledger: Annotated[
         str, typer.Option(metavar="URL", help="URL of the ledger: sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
     ],
@@ -73,7 +73,7 @@ def serve(
 
     SIGTERM shuts it down gracefully (exit code 0); SIGHUP loads the plan folder again.
     """
-    require_installed()
+    options.require_installed()
     from redenvelope.ledger.ledger import open_ledger, steady_clock
     from redenvelope.plan.plan import Plan
     from redenvelope.serve.app import new_app
@@ -196,7 +196,7 @@ LedgerArgument = Annotated[
 
 
 @ledger.command()
-def verify(url: LedgerArgument, as_json: JsonOption = False) -> None:
+def verify(url: LedgerArgument, as_json: options.Json = False) -> None:
     """Recompute every balance from the entries, and report differences.
 
     Exit code 0: no difference; 2: the ledger cannot be opened; 3: differences.
@@ -207,7 +207,7 @@ def verify(url: LedgerArgument, as_json: JsonOption = False) -> None:
     with closing(open_ledger(url, create=False)) as opened:
         found = verify_ledger(opened)
     if as_json:
-        print_json(found.as_dict())
+        options.print_json(found.as_dict())
     else:
         for one in found.budgets:
             left = one["total"] - one["held"] - one["spent"]
@@ -220,17 +220,17 @@ def verify(url: LedgerArgument, as_json: JsonOption = False) -> None:
         verdict = "every balance matches the entries" if found.is_sound else "balances differ from the entries"
         typer.echo(f"{found.decisions:,} decisions, {found.entries:,} entries: {verdict}")
     if not found.is_sound:
-        raise typer.Exit(NOT_CERTIFIED)
+        raise typer.Exit(options.NOT_CERTIFIED)
 
 
 @ledger.command()
 def export(
     url: LedgerArgument,
-    out: Annotated[Path, typer.Option(parser=given_path, metavar="PATH", help="File to write the log to (.parquet).")],
+    out: Annotated[Path, options.path_option("File to write the log to (.parquet).")],
     minor_units: Annotated[
         int | None, typer.Option(min=1, help="Minor units per unit of currency. By default, those of each budget.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write the decisions and their outcomes as a log, for audit and fit.
 
@@ -247,7 +247,7 @@ def export(
         found = export_log(opened, out, minor_units)
     if as_json:
         content = {"rows": found.rows, "users": found.users, "open_users": found.open_users, "expired": found.expired}
-        print_json({"log": str(out), **content})
+        options.print_json({"log": str(out), **content})
         return
     typer.echo(f"{out}: {found.rows:,} rows of {found.users:,} users, {found.expired:,} of which expired")
     if found.open_users:

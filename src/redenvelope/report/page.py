@@ -242,13 +242,17 @@ def save_with_report(plan: Plan, folder: Path) -> None:
 
 def write_report(plan: Plan, path: Path) -> Path:
     """Write a plan's report to a file of its own."""
-
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{path}: the report is written as .html; choose that ending")
+    require_html(path)
     page = render_report(plan).encode()
     with replacing(path) as file:
         file.write(page)
     return path
+
+
+def require_html(path: Path) -> None:
+    """Refuse a name that a browser would not open as a page."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{path}: the report is written as .html; choose that ending")
 
 
 def _plain_page(plan: Plan) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from redenvelope.errors import UsageError
 from redenvelope.policies.pricing import Pricing
-from redenvelope.randomness import draw, fold, fraction, user_fraction, user_key, user_keys
+from redenvelope.randomness import draw, fold, fraction, user_key, user_keys
 from redenvelope.serialization import from_plain, to_plain
 
 
@@ -31,15 +31,15 @@ def test_keys_of_text_have_all_64_bits() -> None:
 
 @pytest.mark.parametrize("ids", [pl.Series(range(200_000)), pl.Series(range(200_000)).cast(pl.String) + "x"])
 def test_fractions_are_uniform_and_streams_seeds_and_steps_independent(ids: pl.Series) -> None:
-    first = user_fraction(ids, "fold", 0)
+    first = fraction(user_keys(ids), "fold", 0)
     assert first.min() >= 0
     assert first.max() < 1
     # 4.5 standard deviations of a binomial share, and of the correlation of independent numbers.
     tolerance = 4.5 * np.sqrt(0.1 * 0.9 / len(ids))
     np.testing.assert_allclose(np.histogram(first, 10, (0, 1))[0] / len(ids), 0.1, atol=tolerance)
     others = [
-        user_fraction(ids, "fold", 1),
-        user_fraction(ids, "summary", 0),
+        fraction(user_keys(ids), "fold", 1),
+        fraction(user_keys(ids), "summary", 0),
         fraction(user_keys(ids), "fold", 0, step=1),
         np.roll(first, 1),
     ]

@@ -16,7 +16,7 @@ from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
+from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice, scaled_dual, unscaled_dual
 from redenvelope.policies.policy import Policy
 from redenvelope.simulate.finite import two_step
 from sections.prices import Price, search
@@ -66,6 +66,15 @@ def largest_rise(price: Price, truth: Truth) -> float:
     return max(0.0, float(np.diff(costs).max()))
 
 
+def near_prices(learner: SoftQ, every: LearnedPrice, dual: float) -> FloatArray:
+    """As many duals as at first, spread evenly between the two known ones around a dual, with 0 and infinity."""
+    duals, unit, knots = every.learned.duals, learner.unit, learner.settings.knots
+    place = int(np.clip(np.searchsorted(duals, dual), 1, len(duals) - 1))
+    low, high = scaled_dual(duals[place - 1 : place + 1], unit)
+    spread = np.linspace(low, min(high, 1 - 1e-6), knots - 2)
+    return np.unique(np.concatenate([[0.0], unscaled_dual(spread, unit), [np.inf]]))
+
+
 def run_seed(seed: int) -> dict[str, tuple[float, float, float]]:
     """Name of a way to learn -> loss against planning at equal true cost, true cost, largest rise of the cost."""
     log = log_from_frame(CAMPAIGN.log(USERS, seed))
@@ -75,7 +84,7 @@ def run_seed(seed: int) -> dict[str, tuple[float, float, float]]:
     planned = planned_frontier(examples, encoder)
     learner = SoftQ.prepare(examples, seed=seed)
     every = LearnedPrice(learner.learn_all(), first)
-    near = LearnedPrice(learner.learn_near(every.learned, search(every, BUDGET).dual), first)
+    near = LearnedPrice(learner.learn(near_prices(learner, every, search(every, BUDGET).dual)), first)
     ways: dict[str, Price] = {"all": every, "near": near, "each": RetrainedPrice(learner, first)}
     result = {}
     for name, price in ways.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from trials.campaigns import campaign_of, recoded
@@ -11,9 +11,8 @@ from trials.coverage import blended_policy
 
 def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     """Which estimate of a plan's cost may be relied on, on fresh users, and by how much the others differ."""
-    from redenvelope.evaluation.agreement import agreement, checking_estimators, choose_estimator
     from redenvelope.evaluation.data import Extent
-    from redenvelope.evaluation.evaluate import evaluate_partitions
+    from redenvelope.evaluation.evaluate import agreement, checking_estimators, choose_estimator, evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
     from redenvelope.fitting.encoded import encode
     from redenvelope.fitting.holdout import encoded_data, priced_policy
@@ -38,4 +37,4 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     first, sequential = found[checked.name], found["doubly_robust"]
     pairs = [outcome[0] for other in others for outcome in agreement(first, found[other.name])]
     said = choose_estimator(pairs, sequential.reasons("cost"))
-    return {"rely_on": said.rely_on, "agreements": [each.as_dict() for each in said.agreements]}
+    return {"rely_on": said.rely_on, "agreements": [asdict(each) | {"z": each.z} for each in said.agreements]}

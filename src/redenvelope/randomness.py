@@ -59,11 +59,6 @@ def fraction(keys: KeyArray, stream: str, seed: int, step: ArrayLike = 0) -> Flo
     return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def user_fraction(users: pl.Series, stream: str, seed: int) -> FloatArray:
-    """A number in [0, 1) for each id [users], whatever the other ids, their order, or the machine."""
-    return fraction(user_keys(users), stream, seed)
-
-
 def fold(keys: KeyArray, folds: int, stream: str, seed: int) -> NDArray[np.int64]:
     """Which of so many folds each key falls into, [users]: about equally many in each."""
     return np.minimum((fraction(keys, stream, seed) * folds).astype(np.int64), folds - 1)

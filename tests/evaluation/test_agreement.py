@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.agreement import (
+from redenvelope.evaluation.data import OffPolicyData, gather
+from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.evaluate import (
     Agreement,
     agreement,
     checking_estimators,
     choose_estimator,
+    evaluate_partitions,
     paired_agreement,
 )
-from redenvelope.evaluation.data import OffPolicyData, gather
-from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
 
 from .conftest import World

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.agreement import checking_estimators
 from redenvelope.evaluation.data import gather
-from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.evaluate import checking_estimators, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
 
 STEPS, USERS = 4, 6_000

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import reduce
 
 import numpy as np
 import pytest
 
 from redenvelope.evaluation.data import OffPolicyData, gather
-from redenvelope.evaluation.diagnostics import Diagnostics, Reason, Weight, diagnose
+from redenvelope.evaluation.diagnostics import Diagnostics, Weight, diagnose
 from redenvelope.evaluation.evaluate import evaluate
 from redenvelope.evaluation.marginalised import Marginalised
 
@@ -138,12 +137,3 @@ def test_no_overlap_at_all() -> None:
     assert np.isnan(found.estimate("cost").estimate)
     refused = {reason.rule for reason in found.reasons("cost") if reason.weight is Weight.REFUSAL}
     assert {"no_overlap", "unlogged_action", "thin_overlap"} <= refused
-
-
-@pytest.mark.parametrize("weight", list(Weight))
-def test_reasons_are_data(weight: Weight) -> None:
-    reason = Reason("thin_overlap", weight, "overlap is thin")
-    assert reason.as_dict() == {"rule": "thin_overlap", "weight": weight.value, "message": "overlap is thin"}
-    assert Reason.from_dict(json.loads(json.dumps(reason.as_dict()))) == reason
-    with pytest.raises(ValueError, match="doubt"):
-        Reason.from_dict({"rule": "thin_overlap", "weight": "doubt", "message": ""})

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.evaluation.agreement import EstimatorChoice
 from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.evaluate import EstimatorChoice
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
 from redenvelope.fitting import certify as trusted

@@ -10,7 +10,7 @@ import pytest
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.finite.problem import FiniteProblem, backward_induction
 from redenvelope.learning.backward import LearningSettings
-from redenvelope.learning.soft_q import SoftQ, all_prices, near_prices
+from redenvelope.learning.soft_q import SoftQ, all_prices
 from redenvelope.planning.q_values import LearnedValues
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
@@ -165,14 +165,3 @@ def test_all_prices_run_from_zero_to_infinity() -> None:
     duals = all_prices(0.5, 5)
     assert duals[0] == 0 and np.isinf(duals[-1])
     assert np.allclose(np.sqrt(duals[:-1] / (duals[:-1] + 0.5)), [0, 0.25, 0.5, 0.75])
-
-
-def test_prices_near_a_dual_lie_between_its_neighbours() -> None:
-    known = all_prices(0.5, 5)
-    near = near_prices(known, 0.1, 0.5, 7)
-    assert near[0] == 0 and np.isinf(near[-1]) and len(near) == 7
-    assert near[1] == pytest.approx(known[1]) and near[-2] == pytest.approx(known[2])
-    beyond = near_prices(known, np.inf, 0.5, 7)
-    assert np.isfinite(beyond[:-1]).all() and (np.diff(beyond) > 0).all()
-    with pytest.raises(UsageError, match="knots"):
-        near_prices(known, 0.3, 0.5, 3)

@@ -15,9 +15,9 @@ import vl_convert
 
 from redenvelope.plan.record import FitRecord, Source
 from redenvelope.report.drawing import action_colours, round_marks, short_labels
-from redenvelope.report.markup import number, signed
 from redenvelope.report.page import render_report
 from redenvelope.serialization import from_plain, to_plain
+from redenvelope.wording import number, signed
 from tests.report.parsed import Parsed
 from tests.report.plans import CHARTS, HOSTILE, NARROW, frontier, plan, record
 

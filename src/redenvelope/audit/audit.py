@@ -47,7 +47,7 @@ from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import SHARES, Log, join_logs, split_fold
 from redenvelope.merging import MAXIMUM, MINIMUM, SAME, FieldwiseSums, merged
-from redenvelope.wording import counted
+from redenvelope.wording import counted, number
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
@@ -411,9 +411,9 @@ def _monotonicity(audit: Audit) -> str:
     worst = audit.reversals[0]
     dear, cheap = worst.dear, worst.cheap
     return (
-        f"A higher cost does not always earn more: {dear.label!r} costs {dear.cost.estimate:.3g} and earns "
-        f"{dear.reward.estimate:.3g}, {cheap.label!r} costs {cheap.cost.estimate:.3g} and earns "
-        f"{cheap.reward.estimate:.3g} ({counted_reversals(audit.reversals)})."
+        f"A higher cost does not always earn more: {dear.label!r} costs {number(dear.cost.estimate)} and earns "
+        f"{number(dear.reward.estimate)}, {cheap.label!r} costs {number(cheap.cost.estimate)} and earns "
+        f"{number(cheap.reward.estimate)} ({counted_reversals(audit.reversals)})."
     )
 
 
@@ -473,8 +473,9 @@ def _rounded(users: float) -> str:
 
 
 def _budget(audit: Audit) -> str:
+    cost, reward = number(audit.logged_cost.estimate), number(audit.logged_reward.estimate)
+    least, most = number(audit.cheapest_cost), number(audit.dearest_cost)
     return (
-        f"As logged, users cost {audit.logged_cost.estimate:.4g} and earned {audit.logged_reward.estimate:.4g} each; "
-        f"one fixed action for all users would cost from {audit.cheapest_cost:.4g} to {audit.dearest_cost:.4g}: "
-        "sensible budgets lie in between."
+        f"As logged, users cost {cost} and earned {reward} each; one fixed action for all users would cost from "
+        f"{least} to {most}: sensible budgets lie in between."
     )

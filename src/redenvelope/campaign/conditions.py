@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
+from operator import and_, or_
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -49,8 +50,8 @@ class RowColumns(Protocol):
         """A column of text."""
         ...
 
-    def missing(self, name: str) -> BoolArray:
-        """Where a column of either kind has no value, [rows]."""
+    def is_text(self, name: str) -> bool:
+        """Whether a column is text; else it is numbers."""
         ...
 
 
@@ -94,9 +95,7 @@ class Column:
 
     def verdict(self, rows: RowColumns) -> Verdict:
         """Where it is true and where it is false."""
-        values = rows.numbers(self.name)
-        known = ~np.isnan(values)
-        return Verdict(known & (values != 0), known & (values == 0))
+        return Compare(self.name, "!=", 0.0).verdict(rows)
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,8 @@ class Missing:
 
     def verdict(self, rows: RowColumns) -> Verdict:
         """Where it is true and where it is false."""
-        missing = rows.missing(self.name)
+        is_text = rows.is_text(self.name)
+        missing = rows.texts(self.name).codes == -1 if is_text else np.isnan(rows.numbers(self.name))
         return Verdict(missing, ~missing)
 
 
@@ -193,21 +193,11 @@ def judged(condition: Condition, answer: Callable[[Leaf], Verdict]) -> Verdict:
     if isinstance(condition, Negation):
         inner = judged(condition.inner, answer)
         return Verdict(inner.false, inner.true)
-    if isinstance(condition, Every):
+    if isinstance(condition, Every | Either):
+        true, false = (and_, or_) if isinstance(condition, Every) else (or_, and_)
         said = [judged(part, answer) for part in condition.parts]
-        return Verdict(_all([part.true for part in said]), _any([part.false for part in said]))
-    if isinstance(condition, Either):
-        said = [judged(part, answer) for part in condition.parts]
-        return Verdict(_any([part.true for part in said]), _all([part.false for part in said]))
+        return Verdict(reduce(true, (part.true for part in said)), reduce(false, (part.false for part in said)))
     return answer(condition)
-
-
-def _all(masks: list[BoolArray]) -> BoolArray:
-    return reduce(np.logical_and, masks)
-
-
-def _any(masks: list[BoolArray]) -> BoolArray:
-    return reduce(np.logical_or, masks)
 
 
 def _is_text(column: Texts, wanted: tuple[str, ...]) -> Verdict:

@@ -43,11 +43,9 @@ class TableRows:
         place = self.features.category_names.index(name)
         return Texts(self.features.codes[:, place], self.features.labels[place])
 
-    def missing(self, name: str) -> NDArray[np.bool_]:
+    def is_text(self, name: str) -> bool:
         """See RowColumns."""
-        if name in self.features.category_names:
-            return np.asarray(self.texts(name).codes == -1)
-        return np.isnan(self.numbers(name))
+        return name in self.features.category_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +75,9 @@ class FrameRows:
         codes = values.cast(pl.Enum(labels)).to_physical().cast(pl.Int32).fill_null(-1)
         return Texts(codes.to_numpy(), tuple(labels))
 
-    def missing(self, name: str) -> NDArray[np.bool_]:
+    def is_text(self, name: str) -> bool:
         """See RowColumns."""
-        if name in self.texts_known:
-            return np.asarray(self.texts(name).codes == -1)
-        return np.isnan(self.numbers(name))
+        return name in self.texts_known
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +97,9 @@ class OneRow:
         label = label_of(self.row.get(name))
         return Texts(np.array([-1]), ()) if label is None else Texts(np.array([0]), (label,))
 
-    def missing(self, name: str) -> NDArray[np.bool_]:
+    def is_text(self, name: str) -> bool:
         """See RowColumns."""
-        if name in self.texts_known:
-            return np.asarray(self.texts(name).codes == -1)
-        return np.isnan(self.numbers(name))
+        return name in self.texts_known
 
 
 def places_of(labels: tuple[str, ...], catalogue: tuple[str, ...], numeric: bool) -> list[int | None]:

@@ -18,6 +18,7 @@ from redenvelope.cli import options
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable
+from redenvelope.wording import number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -166,8 +167,8 @@ def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool
     typer.echo(f"{out}: {users:,} users, {len(frame):,} rows; columns {', '.join(frame.columns)}")
     typer.echo(f"{rules}: two budgets and two rules, which fit reads by itself")
     for row in told.get("truth", ()):
-        costs = ", ".join(f"{name} {cost:.4g}" for name, cost in row["costs"].items())
-        typer.echo(f"  {row['policy']}: earns {row['reward']:.4g} per user; {costs}")
+        costs = ", ".join(f"{name} {number(cost)}" for name, cost in row["costs"].items())
+        typer.echo(f"  {row['policy']}: earns {number(row['reward'])} per user; {costs}")
 
 
 def _truth_of_rules(campaign: RuledEnvelopes) -> list[dict[str, Any]]:
@@ -317,9 +318,9 @@ def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, c
         f"{len(found['price_notes'])} changes of the price"
     )
     typer.echo(
-        f"earned {earned / crowd:.4g} per user; the plan said {plan.certificate.reward.estimate:.4g} for "
-        f"{plan.certificate.cost.estimate:.4g} per user, and the optimum of the campaign as it was logged is "
-        f"{optimum.reward:.4g} for {optimum.cost:.4g}"
+        f"earned {number(earned / crowd)} per user; the plan said {number(plan.certificate.reward.estimate)} for "
+        f"{number(plan.certificate.cost.estimate)} per user, and the optimum of the campaign as it was logged is "
+        f"{number(optimum.reward)} for {number(optimum.cost)}"
     )
     typer.echo(f"redenvelope ledger verify sqlite:///{ledger}")
 

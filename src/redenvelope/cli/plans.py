@@ -13,6 +13,7 @@ import typer
 from redenvelope.cli import options
 from redenvelope.errors import UsageError
 from redenvelope.files import require_writable, same_file
+from redenvelope.wording import number
 
 if TYPE_CHECKING:
     from redenvelope.log.ab_test import Arm, Charges
@@ -84,8 +85,8 @@ def allocate(
         return
     for finding in summary.findings:
         typer.echo(str(finding), err=True)
-    spent = ", ".join(f"{name} {cost:.4g}" for name, cost in summary.expected_costs.items())
-    told = f"expected costs {spent}" if spent else f"expected cost {summary.expected_cost:.4g}"
+    spent = ", ".join(f"{name} {number(cost)}" for name, cost in summary.expected_costs.items())
+    told = f"expected costs {spent}" if spent else f"expected cost {number(summary.expected_cost)}"
     typer.echo(f"{out}: {summary.users:,} decisions, {told} a decision")
 
 

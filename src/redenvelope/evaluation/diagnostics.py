@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
@@ -41,15 +39,6 @@ class Reason:
 
     def __str__(self) -> str:
         return f"{self.weight}: {self.message}"
-
-    def as_dict(self) -> dict[str, str]:
-        """Plain data for JSON."""
-        return {"rule": self.rule, "weight": self.weight.value, "message": self.message}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Reason:
-        """The reason that `as_dict` wrote."""
-        return cls(str(content["rule"]), Weight(content["weight"]), str(content["message"]))
 
 
 @dataclass(frozen=True, eq=False)

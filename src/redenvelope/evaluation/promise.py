@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from redenvelope.evaluation.confidence import Estimate
+from redenvelope.wording import number
 
 Status = Literal["confirmed", "contradicted", "undecided"]
 _WORST_FIRST: tuple[Status, ...] = ("contradicted", "undecided", "confirmed")
@@ -28,19 +29,20 @@ def within_budget(cost: Estimate, budget: float, name: str | None = None) -> Ver
     """Whether a cost per user is within its budget; `name` is the budget's, where there are several."""
     what = "the cost" if name is None else f"the cost of {name}"
     if cost.lower > budget:
-        return Verdict("contradicted", f"{what} is at least {cost.lower:.4g}, above the budget of {budget:.4g}")
+        return Verdict("contradicted", f"{what} is at least {number(cost.lower)}, above the budget of {number(budget)}")
     if cost.upper <= budget:
-        return Verdict("confirmed", f"{what} is at most {cost.upper:.4g}, within the budget of {budget:.4g}")
-    return _undecided(cost, what, f"is within the budget of {budget:.4g}")
+        return Verdict("confirmed", f"{what} is at most {number(cost.upper)}, within the budget of {number(budget)}")
+    return _undecided(cost, what, f"is within the budget of {number(budget)}")
 
 
 def reaches_target(reward: Estimate, target: float) -> Verdict:
     """Whether a reward per user reaches its target."""
+    aim = f"the target of {number(target)}"
     if reward.upper < target:
-        return Verdict("contradicted", f"the reward is at most {reward.upper:.4g}, below the target of {target:.4g}")
+        return Verdict("contradicted", f"the reward is at most {number(reward.upper)}, below {aim}")
     if reward.lower >= target:
-        return Verdict("confirmed", f"the reward is at least {reward.lower:.4g}, reaching the target of {target:.4g}")
-    return _undecided(reward, "the reward", f"reaches the target of {target:.4g}")
+        return Verdict("confirmed", f"the reward is at least {number(reward.lower)}, reaching {aim}")
+    return _undecided(reward, "the reward", f"reaches {aim}")
 
 
 def all_kept(verdicts: Sequence[Verdict]) -> Verdict:
@@ -50,5 +52,5 @@ def all_kept(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _undecided(found: Estimate, what: str, promise: str) -> Verdict:
-    between = f"{what} is between {found.lower:.4g} and {found.upper:.4g}"
+    between = f"{what} is between {number(found.lower)} and {number(found.upper)}"
     return Verdict("undecided", f"{between}: too few users to say whether it {promise}")

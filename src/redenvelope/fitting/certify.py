@@ -16,10 +16,15 @@ import numpy as np
 
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.campaign.costs import without_costs
-from redenvelope.evaluation.agreement import EstimatorChoice, agreement, checking_estimators, choose_estimator
 from redenvelope.evaluation.confidence import Concentration
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.evaluation.evaluate import evaluate_partitions
+from redenvelope.evaluation.evaluate import (
+    EstimatorChoice,
+    agreement,
+    checking_estimators,
+    choose_estimator,
+    evaluate_partitions,
+)
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.holdout import Check, fold_sha256, logged_by_user
 from redenvelope.fitting.settings import FitSettings

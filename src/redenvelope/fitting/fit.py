@@ -31,6 +31,7 @@ from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy, FoldSize
 from redenvelope.progress import Progress, Stages
+from redenvelope.wording import number, signed
 
 
 def fit(
@@ -212,11 +213,11 @@ def _frontier(
 def _describe(certificate: Certificate) -> str:
     several = len(certificate.budgets) > 1
     bounds = (
-        f"{own.name if several else 'cost'} {own.cost.estimate:.4g} ≤ {own.cost.upper:.4g}"
+        f"{own.name if several else 'cost'} {number(own.cost.estimate)} ≤ {number(own.cost.upper)}"
         for own in certificate.budgets
     )
     return f"{certificate.status}: {', '.join(bounds)}"
 
 
 def _gain(plan: ComparedPolicy) -> str:
-    return f"reward {plan.reward:.4g} per user, {plan.reward_difference:+.3g} compared with the log"
+    return f"reward {number(plan.reward)} per user, {signed(plan.reward_difference)} compared with the log"

@@ -160,14 +160,9 @@ class SoftQ:
         """Learn the values at all prices in one training; between the knots they are interpolated.
 
         Where many users switch at the same price, as in very small problems, the predicted cost between two knots may
-        be wrong, because only one knot's policy has switched: use `learn_near`.
+        be wrong, because only one knot's policy has switched: learn again with knots near the price.
         """
         return self.learn(all_prices(self.unit, self.settings.knots), temperature, progress=progress)
-
-    def learn_near(self, values: LearnedValues, dual: float, progress: StageProgress | None = None) -> LearnedValues:
-        """Learn again, with knots close to a dual that a search found, and 0 and infinity."""
-        near = near_prices(values.duals, dual, self.unit, self.settings.knots)
-        return self.learn(near, values.temperature, progress=progress)
 
 
 def all_prices(unit: float, knots: int) -> NDArray[np.float64]:
@@ -175,16 +170,6 @@ def all_prices(unit: float, knots: int) -> NDArray[np.float64]:
     if knots < 2:
         raise UsageError(f"all prices need at least 2 knots, not {knots}")
     return unscaled_dual(np.linspace(0.0, 1.0, knots), unit)
-
-
-def near_prices(duals: NDArray[np.float64], dual: float, unit: float, knots: int) -> NDArray[np.float64]:
-    """At most `knots` duals, spread evenly between the two of `duals` [any] around a dual, with 0 and infinity."""
-    if knots < 4:
-        raise UsageError(f"prices around a dual need at least 4 knots, not {knots}")
-    place = int(np.clip(np.searchsorted(duals, dual), 1, len(duals) - 1))
-    low, high = scaled_dual(duals[place - 1 : place + 1], unit)
-    spread = np.linspace(low, min(high, 1 - 1e-6), knots - 2)
-    return np.unique(np.concatenate([[0.0], unscaled_dual(spread, unit), [np.inf]]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,35 +227,17 @@ class NextStates:
 
 
 @eqx.filter_jit
-def _values(
-    now: jax.Array,
-    later: jax.Array,
-    weights: jax.Array,
-    temperature: jax.Array,
-    explore: jax.Array,
-    allowed: jax.Array,
-) -> jax.Array:
-    """Values of states, [n, prices, components], with outcomes weighted by [outcomes, prices].
-
-    `now` are immediate outcomes [n, folds, 2, actions], `later` values to go [n, folds, prices, components, actions].
-    """
-    return _double(now, later, weights, temperature, explore, allowed).value
+def _values(*given: jax.Array) -> jax.Array:
+    """Values of states, [n, prices, components]; `given` as in `_double`."""
+    return _double(*given).value
 
 
 @eqx.filter_jit
-def _ahead(
-    now: jax.Array,
-    later: jax.Array,
-    weights: jax.Array,
-    temperature: jax.Array,
-    explore: jax.Array,
-    allowed: jax.Array,
-    action: jax.Array,
-    unseen_weights: jax.Array,
-) -> Ahead:
+def _ahead(*given: jax.Array) -> Ahead:
     """The same, with values of the logged action [n]; for `unseen_weights` [n, folds] see UserFolds."""
-    found = _double(now, later, weights, temperature, explore, allowed)
-    taken = unseen_weights.T[:, :, None] * jax.nn.one_hot(action, later.shape[-1])
+    *shared, action, unseen_weights = given
+    found = _double(*shared)
+    taken = unseen_weights.T[:, :, None] * jax.nn.one_hot(action, found.chosen.shape[-1])
     return Ahead(
         found.value,
         (found.others * taken[:, :, None, None]).sum(axis=(0, -1)),
@@ -286,6 +253,10 @@ def _double(
     explore: jax.Array,
     allowed: jax.Array,
 ) -> DoubleValue:
+    """The double estimate of states' values, with outcomes weighted by [outcomes, prices].
+
+    `now` are immediate outcomes [n, folds, 2, actions], `later` values to go [n, folds, prices, components, actions].
+    """
     values = later.at[..., :2, :].add(now[:, :, None])
     return double_value(jnp.swapaxes(values, 0, 1), weights, temperature, allowed, explore)
 

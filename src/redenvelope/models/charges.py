@@ -24,11 +24,11 @@ from redenvelope.campaign.conditions import (
     Compare,
     Condition,
     Either,
-    Every,
+    Leaf,
     Missing,
-    Negation,
     Verdict,
     columns_of,
+    judged,
     parse_condition,
 )
 from redenvelope.campaign.records import Budget
@@ -259,39 +259,25 @@ class Decoding:
 
     def said(self, condition: Condition, states: Any, library: Any = np) -> Verdict:
         """Where a condition is true for states [rows, width], and where it is false."""
-        if isinstance(condition, Negation):
-            said = self.said(condition.inner, states, library)
-            return Verdict(said.false, said.true)
-        if isinstance(condition, Every | Either):
-            parts = [self.said(part, states, library) for part in condition.parts]
-            both = parts[0]
-            for part in parts[1:]:
-                if isinstance(condition, Every):
-                    both = Verdict(both.true & part.true, both.false | part.false)
-                else:
-                    both = Verdict(both.true | part.true, both.false & part.false)
-            return both
-        if isinstance(condition, Missing):
-            missing = self._missing(condition.name, states, library)
+        return judged(condition, lambda leaf: self._verdict(leaf, states, library))
+
+    def _verdict(self, leaf: Leaf, states: Any, library: Any) -> Verdict:
+        if isinstance(leaf, Missing):
+            missing = self._missing(leaf.name, states, library)
             return Verdict(missing, ~missing)
-        if isinstance(condition, Among):
-            return self._among(condition.name, condition.values, states, library)
-        if isinstance(condition, Column):
-            equal = self._compared(condition.name, "==", 0.0, states, library)
-            return Verdict(equal.false, equal.true)
-        assert isinstance(condition, Compare)
-        if isinstance(condition.right, str):
-            said = self._among(condition.left, (condition.right,), states, library)
-            return said if condition.sign == "==" else Verdict(said.false, said.true)
-        return self._compared(condition.left, condition.sign, condition.right, states, library)
+        if isinstance(leaf, Among):
+            return self._among(leaf.name, leaf.values, states, library)
+        if isinstance(leaf, Column):
+            return self._compared(leaf.name, "!=", 0.0, states, library)
+        if isinstance(leaf.right, str):
+            said = self._among(leaf.left, (leaf.right,), states, library)
+            return said if leaf.sign == "==" else Verdict(said.false, said.true)
+        return self._compared(leaf.left, leaf.sign, leaf.right, states, library)
 
     def _among(self, name: str, values: tuple[float, ...] | tuple[str, ...], states: Any, library: Any) -> Verdict:
         if not isinstance(values[0], str):
-            parts = [self._compared(name, "==", float(value), states, library) for value in values]
-            true, false = parts[0]
-            for part in parts[1:]:
-                true, false = true | part.true, false & part.false
-            return Verdict(true, false)
+            either = Either(tuple(Compare(name, "==", float(value)) for value in values))
+            return self.said(either, states, library)
         category = self._category(name)
         code = _code(category, states, library)
         places = [place for place, label in enumerate(category.labels, start=2) if label in values]

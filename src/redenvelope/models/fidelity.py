@@ -6,8 +6,8 @@ whether the model knows the later effects of an action. Standard errors take use
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +42,6 @@ class RollOutOutcome:
     later: tuple[ActionFidelity, ...]
     """Sum of all steps but the first, by the first action: the later effect of that action."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, under names with the outcome."""
-        name = self.name.replace(" ", "_")
-        return {
-            f"predicted_{name}": self.predicted,
-            f"observed_{name}": self.observed,
-            f"{name}_error": self.standard_error,
-            f"later_{name}": [asdict(action) for action in self.later],
-        }
-
 
 @dataclass(frozen=True)
 class RollOutFidelity:
@@ -65,13 +55,6 @@ class RollOutFidelity:
     """The same for "nothing changes"."""
     outcomes: tuple[RollOutOutcome, ...]
     """The reward, then one cost for each budget."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        plain = {name: getattr(self, name) for name in ("depth", "rows", "state_error", "unchanged_error")}
-        for outcome in self.outcomes:
-            plain |= outcome.as_dict()
-        return plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,19 +226,6 @@ class Fidelity:
     def trusted(self) -> bool:
         """Whether to plan with the model rather than learn without one."""
         return not self.reasons
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, every outcome under its name."""
-        outcomes = [asdict(outcome) for outcome in self.outcomes]
-        return {
-            "users": self.users,
-            "rows": self.rows,
-            **{outcome.pop("name").replace(" ", "_"): outcome for outcome in outcomes},
-            "roll_outs": [part.as_dict() for part in self.roll_outs],
-            "thresholds": asdict(self.thresholds),
-            "reasons": list(self.reasons),
-            "trusted": self.trusted,
-        }
 
 
 def measure_fidelity(model: Predictor, examples: Examples, thresholds: FidelityThresholds | None = None) -> Fidelity:

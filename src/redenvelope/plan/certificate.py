@@ -15,6 +15,7 @@ from redenvelope.errors import PlanError
 from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.serialization import from_plain, to_plain
+from redenvelope.wording import number
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ class BudgetFigure:
 
     def sentence(self) -> str:
         """The budget in words."""
-        said = f"{self.name}: {self.cost.estimate:.4g} of {self.budget:.4g} per user, at most {self.cost.upper:.4g}"
+        cost, upper = number(self.cost.estimate), number(self.cost.upper)
+        said = f"{self.name}: {cost} of {number(self.budget)} per user, at most {upper}"
         said += f"; {self.total_sentence()}" if self.unspent is not None else ""
-        buys = f"one more unit buys {self.dual:.3g}" if self.dual > 0 else "more of it would buy nothing"
+        buys = f"one more unit buys {number(self.dual)}" if self.dual > 0 else "more of it would buy nothing"
         return f"{said} ({self.status}, {buys})" if np.isfinite(self.dual) else f"{said} ({self.status})"
 
 
@@ -151,25 +153,24 @@ class Certificate:
             return self._sentence_of_target(self.target_reward)
         if len(self.budgets) > 1:
             return self._sentence_of_several()
-        bound = (
-            f"{self.cost.estimate:.4g} per user, at most {self.cost.upper:.4g} with {self.confidence:.0%} confidence"
-        )
+        cost, upper = number(self.cost.estimate), number(self.cost.upper)
+        bound = f"{cost} per user, at most {upper} with {self.confidence:.0%} confidence"
         if self.is_certified:
-            return f"{self._on('price')} costs {bound}, within the budget of {self.budget:.4g}."
-        return f"Refused: {self.reasons[0].message} (estimated cost {bound}; budget {self.budget:.4g})."
+            return f"{self._on('price')} costs {bound}, within the budget of {number(self.budget)}."
+        return f"Refused: {self.reasons[0].message} (estimated cost {bound}; budget {number(self.budget)})."
 
     def _sentence_of_target(self, target: float) -> str:
         figures = (
-            f"{self.reward.estimate:.4g} per user, at least {self.reward.lower:.4g} with {self.confidence:.0%} "
-            f"confidence, for {self.cost.estimate:.4g}, at most {self.cost.upper:.4g}"
+            f"{number(self.reward.estimate)} per user, at least {number(self.reward.lower)} with {self.confidence:.0%} "
+            f"confidence, for {number(self.cost.estimate)}, at most {number(self.cost.upper)}"
         )
         if self.is_certified:
-            return f"{self._on('price')} earns {figures}: it reaches the target of {target:.4g}."
-        return f"Refused: {self.reasons[0].message} (estimated reward {figures}; target {target:.4g})."
+            return f"{self._on('price')} earns {figures}: it reaches the target of {number(target)}."
+        return f"Refused: {self.reasons[0].message} (estimated reward {figures}; target {number(target)})."
 
     def _sentence_of_several(self) -> str:
         spent = "; ".join(
-            f"{each.name} {each.cost.estimate:.4g}, at most {each.cost.upper:.4g} of {each.budget:.4g}"
+            f"{each.name} {number(each.cost.estimate)}, at most {number(each.cost.upper)} of {number(each.budget)}"
             for each in self.budgets
         )
         level = f"with {self.confidence:.0%} confidence each"

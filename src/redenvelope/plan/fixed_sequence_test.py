@@ -23,6 +23,7 @@ from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
+from redenvelope.wording import number
 
 Holds = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
 """Lower and upper bounds [outcomes, anything] -> whether what is promised holds, [anything]."""
@@ -243,8 +244,8 @@ def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) 
     if stop.holds or ladder.unreliable.all():
         return
     over = [
-        f"{each.name} would cost {each.cost.estimate:.4g}, at most {each.cost.upper:.4g}, of {each.budget:.4g} "
-        f"({each.cost.upper - each.budget:.4g} too much)"
+        f"{each.name} would cost {number(each.cost.estimate)}, at most {number(each.cost.upper)}, of "
+        f"{number(each.budget)} ({number(each.cost.upper - each.budget)} too much)"
         for each in budgets
         if each.cost.upper > each.budget
     ]
@@ -271,8 +272,9 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
         yield Reason(
             "over_budget",
             Weight.REFUSAL,
-            f"no plan is as cheap as the budget of {budget:.4g} per user: the cheapest costs {cost.estimate:.4g}, at "
-            f"most {cost.upper:.4g} at {level}; ask for at least that, or for actions that cost less",
+            f"no plan is as cheap as the budget of {number(budget)} per user: the cheapest costs "
+            f"{number(cost.estimate)}, at most {number(cost.upper)} at {level}; ask for at least that, or for actions "
+            "that cost less",
         )
         return
     cheapest = ladder.figures(Place(0), _level(ladder, question))[1]
@@ -281,8 +283,8 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
     yield Reason(
         "over_budget",
         Weight.REFUSAL,
-        f"even of the cheapest plan, which costs {cheapest.estimate:.4g} per user, the upper bound at {level} is "
-        f"{cheapest.upper:.4g}, above the budget of {budget:.4g}; about {users:,} users to check on would do "
+        f"even of the cheapest plan, which costs {number(cheapest.estimate)} per user, the upper bound at {level} is "
+        f"{number(cheapest.upper)}, above the budget of {number(budget)}; about {users:,} users to check on would do "
         f"(now {ladder.users:,}), or a larger budget",
     )
 
@@ -292,8 +294,8 @@ def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:
     return Reason(
         "target_missed",
         Weight.REFUSAL,
-        f"no plan is sure to earn {target:.4g} per user: the best one earns {best.estimate:.4g}, at least "
-        f"{best.lower:.4g} at {question.confidence:.0%} confidence; ask for less, or bring more users",
+        f"no plan is sure to earn {number(target)} per user: the best one earns {number(best.estimate)}, at least "
+        f"{number(best.lower)} at {question.confidence:.0%} confidence; ask for less, or bring more users",
     )
 
 
@@ -320,6 +322,6 @@ def _no_gain(reward: Estimate, first: BudgetFigure, logged: float) -> Iterator[R
     yield Reason(
         "no_gain",
         Weight.WARNING,
-        f"the plan {sure} what was logged on the same users: {reward.estimate:.4g} against {logged:.4g} a "
-        f"user, for a cost of {first.cost.estimate:.4g} against {first.logged:.4g}",
+        f"the plan {sure} what was logged on the same users: {number(reward.estimate)} against {number(logged)} per "
+        f"user, for a cost of {number(first.cost.estimate)} against {number(first.logged)}",
     )

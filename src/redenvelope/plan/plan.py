@@ -21,6 +21,7 @@ from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.money import Money, Totals, totals
 from redenvelope.plan.record import FitRecord, Source
+from redenvelope.wording import number
 
 if TYPE_CHECKING:
     from redenvelope.plan.policy import DeployedPolicy
@@ -197,8 +198,8 @@ def plan_table(plan: Plan) -> str:
 def _wanted(plan: Plan) -> str:
     given = plan.certificate
     if given.target_reward is not None:
-        return f"for a reward of {given.target_reward:.4g} per user"
-    return f"for a budget of {given.budget:.4g} per user"
+        return f"for a reward of {number(given.target_reward)} per user"
+    return f"for a budget of {number(given.budget)} per user"
 
 
 def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -210,15 +211,15 @@ def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
     return (
         (
             "costs",
-            f"{given.cost.estimate:.4g} per user, at most {given.cost.upper:.4g} ({sure}); as logged "
-            f"{given.logged['cost']:.4g}",
+            f"{number(given.cost.estimate)} per user, at most {number(given.cost.upper)} ({sure}); as logged "
+            f"{number(given.logged['cost'])}",
         ),
         (
             "earns",
-            f"{given.reward.estimate:.4g} per user, at least {given.reward.lower:.4g} ({sure}); as logged "
-            f"{given.logged['reward']:.4g}",
+            f"{number(given.reward.estimate)} per user, at least {number(given.reward.lower)} ({sure}); as logged "
+            f"{number(given.logged['reward'])}",
         ),
-        ("price", f"{given.dual:.4g} of reward for one more unit of budget; {given.method}"),
+        ("price", f"{number(given.dual)} of reward for one more unit of budget; {given.method}"),
         (
             "knows",
             f"{len(plan.catalogue)} actions, {plan.policy.specification.steps} steps, {features} features; checked on "

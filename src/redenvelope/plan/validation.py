@@ -277,22 +277,18 @@ def require_record(record: FitRecord, labels: tuple[str, ...]) -> None:
 
 def _require_audit(audit: Audit) -> None:
     where = "plan.json: record: audit"
-    _require_listed(len(audit.actions) > 0, f"{where}: actions: there are none")
-    _require_listed(
-        len(audit.calibration) == len(audit.actions), f"{where}: calibration: not as many as there are actions"
-    )
-    _require_listed(len(audit.overlap) > 0, f"{where}: overlap: there are no steps")
+    _require(len(audit.actions) > 0, f"{where}: actions: there are none")
+    _require(len(audit.calibration) == len(audit.actions), f"{where}: calibration: not as many as there are actions")
+    _require(len(audit.overlap) > 0, f"{where}: overlap: there are no steps")
 
 
 def _require_shares(shares: ActionShares, labels: tuple[str, ...]) -> None:
     where = "plan.json: record: shares"
-    _require_listed(shares.actions == labels, f"{where}: actions: not those of the catalogue")
-    _require_listed(len(shares.by_step) > 0, f"{where}: by_step: there are no steps")
-    _require_listed(
-        all(len(each.bins) > 0 for each in shares.by_feature), f"{where}: by_feature: a feature has no bins"
-    )
+    _require(shares.actions == labels, f"{where}: actions: not those of the catalogue")
+    _require(len(shares.by_step) > 0, f"{where}: by_step: there are no steps")
+    _require(all(len(each.bins) > 0 for each in shares.by_feature), f"{where}: by_feature: a feature has no bins")
     fits = all(len(each) == len(labels) for each in _by_action(shares))
-    _require_listed(fits, f"{where}: probabilities: not as many as there are actions")
+    _require(fits, f"{where}: probabilities: not as many as there are actions")
 
 
 def _by_action(shares: ActionShares) -> Iterator[tuple[object, ...]]:
@@ -304,8 +300,3 @@ def _by_action(shares: ActionShares) -> Iterator[tuple[object, ...]]:
     for groups in shares.groups:
         yield from (each.probabilities for each in groups.groups)
     yield from (example.alternatives for example in shares.examples)
-
-
-def _require_listed(fits: bool, message: str) -> None:
-    if not fits:
-        raise PlanError(message)

@@ -16,7 +16,8 @@ from redenvelope.plan.fixed_sequence_test import Question, walk
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
 from redenvelope.report.frontier_charts import budget_chart, curve
-from redenvelope.report.markup import Spoken, figure, number, section, signed, table, text
+from redenvelope.report.markup import Spoken, figure, section, table, text
+from redenvelope.wording import number, signed
 
 _OTHERS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2.0)
 

@@ -28,7 +28,8 @@ from redenvelope.report.drawing import (
     round_marks,
     values,
 )
-from redenvelope.report.markup import Chart, Spoken, number
+from redenvelope.report.markup import Chart, Spoken
+from redenvelope.wording import number
 
 if TYPE_CHECKING:
     import altair as alt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from html import escape
 
 from redenvelope.plan.money import money
 from redenvelope.plan.plan import Plan
+from redenvelope.wording import number
 
 _SIDE_BY_SIDE = 5  # columns that fit beside each other on a phone
 # What XML has no way to write; the library that draws ends the process when it meets one.
@@ -35,30 +35,6 @@ def text(value: object) -> str:
 def shown(value: str) -> str:
     """Text as a page can hold it: characters that no page can are spelt."""
     return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """A figure as people write it, such as 1.517 and 0.313 side by side; a dash where there is none."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if isinstance(value, int) or abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}".replace("-", "−")
-    # Below 1 a digit less, so that figures of one table have as many decimals.
-    figures = digits - 1 if digits > 3 and abs(value) < 1 else digits
-    return f"{value:.{figures}g}".replace("-", "−")
-
-
-def signed(value: float | None, digits: int = 3) -> str:
-    """A difference with its sign; what only rounding made is none."""
-    shown = number(0.0 if value is not None and abs(value) < 1e-9 else value, digits)
-    return f"+{shown}" if shown[0].isdigit() and shown != "0" else shown
-
-
-def interval(lower: float | None, upper: float | None) -> str:
-    """The two ends of an interval."""
-    return f"{number(lower, 3)} to {number(upper, 3)}"
 
 
 def section(name: str, title: str, *parts: str) -> str:

@@ -16,7 +16,7 @@ from redenvelope.errors import UsageError
 from redenvelope.files import replacing
 from redenvelope.plan.plan import Plan
 from redenvelope.report.budget_slider import budget_section
-from redenvelope.report.markup import Spoken, folded, number, section, text
+from redenvelope.report.markup import Spoken, folded, section, text
 from redenvelope.report.sections import (
     allocation_section,
     frontier_section,
@@ -28,6 +28,7 @@ from redenvelope.report.sections import (
 )
 from redenvelope.report.summary import certificate_section, summary_section
 from redenvelope.report.who_gets_what import examples_section, who_section
+from redenvelope.wording import number
 
 Make = Callable[[Plan], str]
 

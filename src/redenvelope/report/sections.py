@@ -30,8 +30,9 @@ from redenvelope.report.drawing import (
     values,
 )
 from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, ladder_chart
-from redenvelope.report.markup import Chart, Spoken, figure, folded, interval, items, number, signed, table, text
+from redenvelope.report.markup import Chart, Spoken, figure, folded, items, table, text
 from redenvelope.report.who_gets_what import FEATURES_FIRST, feature_chart
+from redenvelope.wording import interval, number, signed
 
 # The sections about the plan: what a budget buys, how the price was found, how it was made.
 

@@ -11,7 +11,8 @@ from redenvelope.dual.solution import DualStatus
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
-from redenvelope.report.markup import Spoken, folded, interval, items, number, section, table, text
+from redenvelope.report.markup import Spoken, folded, items, section, table, text
+from redenvelope.wording import interval, number
 
 _MARKS = {"good": "✓", "caution": "!", "bad": "✕"}
 _SAME = 0.0005  # of what was logged: less than that apart is the same in words

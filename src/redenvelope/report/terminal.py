@@ -25,6 +25,7 @@ from redenvelope.progress import Event, Phase
 from redenvelope.report.markup import Spoken
 from redenvelope.report.sections import rules_sentences
 from redenvelope.simulate.campaign import Campaign, Decide, Optimum
+from redenvelope.wording import number, signed
 
 _WARNINGS = 6  # more would push the certificate off the screen
 
@@ -82,7 +83,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
             console.print(f"  • {escape(each.sentence())}", soft_wrap=True)
     else:
         console.print(
-            f"Price of cost λ = {certificate.dual:.4g}: one more unit of budget per user buys about that much reward.",
+            f"Price of cost λ = {number(certificate.dual)}: one more unit of budget per user buys about that much "
+            "reward.",
             soft_wrap=True,
         )
         for each in certificate.budgets:
@@ -106,24 +108,38 @@ def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
 
 def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
     """The plan beside logged behaviour, chance and the bandit."""
-    table = Table(
-        title="On the check users: means per user ± standard error; differences with intervals, paired by user"
+    table = _new_table(
+        "On the check users: means per user ± standard error; differences with intervals, paired by user",
+        ("policy", "cost", "reward", "cost against logged", "reward against logged"),
     )
-    table.title_justify = "left"
-    for name in ("policy", "cost", "reward", "cost against logged", "reward against logged"):
-        table.add_column(name, justify="left" if name == "policy" else "right")
     for row in rows:
         figures = (f"{row.cost:.3f} ± {row.cost_error:.3f}", f"{row.reward:.3f} ± {row.reward_error:.3f}")
         differences = (
-            _difference(row.cost_difference, row.cost_difference_lower, row.cost_difference_upper),
-            _difference(row.reward_difference, row.reward_difference_lower, row.reward_difference_upper),
+            _gap(row.cost_difference, row.cost_difference_lower, row.cost_difference_upper),
+            _gap(row.reward_difference, row.reward_difference_lower, row.reward_difference_upper),
         )
         table.add_row(row.policy, *figures, *(("", "") if row.policy == "logged" else differences))
     console.print(table)
 
 
-def _difference(estimate: float, lower: float, upper: float) -> str:
+def _gap(estimate: float, lower: float, upper: float) -> str:
     return f"{estimate:+.3f} ({lower:+.3f} to {upper:+.3f})"
+
+
+def _difference(estimate: float, lower: float, upper: float) -> str:
+    return f"{signed(estimate)} ({signed(lower)} to {signed(upper)})"
+
+
+def _figure(estimate: float, lower: float, upper: float) -> str:
+    return f"{number(estimate)} ({number(lower)} to {number(upper)})"
+
+
+def _new_table(title: str, heads: Sequence[str], words: Sequence[str] = ()) -> Table:
+    """A table whose first column and columns named in `words` hold words; the others hold figures."""
+    table = Table(title=title, title_justify="left")
+    for name in heads:
+        table.add_column(escape(name), justify="left" if name in (heads[0], *words) else "right")
+    return table
 
 
 def show_frontier(content: dict[str, Any]) -> None:
@@ -136,18 +152,16 @@ def show_frontier(content: dict[str, Any]) -> None:
         _show_budgets(console, "What a budget buys, estimated on the check users", content)
     if "least_cost" in content:
         least = content["least_cost"]
-        console.print(f"A reward of {least['reward']:.4g} per user costs at least {least['cost']:.4g}.")
+        console.print(f"A reward of {number(least['reward'])} per user costs at least {number(least['cost'])}.")
 
 
 def _show_budgets(console: Console, title: str, content: dict[str, Any]) -> None:
-    table = Table(title=title, title_justify="left")
-    for name in ("budget", "reward", "one more unit buys"):
-        table.add_column(name, justify="right")
+    table = _new_table(title, ("budget", "reward", "one more unit buys"))
     for row in content["at"]:
-        table.add_row(f"{row['budget']:.4g}", f"{row['reward']:.4f}", f"{row['shadow_price']:.4g}")
+        table.add_row(*(number(row[name]) for name in ("budget", "reward", "shadow_price")))
     console.print(table)
     if content["least_budget"] is not None:
-        console.print(f"The least budget that any plan needs is {content['least_budget']:.4g} per user.")
+        console.print(f"The least budget that any plan needs is {number(content['least_budget'])} per user.")
 
 
 # An audit on a terminal.
@@ -192,15 +206,14 @@ def show_audit(console: Console, audit: Audit) -> None:
 
 
 def _interval(mean: Mean) -> str:
-    return f"{mean.estimate:.4g} [dim]({mean.lower:.4g} to {mean.upper:.4g})[/]"
+    return _figure(mean.estimate, mean.lower, mean.upper)
 
 
 def _action_table(audit: Audit) -> Table:
-    table = Table(
-        title="Actions, by cost: mean a row with 95 % interval, weighted by 1/propensity", title_justify="left"
+    table = _new_table(
+        "Actions, by cost: mean per row with 95 % interval, weighted by 1/propensity",
+        ("action", "rows", "reward", "cost", "1/propensity adds up to"),
     )
-    for name in ("action", "rows", "reward", "cost", "1/propensity adds up to"):
-        table.add_column(name, justify="left" if name == "action" else "right")
     for effect, balance in zip(audit.actions, audit.calibration, strict=True):
         mark = " [yellow]off[/]" if balance.is_off else ""
         table.add_row(
@@ -208,23 +221,16 @@ def _action_table(audit: Audit) -> Table:
             f"{effect.rows:,}",
             _interval(effect.reward),
             _interval(effect.cost),
-            f"{balance.ratio:.3f}{mark}",
+            f"{number(balance.ratio)}{mark}",
         )
     return table
 
 
 def _overlap_table(audit: Audit) -> Table:
-    table = Table(title="Overlap: users left to speak for a policy after so many steps", title_justify="left")
-    heads = (
-        "steps",
-        "users",
-        "effective, uniform policy",
-        "effective, best fixed action",
-        "that step alone",
-        "matching",
+    effective = ("effective, uniform policy", "effective, best fixed action", "that step alone")
+    table = _new_table(
+        "Overlap: users left to speak for a policy after so many steps", ("steps", "users", *effective, "matching")
     )
-    for name in heads:
-        table.add_column(name, justify="right")
     for overlap in audit.overlap:
         row = (overlap.users, overlap.uniform, overlap.greedy, overlap.alone, overlap.matching)
         table.add_row(str(overlap.step), *(f"{value:,.0f}" for value in row))
@@ -238,14 +244,15 @@ def _figures_table(audit: Audit) -> Table:
     quantiles = audit.propensity_quantiles
     table.add_row("logged reward per user", _interval(audit.logged_reward))
     table.add_row("logged cost per user", _interval(audit.logged_cost))
-    table.add_row("cost of one fixed action", f"{audit.cheapest_cost:.4g} to {audit.dearest_cost:.4g}")
-    table.add_row("propensity quantiles", ", ".join(f"{level}: {value:.3g}" for level, value in quantiles.items()))
+    table.add_row("cost of one fixed action", f"{number(audit.cheapest_cost)} to {number(audit.dearest_cost)}")
+    table.add_row("propensity quantiles", ", ".join(f"{level}: {number(value)}" for level, value in quantiles.items()))
     gain = audit.assignment
-    table.add_row("features predict the action by", f"{gain.gain:.4f} ± {gain.standard_error:.4f} nats a row")
+    predicts = f"{number(gain.gain)} ± {number(gain.standard_error, 2)} nats per row"
+    table.add_row("features predict the action by", predicts)
     for effect in audit.carry_over:
         table.add_row(
             f"carry-over on {effect.outcome}",
-            f"{effect.carried:.4g} beside {effect.direct:.4g} directly (p = {effect.p_value:.2g})",
+            f"{number(effect.carried)} beside {number(effect.direct)} directly (p = {number(effect.p_value, 2)})",
         )
     folds = ", ".join(f"{fold.name} {fold.users:,} users / {fold.rows:,} rows" for fold in audit.folds)
     table.add_row("folds", folds or "too few users for three folds")
@@ -285,15 +292,11 @@ def show_arms(content: dict[str, Any], words: Spoken) -> None:
 
 def _arms(content: dict[str, Any]) -> Table:
     level = f"{content['confidence']:.0%} intervals"
-    table = Table(title=f"What became of the users of both arms: means per user, {level}", title_justify="left")
-    for name in ("arm", "users", "reward", "cost"):
-        table.add_column(name, justify="left" if name == "arm" else "right")
+    heads = ("arm", "users", "reward", "cost")
+    table = _new_table(f"What became of the users of both arms: means per user, {level}", heads)
     for arm in content["arms"]:
-        table.add_row(
-            escape(arm["name"]), f"{arm['users']:,}", *(_signed_figure(arm[name]) for name in ("reward", "cost"))
-        )
-    gaps = (_signed_figure(content["difference"][name], "+") for name in ("reward", "cost"))
-    table.add_row("difference", "", *gaps, style="bold")
+        table.add_row(escape(arm["name"]), f"{arm['users']:,}", *(_estimate(arm[name]) for name in heads[2:]))
+    table.add_row("difference", "", *(_estimate(content["difference"][name], True) for name in heads[2:]), style="bold")
     return table
 
 
@@ -302,14 +305,11 @@ def _budgets(content: dict[str, Any]) -> Table | None:
     names = list(content["difference"]["costs"])
     if not names:
         return None
-    table = Table(title="What was spent of each budget: means per user", title_justify="left")
-    for name in ("arm", *names):
-        table.add_column(escape(name), justify="left" if name == "arm" else "right")
+    table = _new_table("What was spent of each budget: means per user", ("arm", *names))
     for arm in content["arms"]:
-        table.add_row(escape(arm["name"]), *(_signed_figure(arm["costs"][name]) for name in names))
-    table.add_row(
-        "difference", *(_signed_figure(content["difference"]["costs"][name], "+") for name in names), style="bold"
-    )
+        table.add_row(escape(arm["name"]), *(_estimate(arm["costs"][name]) for name in names))
+    gaps = content["difference"]["costs"]
+    table.add_row("difference", *(_estimate(gaps[name], True) for name in names), style="bold")
     return table
 
 
@@ -317,7 +317,7 @@ def _sentence(content: dict[str, Any], words: Spoken) -> str:
     reward, cost = content["difference"]["reward"], content["difference"]["cost"]
     first, second = (arm["name"] for arm in content["arms"])
     said = (
-        f"A user of {first} {_surely(reward, 'earned')} {abs(reward['estimate']):.3g} "
+        f"A user of {first} {_surely(reward, 'earned')} {number(abs(reward['estimate']), 3)} "
         f"{'more' if reward['estimate'] >= 0 else 'less'} than one of {second}, and {_surely(cost, 'cost')} "
         f"{words.cost(abs(cost['estimate']))} {'more' if cost['estimate'] >= 0 else 'less'}."
     )
@@ -340,19 +340,18 @@ def _surely(gap: dict[str, float], verb: str) -> str:
 
 
 def _promises(kept: dict[str, Any]) -> Table:
-    table = Table(title="What the plan promised, and what happened", title_justify="left")
-    for name in ("figure", "promised", "happened", ""):
-        table.add_column(name, justify="left" if name in ("figure", "") else "right")
+    heads = ("figure", "promised", "happened", "verdict")
+    table = _new_table("What the plan promised, and what happened", heads, words=("verdict",))
     for row in kept["promises"]:
-        sign = "+" if "difference" in row["what"] else ""
-        promised = f"{row['promised']:{sign}.4g} ± {row['promised_error']:.2g}"
+        differs = "difference" in row["what"]
+        promised = f"{(signed if differs else number)(row['promised'])} ± {number(row['promised_error'], 2)}"
         named = f" ({escape(row['budget'])})" if row["budget"] else ""
-        table.add_row(_WORDS[row["what"]] + named, promised, _signed_figure(row["found"], sign), row["verdict"])
+        table.add_row(_WORDS[row["what"]] + named, promised, _estimate(row["found"], differs), row["verdict"])
     return table
 
 
-def _signed_figure(row: dict[str, float], sign: str = "") -> str:
-    return f"{row['estimate']:{sign}.4g} ({row['lower']:{sign}.4g} to {row['upper']:{sign}.4g})"
+def _estimate(row: dict[str, Any], differs: bool = False) -> str:
+    return (_difference if differs else _figure)(row["estimate"], row["lower"], row["upper"])
 
 
 # A plan on a log, on a terminal: the verdict first, every estimator beside it, and what speaks against each.
@@ -381,23 +380,22 @@ def show_evaluation(content: dict[str, Any]) -> None:
         told = f"{finding['column']}: {finding['message']} → {finding['remedy']}"
         console.print(f"  [yellow]![/] {escape(told)}", soft_wrap=True)
     console.print(f"Certificate: {certificate['status']}, {verdict}.", soft_wrap=True)
-    spent = ", ".join(f"{escape(name)} {cost:.4g}" for name, cost in logged.get("costs", {}).items())
+    spent = ", ".join(f"{escape(name)} {number(cost)}" for name, cost in logged.get("costs", {}).items())
     console.print(
-        f"As logged, a user earned {logged['reward']:.4g} and cost {spent or format(logged['cost'], '.4g')} "
+        f"As logged, a user earned {number(logged['reward'])} and cost {spent or number(logged['cost'])} "
         f"({content['users']:,} users). Under the plan, by every estimator:",
         soft_wrap=True,
     )
     notes: dict[str, int] = {}
     console.print(_table(content, notes))
-    for note, number in notes.items():
-        console.print(f"[{number}] {note}", soft_wrap=True, markup=False)
+    for note, mark in notes.items():
+        console.print(f"[{mark}] {note}", soft_wrap=True, markup=False)
     if any(_refused(row) for row in content["estimates"]):
         console.print("Rows in grey must not be relied on.")
 
 
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
     """A row an estimator and component; new notes are numbered into `notes`."""
-    table = Table(title=f"Means per user, with intervals at {content['confidence']:.0%}", title_justify="left")
     rows: dict[tuple[str, int, float], dict[str, dict[str, Any]]] = {}
     component = 0
     for row in content["estimates"]:
@@ -406,22 +404,18 @@ def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
         target = row.get("budget", row["target"])
         rows.setdefault((row["estimator"], component, row["share"]), {})[target] = row
     shown = list(next(iter(rows.values())))
-    for name in ("estimator", *shown, "notes"):
-        table.add_column(escape(name), justify="right" if name in shown else "left")
+    title = f"Means per user, with intervals at {content['confidence']:.0%}"
+    table = _new_table(title, ("estimator", *shown, "notes"), words=("notes",))
     for (estimator, _, share), targets in rows.items():
         reasons = [reason for row in targets.values() for reason in row["reasons"]]
         told = [f"{reason['weight']}: {reason['message']}" for reason in reasons]
         marks = sorted({notes.setdefault(note, len(notes) + 1) for note in told})
         label = estimator if share == 1 else f"{estimator} ({share:.0%} of users)"
         refused = any(_refused(row) for row in targets.values())
-        figures = [_figure(targets[target]) for target in shown]
+        figures = [_estimate(targets[target]) for target in shown]
         numbers = escape("".join(f"[{mark}]" for mark in marks))
         table.add_row(label, *figures, numbers, style="dim" if refused else "")
     return table
-
-
-def _figure(row: dict[str, Any]) -> str:
-    return f"{row['estimate']:.4g} ({row['lower']:.4g} to {row['upper']:.4g})"
 
 
 def _refused(row: dict[str, Any]) -> bool:
@@ -470,27 +464,24 @@ def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], g
     cost, reward = by_name["this plan"]
     nothing, best = by_name["cheapest"][1], campaign.optimum(given.budget).reward
     share = f"{(reward - nothing) / (best - nothing):.0%}" if best > nothing else "all"
-    promised = f"at most {given.cost.upper:.4g} per user with {given.confidence:.0%} confidence"
-    spent = f"{cost / given.budget:.0%} of it" if given.budget > 0 else f"a cost of {cost:.4g}"
+    promised = f"at most {number(given.cost.upper)} per user with {given.confidence:.0%} confidence"
+    spent = f"{cost / given.budget:.0%} of it" if given.budget > 0 else f"a cost of {number(cost)}"
     earned = f"The plan earns {share} of the gain that is possible with this budget, at {spent}"
     if not given.is_certified:
         return (
             f"{earned}; its certificate was refused, so nothing was promised (it would have been {promised}; in truth "
-            f"it costs {cost:.4g})."
+            f"it costs {number(cost)})."
         )
     kept = "and so it is" if cost <= given.cost.upper else "which it breaks: one in twenty may"
-    return f"{earned}. The certificate promised a cost of {promised}, {kept}: in truth it costs {cost:.4g}."
+    return f"{earned}. The certificate promised a cost of {promised}, {kept}: in truth it costs {number(cost)}."
 
 
 def truth_table(rows: list[dict[str, float | str]]) -> Table:
     """The rows of `truth_rows` for a terminal."""
-    table = Table(title="The truth of this campaign, exact: mean cost and reward per user", title_justify="left")
-    for name in ("budget", "policy", "cost", "reward", "price of cost (λ)"):
-        table.add_column(name, justify="left" if name == "policy" else "right")
+    columns = {"policy": "policy", "budget": "budget", "cost": "cost", "reward": "reward", "dual": "price of cost (λ)"}
+    table = _new_table("The truth of this campaign, exact: mean cost and reward per user", list(columns.values()))
     for row in rows:
-        figures = [row["budget"], row["cost"], row["reward"], row["dual"]]
-        budget, cost, reward, dual = (f"{value:.4f}" if isinstance(value, float) else value for value in figures)
-        table.add_row(budget, str(row["policy"]), cost, reward, dual)
+        table.add_row(*(f"{value:.3f}" if isinstance(value := row[name], float) else value for name in columns))
     return table
 
 

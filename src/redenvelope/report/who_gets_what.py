@@ -10,7 +10,8 @@ from dataclasses import replace
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import Alternative, Example, FeatureShares, Group, StepGroups, StepShares
 from redenvelope.report.drawing import ACCENT, HALF, LABEL, MUTED, action_colours, draw, short_labels, values
-from redenvelope.report.markup import Chart, Spoken, figure, number, section, signed, table, text
+from redenvelope.report.markup import Chart, Spoken, figure, section, table, text
+from redenvelope.wording import number, signed
 
 FEATURES_FIRST = 2
 """Features whose pictures come first; the others are for reviewers."""

@@ -33,7 +33,6 @@ from redenvelope.serve.service import Service
 
 _LOG = logging.getLogger("redenvelope.serve")
 _MOST_ROWS = 10_000
-_SECONDS_STATIC = 3_600
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from redenvelope.dual.frontier import Frontier, frontier, refined_frontier
+from redenvelope.dual.frontier import Frontier, refined_frontier
 from redenvelope.dual.oracle import RecordedPrice
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solvers import Secant
@@ -15,17 +15,6 @@ from redenvelope.errors import UsageError
 from redenvelope.finite.linear_program import linear_program
 from redenvelope.finite.problem import exact_price
 from redenvelope.simulate.finite import random_problem
-
-
-def test_one_pass_from_cheapest_to_unconstrained(corners: Callable) -> None:
-    price = RecordedPrice(corners([0, 1, 3, 6], [0, 4, 7, 8]))
-    curve = frontier(price.function, [0.1, 2.0, 1.0])
-    assert curve.duals.tolist() == [np.inf, 2.0, 1.0, 0.1, 0.0]
-    assert curve.costs.tolist() == [0, 1, 3, 6, 6]
-    assert curve.rewards.tolist() == [0, 4, 7, 8, 8]
-    calls = []
-    frontier(lambda prices: (calls.append(len(prices)), np.ones((2, len(prices))))[1], np.arange(64.0))
-    assert calls == [65]
 
 
 def test_questions_of_a_drawn_curve(corners: Callable) -> None:
@@ -86,7 +75,5 @@ def test_constant_cost_is_a_frontier_of_one_corner(corners: Callable) -> None:
 
 
 def test_arguments_without_sense_are_refused(smooth: Callable) -> None:
-    with pytest.raises(UsageError, match="at least 0"):
-        frontier(smooth, [-1.0])
     with pytest.raises(UsageError, match="at least 2 points"):
         refined_frontier(smooth, 1)

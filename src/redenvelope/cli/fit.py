@@ -172,11 +172,15 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
     from redenvelope.serialization import to_plain
 
     if as_json:
-        compared = to_plain(plan.record.comparison)
-        explored, rules = to_plain(plan.record.exploration), [rule.sentence() for rule in plan.policy.rules]
-        total = None if plan.totals is None else plan.totals.as_dict()
-        content = {"plan": str(out), "certificate": plan.certificate.as_dict(), "comparison": compared, "totals": total}
-        content |= {"currency": plan.record.money.currency or None, "exploration": explored, "rules": rules}
+        content = {
+            "plan": str(out),
+            "certificate": plan.certificate.as_dict(),
+            "comparison": to_plain(plan.record.comparison),
+            "totals": to_plain(plan.totals),
+            "currency": plan.record.money.currency or None,
+            "exploration": to_plain(plan.record.exploration),
+            "rules": [rule.sentence() for rule in plan.policy.rules],
+        }
         options.print_json(content)
     else:
         show_plan(plan, out)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.dual.oracle import Point, PriceFunction, RecordedPrice
@@ -79,14 +79,6 @@ class Frontier:
             raise UsageError(
                 f"no plan is as cheap as {budget:.6g} per user; the least budget is {self.least_budget:.6g}"
             )
-
-
-def frontier(price: PriceFunction, duals: ArrayLike) -> Frontier:
-    """The frontier at given duals [duals] and at 0 and infinity, in one pass."""
-    wanted = np.unique(np.append(np.asarray(duals, dtype=np.float64), [0.0, np.inf]))
-    if not (wanted >= 0).all():
-        raise UsageError("duals must be numbers of at least 0")
-    return _collected(RecordedPrice(price).points(wanted))
 
 
 def refined_frontier(price: PriceFunction, count: int = 64) -> Frontier:

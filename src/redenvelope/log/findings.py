@@ -99,9 +99,7 @@ class Findings:
             for name, value in details.items()
         }
         said["column"] = None if column is None else readable(column)
-        shown = []
-        for example in examples:
-            shown.append(readable(str(example), 60))
+        shown = [readable(str(example), 60) for example in examples]
         self._found.append(
             Finding(
                 rule=rule,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -41,7 +41,7 @@ class NeuralFit:
 
     def as_dict(self) -> dict[str, Any]:
         """All but the weights, as plain data for JSON."""
-        structures = {f"{choice.outcome.replace(' ', '_')}_structure": choice.as_dict() for choice in self.structures}
+        structures = {f"{choice.outcome.replace(' ', '_')}_structure": asdict(choice) for choice in self.structures}
         return {
             "members": self.model.architecture.members,
             **structures,

@@ -11,8 +11,8 @@ Held-out users choose among the structures that the log does not contradict.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import equinox as eqx
 import jax
@@ -258,10 +258,6 @@ class StructureChoice:
     losses: dict[str, float]
     """Mean held-out loss of each structure tried; empty when the structure was given."""
     reason: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 def falls(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import floor, inf, isfinite, log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redenvelope.errors import UsageError
-from redenvelope.serialization import to_plain
 
 if TYPE_CHECKING:
     from redenvelope.plan.certificate import Certificate
@@ -79,11 +78,6 @@ class Totals:
     logged_cost: float
     """What was logged, for as many users."""
     logged_reward: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        plain: dict[str, Any] = to_plain(self)
-        return plain
 
     def sentence(self) -> str:
         """The totals in words."""

@@ -71,7 +71,9 @@ def frontier_chart(
             f"({number(row['reward_lower'])} to {number(row['reward_upper'])})"
         )
         row["dual"] = number(_dual(row))  # infinity has no number in a chart's data
-    chart = _frontier_layers(rows, certificate, policy_points(certificate, comparison))
+    budget = {"cost": certificate.budget, "label": f"budget {number(certificate.budget)}"}
+    details = ([_believed(rows)], _bounds(certificate))
+    chart = _layers(rows, policy_points(certificate, comparison), budget, _COST, details)
     caption = (
         "Every point of the line is a plan at one price, as estimated on the check users, with its interval as the "
         "band: where the line flattens, more money buys little. The diamond is this plan, with its own bounds at "
@@ -85,16 +87,20 @@ def _dual(row: dict[str, Any]) -> float:
     return float(row["dual"])
 
 
-def _frontier_layers(
-    rows: list[dict[str, Any]], certificate: Certificate, points: list[dict[str, Any]]
+def _layers(
+    rows: list[dict[str, Any]],
+    points: list[dict[str, Any]],
+    budget: dict[str, Any],
+    axis: str,
+    details: tuple[Sequence[alt.Chart], Sequence[alt.Chart]] = ((), ()),
 ) -> alt.LayerChart:
+    """The curve with its band, the budget, and policies as points; `details` lie below the curve, then the points."""
     import altair as alt
 
-    cost = alt.X("cost:Q", title=_COST, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, format="~g"))
+    cost = alt.X("cost:Q", title=axis, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, format="~g"))
     reward = alt.Y("reward:Q", title=_REWARD, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     curve = alt.Chart(values(rows))
     banded = [row for row in rows if finite(row, "reward_lower", "reward_upper")]
-    modelled = [row for row in rows if finite(row, "model_cost", "model_reward")]
     names = list(dict.fromkeys(point["policy"] for point in points))
     marks = alt.Chart(values(points[::-1]))  # what matters most is drawn last, over the others
     colours = alt.Color(
@@ -104,25 +110,32 @@ def _frontier_layers(
     shapes = alt.Shape(
         "policy:N", scale=alt.Scale(domain=names, range=[_SHAPES[place % len(_SHAPES)] for place in range(len(names))])
     )
-    budget = {"cost": certificate.budget, "label": f"budget {number(certificate.budget)}"}
     return layered(
         alt.Chart(values(banded))
         .mark_area(color=ACCENT, opacity=0.14, aria=False)
         .encode(x=cost, y=alt.Y("reward_lower:Q", title=_REWARD), y2="reward_upper:Q"),
-        alt.Chart(values(modelled))
-        .mark_line(color=MUTED, strokeDash=[6, 4], strokeWidth=1.5, aria=False)
-        .encode(x=alt.X("model_cost:Q", title=_COST), y=alt.Y("model_reward:Q", title=_REWARD)),
+        *details[0],
         curve.mark_line(color=ACCENT, strokeWidth=2.5, aria=False).encode(x=cost, y=reward),
         curve.mark_point(color=ACCENT, filled=True, size=26, opacity=1).encode(x=cost, y=reward, description="note:N"),
         dotted_rule(budget).encode(x="cost:Q"),
         alt.Chart(values([budget]))
         .mark_text(color=INK, align="left", baseline="bottom", dx=5, fontSize=12, aria=False)
         .encode(x="cost:Q", y=alt.value("height"), text="label:N"),
-        *_bounds(certificate),
+        *details[1],
         marks.mark_point(filled=True, size=150, opacity=1, stroke="var(--paper)", strokeWidth=1.5).encode(
             x=cost, y=reward, color=colours, shape=shapes, description="note:N"
         ),
     )
+
+
+def _believed(rows: list[dict[str, Any]]) -> alt.Chart:
+    """What the model alone would promise."""
+    import altair as alt
+
+    modelled = [row for row in rows if finite(row, "model_cost", "model_reward")]
+    line = alt.Chart(values(modelled)).mark_line(color=MUTED, strokeDash=[6, 4], strokeWidth=1.5, aria=False)
+    drawn: alt.Chart = line.encode(x=alt.X("model_cost:Q", title=_COST), y=alt.Y("model_reward:Q", title=_REWARD))
+    return drawn
 
 
 def _bounds(certificate: Certificate) -> list[alt.Chart]:
@@ -259,9 +272,6 @@ def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart
 # The curve that a budget slides along: reward against cost, this plan and today.
 
 
-_REWARD_AXIS = "reward per user"
-
-
 def curve(plan: Plan, words: Spoken) -> list[dict[str, Any]]:
     """The points of the curve by rising cost, each with what its mark says."""
     rows = [
@@ -279,44 +289,18 @@ def budget_chart(plan: Plan, words: Spoken) -> Chart | None:
     rows = curve(plan, words)
     if len(rows) < 2:
         return None
-    drawn = _layers(rows, plan, words)
+    certificate = plan.certificate
+    points: list[dict[str, Any]] = [
+        {"policy": "this plan", "cost": certificate.cost.estimate, "reward": certificate.reward.estimate},
+        {"policy": "today", **certificate.logged},
+    ]
+    for point in points:
+        point["note"] = f"{point['policy']}: {number(point['reward'])} reward for {words.cost(point['cost'])} per user"
+    budget = {"cost": certificate.budget, "label": f"budget {words.cost(certificate.budget)}"}
+    drawn = _layers(rows, [point for point in points if finite(point, "cost", "reward")], budget, words.axis)
     caption = (
         "The line is the most that money can earn, as estimated on users who had no part in making it, the band how "
         "well that is known. Where it flattens, more money buys little. The diamond is this plan, the circle what is "
         "done today, the dotted line the budget."
     )
     return Chart("Reward against cost", caption, draw(drawn, FULL, 340), draw(drawn, PHONE, 300))
-
-
-def _layers(rows: list[dict[str, Any]], plan: Plan, words: Spoken) -> alt.LayerChart:
-    import altair as alt
-
-    certificate = plan.certificate
-    points: list[dict[str, Any]] = [
-        {"who": "this plan", "cost": certificate.cost.estimate, "reward": certificate.reward.estimate},
-        {"who": "today", **certificate.logged},
-    ]
-    for point in points:
-        point["note"] = f"{point['who']}: {number(point['reward'])} reward for {words.cost(point['cost'])} per user"
-    cost = alt.X("cost:Q", title=words.axis, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, format="~g"))
-    reward = alt.Y("reward:Q", title=_REWARD_AXIS, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
-    names = [point["who"] for point in points]
-    colours = alt.Color("who:N", scale=alt.Scale(domain=names, range=[ACCENT, SECOND]))
-    shapes = alt.Shape("who:N", scale=alt.Scale(domain=names, range=["diamond", "circle"]))
-    budget = {"cost": certificate.budget, "label": f"budget {words.cost(certificate.budget)}"}
-    banded = [row for row in rows if finite(row, "reward_lower", "reward_upper")]
-    curve = alt.Chart(values(rows))
-    return layered(
-        alt.Chart(values(banded))
-        .mark_area(color=ACCENT, opacity=0.14, aria=False)
-        .encode(x=cost, y=alt.Y("reward_lower:Q", title=_REWARD_AXIS), y2="reward_upper:Q"),
-        curve.mark_line(color=ACCENT, strokeWidth=2.5, aria=False).encode(x=cost, y=reward),
-        curve.mark_point(color=ACCENT, filled=True, size=22, opacity=1).encode(x=cost, y=reward, description="note:N"),
-        dotted_rule(budget).encode(x="cost:Q"),
-        alt.Chart(values([budget]))
-        .mark_text(color=INK, align="left", baseline="bottom", dx=5, fontSize=12, aria=False)
-        .encode(x="cost:Q", y=alt.value("height"), text="label:N"),
-        alt.Chart(values([point for point in points[::-1] if finite(point, "cost", "reward")]))
-        .mark_point(filled=True, size=150, opacity=1, stroke="var(--paper)", strokeWidth=1.5)
-        .encode(x=cost, y=reward, color=colours, shape=shapes, description="note:N"),
-    )

@@ -27,26 +27,14 @@ _PROBABILITY_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Run(Value):
     """Means over the users of one closed-loop run, with their standard errors."""
 
-    outcomes: FloatArray
-    """The reward, then the cost of each budget, [outcomes]."""
     errors: FloatArray
     """[outcomes]."""
     users: int
     totals: FloatArray
     """Of each user, [outcomes, users]."""
-
-    @property
-    def reward(self) -> float:
-        """Mean reward per user."""
-        return float(self.outcomes[0])
-
-    @property
-    def cost(self) -> float:
-        """Mean cost per user of the first budget."""
-        return float(self.outcomes[1])
 
     @property
     def reward_error(self) -> float:

@@ -83,7 +83,7 @@ def test_a_reason_of_no_gain_is_told_where_no_caution_says_it() -> None:
 
 def test_money_that_is_left_is_explained(parsed: Parsed) -> None:
     # The estimate is 3.65 of 4, the bound 3.9.
-    assert "The plan leaves 9% of the budget, because its cost is known only so well" in parsed.text
+    assert "The plan leaves 9% of the budget, because its cost is uncertain" in parsed.text
     assert "on 3,020 users it may be 0.25 more than estimated, with 95% confidence" in parsed.text
     nearly = certificate(cost=Estimate(3.9, 3.8, 4.0, 0.06, "marginalised"))
     assert unspent_sentence(plan(certificate=nearly)) == ""
@@ -121,7 +121,7 @@ def _across(mark: ElementTree.Element) -> float:
 
 
 def test_how_the_price_was_found_is_told_and_drawn_in_order_of_price(parsed: Parsed) -> None:
-    assert "3 prices were put in order before anybody looked at the 500 users who check the plan" in parsed.text
+    assert "3 prices were put in order before the 500 check users were looked at" in parsed.text
     assert "90% of the users, drawn once each, follow the cheaper price" in parsed.text
     # Of 500 users with a spread of 2, 1.645 standard errors are 0.147; of rewards with a spread of 1, half of that.
     assert "∞ 1 1.147 1 0.926 0.0625 4 4.147 2 1.926 0 9 9.147 3 2.926" in parsed.text

@@ -51,7 +51,7 @@ from redenvelope.wording import counted, number
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
-_CHECK_SHARE = SHARES[-1]  # of the users, unless a fit is told otherwise
+_CHECK_SHARE = SHARES[-1]  # of the users, by default
 
 
 @dataclass(frozen=True)
@@ -427,7 +427,7 @@ _CARRY_OVER = {
 
 def _carry_over(audit: Audit) -> str:
     if not audit.carry_over and audit.steps > 1:
-        return "There are too few users to tell whether effects carry over from one step to the next."
+        return "There are too few users to say whether effects carry over from one step to the next."
     if not audit.carry_over:
         return "No user has two steps: there is no sequence to plan, and a one-step allocation suffices."
     shares = ", ".join(f"{effect.outcome} {_share(effect)}" for effect in audit.carry_over)

@@ -40,7 +40,7 @@ class Moved:
 
 @dataclass(frozen=True, eq=False)
 class Lottery:
-    """The draws of some rows, and what came of them."""
+    """The draws of some rows, and their outcomes."""
 
     action: IntArray
     """[rows]"""

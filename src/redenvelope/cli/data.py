@@ -18,7 +18,7 @@ from redenvelope.cli import options
 from redenvelope.engine.memory import require_memory
 from redenvelope.errors import UsageError
 from redenvelope.files import replacing, require_writable
-from redenvelope.wording import number
+from redenvelope.wording import counted, number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -248,11 +248,10 @@ def audit(
         else:
             show_audit(console, result)
         late = 0 if result is None else sum(not leak.known for leak in result.leaks)
-        verdict = f"[bold red]refused[/]: {errors} error(s)" if errors else "[bold green]fit for use[/]"
+        verdict = f"[bold red]refused[/]: {counted(errors, 'error')}" if errors else "[bold green]fit for use[/]"
         if late and not errors:
-            verdict = (
-                f"[bold yellow]fit for use, not for a certificate[/]: {late} column(s) may have been known too late"
-            )
+            late_columns = f"{counted(late, 'column')} may have been known too late"
+            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {late_columns}"
         console.print(f"\n{verdict}", highlight=False)
     if errors:
         raise typer.Exit(options.REFUSED)

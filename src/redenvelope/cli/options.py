@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from redenvelope.errors import UsageError
+from redenvelope.wording import counted
 
 if TYPE_CHECKING:
     from redenvelope.campaign.campaign import Campaign
@@ -187,7 +188,7 @@ def read_campaign(
         return Campaign(given)
     found = Campaign.from_toml(path)
     said = [name for name, held in (("columns", found.columns.names), ("budgets", found.budgets)) if held]
-    said += [f"{len(found.rules)} rule(s)"] if found.rules else []
+    said += [counted(len(found.rules), "rule")] if found.rules else []
     if columns is not None and campaign is not None and found.columns.names:
         raise UsageError("--columns and --campaign both name the columns; use one of the two")
     typer.echo(f"{', '.join(said) or 'campaign'} from {path}", err=True)

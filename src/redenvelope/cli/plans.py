@@ -87,7 +87,7 @@ def allocate(
         typer.echo(str(finding), err=True)
     spent = ", ".join(f"{name} {number(cost)}" for name, cost in summary.expected_costs.items())
     told = f"expected costs {spent}" if spent else f"expected cost {number(summary.expected_cost)}"
-    typer.echo(f"{out}: {summary.users:,} decisions, {told} a decision")
+    typer.echo(f"{out}: {summary.users:,} decisions, {told} per decision")
 
 
 def _is_one_file(users: str) -> bool:
@@ -298,7 +298,7 @@ def _arms(
     shared = one.users & other.users
     if shared:
         raise UsageError(
-            f"{len(shared):,} user(s) are in both arms, such as {min(shared)!r}; a user belongs to one arm: leave "
+            f"users in both arms: {len(shared):,}, such as {min(shared)!r}; a user belongs to one arm: leave "
             "these out, or correct the tables"
         )
     return one, other

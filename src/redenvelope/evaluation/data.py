@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
 from redenvelope.log.log import Log
+from redenvelope.wording import counted
 
 Table = NDArray[np.floating]
 Rows = slice | NDArray[np.int64]
@@ -392,7 +393,7 @@ def aligned(
         return shares, []
     if to_go.shape not in ((outcomes, *probabilities.shape), (outcomes, rows, shares.shape[2])):
         raise UsageError(
-            f"to_go must be [outcomes, …] with {outcomes} outcome(s), each of the shape of probabilities, "
+            f"to_go must be [outcomes, …] with {counted(outcomes, 'outcome')}, each of the shape of probabilities, "
             f"{probabilities.shape}, not {to_go.shape}"
         )
     return shares, [future.reshape(rows, -1, future.shape[-1]) for future in to_go]

@@ -388,14 +388,14 @@ def choose_estimator(agreements: Sequence[Agreement], sequential: Sequence[Reaso
     if worst is None:
         return EstimatorChoice("first", found, ())
     said = (
-        f"on the same {worst.users:,} users, the {worst.outcome} that trusts the state alone is "
-        f"{worst.difference:+.3g} off the one that knows what was done before, {abs(worst.z):.1f} standard errors: "
+        f"on the same {worst.users:,} users, the estimate of the {worst.outcome} from the state alone is "
+        f"{worst.difference:+.3g} away from the one that uses earlier steps, {abs(worst.z):.1f} standard errors: "
         "what happened earlier matters in ways that the features do not show"
     )
     refusals = [reason for reason in sequential if reason.weight is Weight.REFUSAL]
     if not refusals:
-        advice = "so the estimate by all earlier steps certifies, with wider bounds; add columns that tell the past"
+        advice = "so the estimate by all earlier steps certifies, with wider bounds; add columns that describe the past"
         return EstimatorChoice("sequential", found, (Reason("hidden_past", Weight.WARNING, f"{said}; {advice}"),))
-    advice = "add columns that tell the past, or let the log's own history be used; by all earlier steps"
+    advice = "add columns that describe the past, or let the log's own history be used; by all earlier steps"
     reason = Reason("hidden_past", Weight.REFUSAL, f"{said}; {advice}, {refusals[0].message}")
     return EstimatorChoice("neither", found, (reason,))

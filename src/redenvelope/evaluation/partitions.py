@@ -15,6 +15,7 @@ from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.merging import Mergeable, merged
+from redenvelope.wording import counted
 
 Sums = TypeVar("Sums", bound=Mergeable)
 Result = TypeVar("Result")
@@ -68,8 +69,8 @@ def _alike(parts: Iterable[OffPolicyData]) -> Iterator[OffPolicyData]:
     for part in parts:
         features = 0 if part.features is None else part.features.shape[1]
         about = (
-            f"{', '.join(part.outcome_names)} at {part.prices} price(s) over {part.steps} step(s) with {features} "
-            "feature(s)"
+            f"{', '.join(part.outcome_names)} at {counted(part.prices, 'price')} over {counted(part.steps, 'step')} "
+            f"with {counted(features, 'feature')}"
         )
         first = first or about
         if about != first:

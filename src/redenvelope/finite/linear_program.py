@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import ProblemError, UsageError
 from redenvelope.finite.problem import FiniteProblem, Value, evaluate, exact_price, finite_policy, occupancy
+from redenvelope.wording import counted
 
 LinearProgramStatus = Literal["converged", "budget_slack", "budget_infeasible"]
 
@@ -123,7 +124,7 @@ def _checked(problem: FiniteProblem, budgets: ArrayLike) -> FloatArray:
     limits = np.atleast_1d(np.asarray(budgets, dtype=np.float64))
     if limits.shape != (problem.budgets,):
         raise UsageError(
-            f"this problem has {problem.budgets} budget(s), so budgets must be that many numbers, "
+            f"this problem has {counted(problem.budgets, 'budget')}, so budgets must be that many numbers, "
             f"not of shape {limits.shape}"
         )
     if not (limits > -np.inf).all():

@@ -38,6 +38,7 @@ from redenvelope.models.targets import (
 )
 from redenvelope.models.training import ChunkSource, Training, TrainingSettings, train
 from redenvelope.randomness import fold, fraction
+from redenvelope.wording import counted
 
 # Fitted Q-iteration from the last step to the first: each step's values are a regression on the next step's.
 #
@@ -144,8 +145,8 @@ def _require_sane(training: Training, stage: int) -> None:
     if np.isfinite(last).all() and (last < _DIVERGED_LOSS).all():
         return
     raise ModelError(
-        f"learning diverged at step {stage + 1} of the campaign: after {training.epochs} epoch(s) the held-out "
-        f"Bellman error is {np.sqrt(2 * np.max(last)):.3g} standard deviations of the targets; lower the "
+        f"learning diverged at step {stage + 1} of the campaign: after {counted(training.epochs, 'epoch')} the "
+        f"held-out Bellman error is {np.sqrt(2 * np.max(last)):.3g} standard deviations of the targets; lower the "
         "learning rate, or check the log for extreme rewards or costs"
     )
 
@@ -381,7 +382,8 @@ def new_folds(examples: Examples, settings: LearningSettings, seed: int) -> User
     dealt[places <= max(share, places.min(initial=1.0))] = _HELD_OUT
     if not 0 < share < 1 or examples.users < count + 1 or (dealt == _HELD_OUT).all():
         raise ModelError(
-            f"cannot divide {examples.users} user(s) into {count} fold(s) and hold out {share:.0%}; log more users"
+            f"cannot divide {counted(examples.users, 'user')} into {counted(count, 'fold')} and hold out {share:.0%}; "
+            "log more users"
         )
     by_row = np.repeat(dealt, np.diff(examples.starts))
     return UserFolds(by_row, examples.step, count, examples.campaign_steps, settings.held_out_rows)

@@ -23,7 +23,7 @@ from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
-from redenvelope.wording import number
+from redenvelope.wording import counted, number
 
 Holds = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
 """Lower and upper bounds [outcomes, anything] -> whether what is promised holds, [anything]."""
@@ -49,7 +49,7 @@ class Stop:
 def climb(ladder: Ladder, budgets: Sequence[float], confidence: float) -> Stop:
     """From the cheapest plan up, as far as the upper bound of every cost is within its budget, [budgets]."""
     if len(budgets) != len(ladder.rungs[0].prices):
-        raise UsageError(f"the plan knows {len(ladder.rungs[0].prices)} cost(s); give as many budgets")
+        raise UsageError(f"the plan has {counted(len(ladder.rungs[0].prices), 'cost')}; give as many budgets")
     limits = np.asarray(budgets, dtype=np.float64)[:, None]
 
     def holds(lower: FloatArray, upper: FloatArray) -> NDArray[np.bool_]:

@@ -68,10 +68,10 @@ class Rung:
     products: tuple[tuple[float, ...], ...]
     """Of deviations d here and e on the next rung: d·e, d²·e and d·e², [3, outcomes]; empty on the last rung."""
     reasons: tuple[Reason, ...]
-    """What speaks against the estimates; where that is a refusal, the fixed-sequence test steps over the rung."""
+    """Reasons against the estimates; where one is a refusal, the fixed-sequence test steps over the rung."""
     diagnostics: dict[str, Any]
     objections: tuple[Reason, ...] = ()
-    """What else speaks against a plan that ends here; the test goes on, the next rung may be free of it."""
+    """Other reasons against a plan that ends here; the test continues, because they may not apply to the next rung."""
     mixture: tuple[PriceShare, ...] = ()
     """With several budgets, the plans that users are drawn to, once each; `prices` are then the shadow prices."""
 
@@ -187,7 +187,7 @@ class Ladder:
         return tuple(Estimate(mean, least, most, error, self.estimator) for mean, least, most, error in rows)
 
     def reasons(self, place: Place) -> tuple[Reason, ...]:
-        """What speaks against the estimates at a place, each rule once."""
+        """Reasons against the estimates at a place, each rule once."""
         found: dict[str, Reason] = {}
         for rung in self._rungs_at(place):
             for reason in (*rung.objections, *rung.reasons):

@@ -1,6 +1,6 @@
-"""Decisions for users whom no memory holds: files in, a folder of files out, a part at a time and each part once.
+"""Decisions for tables larger than memory: files in, a folder of files out, part by part and each part once.
 
-A run that is stopped goes on where it was; a run that is done does nothing. Inputs are only read.
+A run that was stopped continues where it was; a finished run does nothing. Inputs are only read.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from redenvelope.plan.storage import PackedPlan
 from redenvelope.progress import Stages
 from redenvelope.randomness import user_keys
 from redenvelope.serialization import from_plain
+from redenvelope.wording import counted
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -64,9 +65,9 @@ def allocate_folder(
 ) -> AllocationSummary:
     """Decide for every row of a folder, a pattern or an address, whatever its size; each user exactly once.
 
-    `out` becomes a folder with a file a part and a manifest. `columns` and `history` are as in `allocate_file`, the
-    history of any size too. The users are divided into parts in the folder `work`, which is kept; without, it is one
-    inside of `out` that is removed at the end.
+    `out` becomes a folder with a file per part and a manifest. `columns` and `history` are as in `allocate_file`, the
+    history of any size too. The users are divided into parts in the folder `work`, which is kept; by default it is one
+    inside `out` that is removed at the end.
     """
     inputs = inputs_of(users)
     if out.is_file() or out.suffix.lower() in (".parquet", ".csv"):
@@ -148,7 +149,7 @@ def _decided(plan: Plan, out: Path, seed: int, columns: ColumnMap | None, lakes:
     stages.begin(stage)
     results = paced(stages, stage, lakes.engine.map(decide, missing), len(missing), lambda part: part.rows)
     done |= {part.number: decided for part, decided in zip(missing, results, strict=True)}
-    stages.finish(stage, f"{len(missing)} part(s) decided, {count - len(missing)} done before")
+    stages.finish(stage, f"{counted(len(missing), 'part')} decided, {count - len(missing)} done before")
     return [done[number] for number in range(count)]
 
 
@@ -272,7 +273,7 @@ class DecidePart:
         return replace(finding, file=self.files[places[FILE][0]], rows=tuple(here[ROW].to_list()))
 
     def _refuse_twice(self, frame: pl.DataFrame, plan: Plan) -> None:
-        """Refuse users who stand twice at a step, in whatever files: they would be decided for twice."""
+        """Refuse users who appear twice at a step, in whatever files: they would be decided for twice."""
         encoder = plan.policy.encoder
         if not {"user", "step"} <= set(frame.columns):
             return  # said when it is decided
@@ -283,8 +284,8 @@ class DecidePart:
         if len(again):
             one, other = (self._words(frame, int(order[place])) for place in (again[0], again[0] + 1))
             raise ModelError(
-                f"{one} and {other} share a user and step ({len(again):,} row(s) of this part repeat another); keep "
-                "one row for each, or the user would be decided for twice"
+                f"{one} and {other} share a user and step ({counted(len(again), 'row')} of this part repeat another); "
+                "keep one row for each, or the user would be decided for twice"
             )
 
     def _words(self, frame: pl.DataFrame, row: int) -> str:

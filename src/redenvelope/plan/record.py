@@ -51,7 +51,7 @@ class Source:
 
 @dataclass(frozen=True)
 class PlannerRecord:
-    """What the planner does other than it was told."""
+    """Where the planner deviates from its settings."""
 
     notes: tuple[str, ...]
     depth: int
@@ -112,7 +112,7 @@ class Shares:
     probabilities: tuple[float, ...]
     """[actions]"""
     cost: float
-    """Expected cost of a decision."""
+    """Expected cost per decision."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class PricedPlan:
 
 @dataclass(frozen=True)
 class FitRecord:
-    """All that is remembered of a fit."""
+    """The record of a fit."""
 
     audit: Audit
     folds: dict[str, FoldSize]
@@ -173,7 +173,7 @@ class FitRecord:
     settings: dict[str, Any]
     """Everything that was asked for, for the reader; no code reads it."""
     history: str = ""
-    """Whether states tell what happened before, and why, in words."""
+    """Whether states include the history, and why, in words."""
     sample: str = ""
     """Who of a lake's users the plan was made from and checked on, in words; empty where the log was no lake."""
     objections: tuple[Reason, ...] = ()
@@ -208,7 +208,7 @@ class Group:
     probabilities: tuple[float, ...]
     """Mean probability of each action under the plan, [actions]."""
     cost: float
-    """Expected cost of a decision."""
+    """Expected cost per decision."""
 
 
 @dataclass(frozen=True)

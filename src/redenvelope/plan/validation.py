@@ -34,7 +34,7 @@ from redenvelope.planning.temperature import is_temperature
 MOST_ACTIONS = 10_000
 MOST_STEPS = 10_000
 MOST_RUNGS = 4_096
-"""A plan beyond these is none that `fit` ever wrote; it is refused before anything of its size is made."""
+"""`fit` never writes a plan beyond these; it is refused before anything of its size is allocated."""
 
 METHODS = frozenset({"planned", "learned", "bandit"})
 
@@ -102,7 +102,7 @@ def _require_charges(policy: DeployedPolicy) -> None:
 
 
 def _is_known(encoder: Encoder, condition: Condition) -> bool:
-    """Whether a condition asks only for what states tell."""
+    """Whether a condition uses only columns of the states."""
     features = {number.name for number in encoder.numbers} | {category.name for category in encoder.categories}
     return columns_of(condition) <= features | {STEP}
 
@@ -292,7 +292,7 @@ def _require_shares(shares: ActionShares, labels: tuple[str, ...]) -> None:
 
 
 def _by_action(shares: ActionShares) -> Iterator[tuple[object, ...]]:
-    """Every list that has an entry an action."""
+    """Every list that has one entry per action."""
     for step in shares.by_step:
         yield from (step.probabilities, step.logged)
     for feature in shares.by_feature:

@@ -31,7 +31,7 @@ class Pricing:
 
     def __post_init__(self) -> None:
         if not self.prices or len(self.prices) != len(self.shares):
-            raise UsageError(f"{len(self.prices)} price(s) need as many shares, not {len(self.shares)}")
+            raise UsageError(f"every price needs a share: {len(self.prices)} prices, {len(self.shares)} shares")
         checked_prices(self.prices, len(self.prices[0]))
         if not (min(self.shares) >= 0 and abs(sum(self.shares) - 1) <= _TOLERANCE):
             raise UsageError(f"the shares of prices must be at least 0 and sum to 1, not {self.shares}")

@@ -28,7 +28,7 @@ from redenvelope.policies.policy import Constraint, Memory
 
 _TRUE, _FALSE, _UNKNOWN = 1, 2, 3
 _YES, _NO = 1, 2
-_TOLD = 4  # levels of a counter, or steps that it looks back, that are told as columns
+_TOLD = 4  # levels of a counter, or steps that it looks back, that become columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class RuleConstraint(Constraint):
 
     @cached_property
     def lasting(self) -> tuple[Leaf, ...]:
-        """The questions of which the answer never changes within a user."""
+        """The questions whose answers never change within a user."""
         asked = dict.fromkeys(leaf for condition, _ in self.conditions for leaf in leaves(condition))
         static = {number.name for number in self.encoder.numbers if number.static}
         static |= {category.name for category in self.encoder.categories if category.static}

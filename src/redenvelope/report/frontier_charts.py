@@ -183,9 +183,9 @@ def by_price_chart(frontier: pl.DataFrame, target: str, certificate: Certificate
         for row in rows
     ]
     if target == "cost":
-        caption = "Dearer money is spent less: the plan’s price is read off where the cost fits the budget (dotted)."
+        caption = "Less is spent at a higher price: the plan’s price is where the cost meets the budget (dotted)."
     else:
-        caption = "What saving gives up: the reward falls as money gets dearer; the dotted line is this plan’s price."
+        caption = "What saving costs: the reward falls as the price rises; the dotted line is this plan’s price."
     drawing = draw(_by_price_layers(plain, target, certificate), HALF, 250)
     return Chart(f"{target.capitalize()} against the price λ", caption, drawing)
 
@@ -263,8 +263,8 @@ def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart
     what, side = ("cost", "above") if about_cost else ("reward", "below")
     caption = (
         f"Each point is the {certificate.confidence:.0%} bound of the {what} at a price, its line reaches to the "
-        f"estimate. The plan stands at the last price before the first bound {side} the dotted line, {number(limit)} "
-        "per user, or on the way to the next."
+        f"estimate. The plan is at the last price before the first bound {side} the dotted line, {number(limit)} "
+        "per user, or between it and the next."
     )
     return Chart(f"{what.capitalize()} near the plan’s price", caption, draw(drawn, HALF, 270))
 
@@ -299,8 +299,8 @@ def budget_chart(plan: Plan, words: Spoken) -> Chart | None:
     budget = {"cost": certificate.budget, "label": f"budget {words.cost(certificate.budget)}"}
     drawn = _layers(rows, [point for point in points if finite(point, "cost", "reward")], budget, words.axis)
     caption = (
-        "The line is the most that money can earn, as estimated on users who had no part in making it, the band how "
-        "well that is known. Where it flattens, more money buys little. The diamond is this plan, the circle what is "
-        "done today, the dotted line the budget."
+        "The line is the most that money can earn, as estimated on held-out users, and the band is its interval. Where "
+        "it flattens, more money buys little. The diamond is this plan, the circle today’s policy, the dotted line the "
+        "budget."
     )
     return Chart("Reward against cost", caption, draw(drawn, FULL, 340), draw(drawn, PHONE, 300))

@@ -32,14 +32,14 @@ from redenvelope.wording import number
 
 Make = Callable[[Plan], str]
 
-# For those who pay.
+# For readers who decide about the budget.
 _FIRST: tuple[tuple[str, str, Make], ...] = (
     ("summary", "In short", summary_section),
     ("budget", "What a budget buys", budget_section),
     ("who", "Who gets what", who_section),
     ("examples", "Some users", examples_section),
 )
-# For those who check, folded.
+# For reviewers, folded.
 _CHECKS: tuple[Make, ...] = (
     certificate_section,
     frontier_section,
@@ -102,7 +102,7 @@ def _title(plan: Plan) -> str:
 
 def _checks(plan: Plan) -> str:
     """The second half."""
-    introduction = "What the first half rests on: open what you want to see. Words that are underlined are explained."
+    introduction = "The evidence for the first half: open what you want to see. Underlined words are explained."
     inside = "\n".join(linked(made) for make in _CHECKS if (made := make(plan)))
     return section("checks", "For reviewers", f"<p>{introduction}</p>", inside, glossary_section())
 
@@ -128,40 +128,43 @@ def _resource(name: str) -> str:
 
 
 _TERMS = {
-    "bandit": ("bandit", "A plan that looks at each step by itself, and not at what it does to later ones."),
-    "calibration": ("calibration", "Whether what is predicted also happens, on average, where it is predicted."),
+    "bandit": ("bandit", "A policy that optimises each step alone and ignores effects on later steps."),
+    "calibration": ("calibration", "Whether predictions agree with what happens, on average."),
     "certificate": (
         "certificate|certified",
-        "The statement, tested on users who had no part in making the plan, that its mean cost keeps to the budget.",
+        "The statement, tested on held-out users, that the plan’s mean cost is within the budget.",
     ),
     "check-users": (
         "check users",
-        "Users who neither trained the model nor chose the price. All that is promised was tested on them.",
+        "Users who neither trained the model nor chose the price. Every promise was tested on them.",
     ),
-    "confidence": ("confidence", "How often such a bound is right, were all of it done again with other users."),
+    "confidence": ("confidence", "How often such a bound would be right if everything were repeated with other users."),
     "effective-users": (
         "effective users",
-        "Logged users differ in how much they say about another way of deciding; so many equally telling ones say as "
-        "much as all of them together.",
+        "The effective sample size: so many equally weighted users would estimate another policy as precisely as the "
+        "logged users with their weights.",
     ),
-    "estimator": ("estimator", "The formula that tells from logged behaviour what another behaviour would have given."),
-    "fold": ("folds?", "A part of the users, drawn by chance and kept for one purpose."),
+    "estimator": (
+        "estimator",
+        "The formula that estimates another policy’s reward and cost from the log.",
+    ),
+    "fold": ("folds?", "A part of the users, selected by their ids for one purpose."),
     "frontier": ("frontier", "The most reward that each cost can buy."),
-    "interval": ("interval", "The range in which the true figure lies, with the confidence that is said."),
-    "logged": ("logged", "What was done and what came of it, as the log has it: today’s way."),
+    "interval": ("interval", "The range that contains the true figure with the stated confidence."),
+    "logged": ("logged", "What was done and earned according to the log: today’s policy."),
     "nats": ("nats", "A measure of information: how much better the features predict the action than chance does."),
     "overlap": (
         "overlap",
-        "Whether enough logged users got what the plan would give: without them nobody can say what it does.",
+        "Whether enough logged users got what the plan would give: without them its effect cannot be estimated.",
     ),
     "price": (
         "price λ|prices?",
-        "What a unit of cost must earn to be spent, written λ: the plan gives what is worth most at it. It is also "
-        "what one more unit of budget would buy.",
+        "What a unit of cost must earn to be spent, written λ: the plan gives what is worth most at this price. It is "
+        "also what one more unit of budget would buy.",
     ),
     "propensity": ("propensity|propensities", "The probability with which the logged action was chosen."),
     "standard-error": ("standard error", "How far an estimate is typically from the truth, by chance alone."),
-    "temperature": ("temperature", "How readily the plan draws among actions that are worth nearly the same."),
+    "temperature": ("temperature", "How much the plan randomises among actions of nearly the same value."),
     "trajectory": ("trajectory", "All steps of one user."),
 }
 _PATTERNS = {
@@ -169,7 +172,7 @@ _PATTERNS = {
 }
 _TAG = re.compile(r"(<[^>]*>)")
 _SILENT = ("svg", "a", "h1", "h2", "h3", "summary", "table", "code", "script", "style", "dl", "label", "strong")
-"""Inside of these no word is explained."""
+"""Inside these tags no word is explained."""
 
 
 def linked(markup: str) -> str:
@@ -257,7 +260,7 @@ def require_html(path: Path) -> None:
 
 
 def _plain_page(plan: Plan) -> str:
-    """What there is to read until a report is drawn."""
+    """What the folder shows until a report is drawn."""
     reasons = "".join(f"<li>{escape(reason.message)}</li>" for reason in plan.certificate.notes)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Spending plan</title></head><body>'

@@ -32,7 +32,7 @@ from redenvelope.report.drawing import (
 from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, ladder_chart
 from redenvelope.report.markup import Chart, Spoken, figure, folded, items, table, text
 from redenvelope.report.who_gets_what import FEATURES_FIRST, feature_chart
-from redenvelope.wording import interval, number, signed
+from redenvelope.wording import counted, interval, number, signed
 
 # The sections about the plan: what a budget buys, how the price was found, how it was made.
 
@@ -149,9 +149,9 @@ def search_section(plan: Plan) -> str:
         bound, tested = "every cost", "within its budget"
     plans = "plans" if len(certificate.budgets) > 1 else "prices"
     sentences = [
-        f"{len(ladder.rungs)} {plans} were put in order before anybody looked at the {number(ladder.users)} users who "
-        f"check the plan. From {first}, each was tested on them: is {bound} {tested}, with {level} confidence? The "
-        "walk ends at the first that fails. An error would need the first plan that breaks the promise to pass, so the "
+        f"{len(ladder.rungs)} {plans} were put in order before the {number(ladder.users)} check users were looked at. "
+        f"From {first}, each was tested on them: is {bound} {tested}, with {level} confidence? The "
+        "walk ends at the first that fails. An error requires the first plan that breaks the promise to pass, so the "
         "confidence holds for the whole walk.",
     ]
     if len(certificate.budgets) > 1:
@@ -166,7 +166,8 @@ def search_section(plan: Plan) -> str:
         )
     if ladder.unreliable.any():
         sentences.append(
-            f"{int(ladder.unreliable.sum())} of the prices were stepped over: too few logged users behave like them."
+            f"{int(ladder.unreliable.sum())} of the prices were stepped over: too few logged users got what they "
+            "would give."
         )
     near = range(max(stop.place.rung - _NEAR, 0), min(stop.place.rung + _NEAR + 1, len(ladder.rungs)))
     lower, upper = ladder.bounds(certificate.confidence)
@@ -254,7 +255,7 @@ def rules_sentences(plan: Plan) -> Iterator[str]:
     """The rules, what is left of the log by them, and exploration, one sentence each."""
     rules = plan.policy.rules
     if not rules:
-        yield "There are no rules: everybody may get every action, as often as it is worth it."
+        yield "There are no rules: every user may get every action at every step."
     for rule in rules:
         yield f"Rule: {rule.sentence()}."
     for finding in plan.record.audit.findings:
@@ -267,8 +268,8 @@ def _exploration(plan: Plan) -> Iterator[str]:
     share, record = plan.policy.specification.explore, plan.record.exploration
     if not share:
         yield (
-            "Nothing is left to chance beyond the temperature (explore 0): these decisions are hardly a log to learn "
-            "another plan from."
+            "There is no exploration beyond the temperature (explore 0): the next plan can learn little from these "
+            "decisions."
         )
         return
     yield (
@@ -317,7 +318,7 @@ def allocation_section(plan: Plan) -> str:
 
 
 def model_section(plan: Plan) -> str:
-    """Whether the model can be believed."""
+    """How well the model predicts held-out users."""
     fidelity, labels = plan.record.fidelity, plan.catalogue.labels
     verdict = (
         f"On {number(fidelity.users)} users who did not train it, the model stays within its thresholds: "
@@ -396,7 +397,7 @@ def _actions(audit: Audit) -> str:
         for effect, balance in zip(audit.actions, audit.calibration, strict=True)
     ]
     heads = ("action", "rows", "reward", "95 % interval", "cost", "95 % interval", "1/propensity adds up to")
-    return table("Actions by cost: mean a decision, weighted by 1/propensity", heads, rows)
+    return table("Actions by cost: mean per decision, weighted by 1/propensity", heads, rows)
 
 
 def _overlap(overlap: Sequence[StepOverlap]) -> str:
@@ -411,10 +412,10 @@ def _overlap(overlap: Sequence[StepOverlap]) -> str:
     ]
     effective = ("effective, uniform policy", "effective, best fixed action", "that step alone")
     heads = ("steps", "users", *effective, "users who match it")
-    return table("Overlap: users left to speak for a policy after so many steps", heads, rows)
+    return table("Overlap: effective users for a policy after so many steps", heads, rows)
 
 
-# What the log can speak for: actions as logged, and users left after so many steps.
+# What the log covers: actions as logged, and effective users after so many steps.
 
 
 _KINDS = ("uniform policy", "fixed, step alone", "fixed, all steps")
@@ -448,24 +449,24 @@ def action_chart(audit: Audit) -> Chart | None:
         )
         for right in (False, True)  # labels stand inwards, so that none leaves the drawing
     ]
-    cost = alt.X("cost_estimate:Q", title="mean cost a decision", axis=alt.Axis(tickCount=5))
-    reward = alt.Y("reward_estimate:Q", title="mean reward a decision", scale=alt.Scale(zero=False))
+    cost = alt.X("cost_estimate:Q", title="mean cost per decision", axis=alt.Axis(tickCount=5))
+    reward = alt.Y("reward_estimate:Q", title="mean reward per decision", scale=alt.Scale(zero=False))
     chart = alt.Chart(values(rows))
     drawn = layered(
         chart.mark_rule(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(
-            x=cost, y=alt.Y("reward_lower:Q", title="mean reward a decision"), y2="reward_upper:Q"
+            x=cost, y=alt.Y("reward_lower:Q", title="mean reward per decision"), y2="reward_upper:Q"
         ),
         chart.mark_rule(color=SECOND, strokeWidth=1.5, opacity=0.6, aria=False).encode(
-            x=alt.X("cost_lower:Q", title="mean cost a decision"), x2="cost_upper:Q", y=reward
+            x=alt.X("cost_lower:Q", title="mean cost per decision"), x2="cost_upper:Q", y=reward
         ),
         chart.mark_point(color=SECOND, filled=True, size=60, opacity=1).encode(x=cost, y=reward, description="note:N"),
         *(side.encode(x=cost, y=reward, text="action:N") for side in sides),
     )
     caption = (
-        "A point that lies lower than one to its left is money for less: "
+        "A point that is lower than one to its left costs more and earns less: "
         f"{counted_reversals(audit.reversals)} beyond chance."
         if audit.reversals
-        else "The points should rise to the right, as they do here within chance: dearer is better."
+        else "The points should rise to the right, as they do here within chance: more expensive actions earn more."
     )
     return Chart("Actions as logged", caption, draw(drawn, HALF, 260))
 
@@ -479,7 +480,7 @@ def overlap_chart(audit: Audit) -> Chart | None:
             "step": entry.step,
             "kind": kind,
             "users": users,
-            "note": f"{kind}, {entry.step} step(s): {number(round(users))} effective users",
+            "note": f"{kind}, {counted(entry.step, 'step')}: {number(round(users))} effective users",
         }
         for entry in audit.overlap
         for kind, users in zip(_KINDS, (entry.uniform, entry.alone, entry.greedy), strict=True)
@@ -489,7 +490,7 @@ def overlap_chart(audit: Audit) -> Chart | None:
         return None
     counts = [row["users"] for row in rows]
     marks = round_marks(min(1.0, *counts), 10 * max(counts))
-    step = alt.X("step:O", title="steps weighed", axis=alt.Axis(labelAngle=0, grid=False))
+    step = alt.X("step:O", title="steps weighted", axis=alt.Axis(labelAngle=0, grid=False))
     users = alt.Y(
         "users:Q", title="effective users", scale=alt.Scale(type="log"), axis=alt.Axis(format=",~r", values=marks)
     )
@@ -501,15 +502,18 @@ def overlap_chart(audit: Audit) -> Chart | None:
         chart.mark_point(filled=True, size=50, opacity=1).encode(x=step, y=users, color=colour, description="note:N"),
     )
     alive, steps = audit.steps_alive, len(audit.overlap)
-    caption = "Weighing all steps leaves ever fewer users who speak for another policy (logarithmic)" + (
-        f"; after {alive} of {steps} steps too few to certify a fixed action. A certificate weighs step by step."
-        if alive < steps
-        else f"; after all {steps} there are still enough to certify."
+    caption = (
+        "With every further step that is weighted, fewer effective users are left for another policy (logarithmic)"
+        + (
+            f"; after {alive} of {steps} steps too few to certify a fixed action. A certificate weights step by step."
+            if alive < steps
+            else f"; after all {steps} there are still enough to certify."
+        )
     )
     return Chart("Overlap by step", caption, draw(drawn, HALF, 280))
 
 
-# Whether the model may be believed: predicted against observed, action by action.
+# How well the model predicts: predicted against observed, action by action.
 
 
 _TWO_SIDED_95 = 1.96
@@ -527,14 +531,14 @@ def prediction_chart(outcome: str, fidelity: OutcomeFidelity, labels: Sequence[s
             note = f"{label}: {kind} {number(value)} over {number(part.rows)} rows"
             rows.append({**shared, "kind": kind, "value": value, "note": note})
     action = alt.Y("action:N", title=None, sort=None, axis=alt.Axis(grid=True))
-    mean = alt.X("value:Q", title=f"mean {outcome} a decision", axis=alt.Axis(tickCount=4))
+    mean = alt.X("value:Q", title=f"mean {outcome} per decision", axis=alt.Axis(tickCount=4))
     colour = alt.Color("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=[INK, ACCENT]))
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=["circle", "diamond"]))
     size = alt.Size("kind:N", scale=alt.Scale(domain=["observed", "predicted"], range=[70, 60]))
     chart = alt.Chart(values(rows))
     drawn = layered(
         chart.mark_rule(strokeWidth=3, opacity=0.35, color=INK, aria=False).encode(
-            y=action, x=alt.X("lower:Q", title=f"mean {outcome} a decision"), x2="upper:Q"
+            y=action, x=alt.X("lower:Q", title=f"mean {outcome} per decision"), x2="upper:Q"
         ),
         chart.mark_point(filled=True, opacity=1).encode(
             y=action, x=mean, color=colour, shape=shape, size=size, description="note:N"
@@ -543,10 +547,10 @@ def prediction_chart(outcome: str, fidelity: OutcomeFidelity, labels: Sequence[s
     apart = [row for row in rows if row["kind"] == "predicted" and not row["lower"] <= row["value"] <= row["upper"]]
     count = len(fidelity.actions)
     verdict = (
-        "all predictions lie within the intervals"
+        "all predictions are within the intervals"
         if not apart
-        else f"{len(apart)} of {count} predictions lie outside of the 95 % interval of what happened"
+        else f"{len(apart)} of {count} predictions are outside the 95 % interval of what happened"
     )
     height = 70 + 30 * count
-    caption = f"By cost; a diamond on its dot is an action the model prices right: {verdict}."
+    caption = f"By cost; a diamond on its dot is an action that the model predicts right: {verdict}."
     return Chart(f"Predicted and observed {outcome}", caption, draw(drawn, HALF, height))

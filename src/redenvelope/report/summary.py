@@ -1,4 +1,4 @@
-"""The top of the page: one paragraph for those who pay, and the figures that matter."""
+"""The top of the page: one paragraph for readers who decide about the budget, and the main figures."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _how_sure(plan: Plan, words: Spoken) -> str:
     certificate, row = plan.certificate, beside_logged(plan)
     level = f"{certificate.confidence:.0%} confidence"
     if not certificate.is_certified:
-        return f"These figures are estimates from {number(certificate.users)} users who had no part in making it."
+        return f"These figures are estimates from {number(certificate.users)} held-out users."
     if certificate.target_reward is None:
         sure = f"the cost stays below {words.cost(certificate.cost.upper)} per user"
     else:
@@ -121,7 +121,7 @@ def _how_sure(plan: Plan, words: Spoken) -> str:
         lower, upper = (number(end, 3) for end in (row.reward_difference_lower, row.reward_difference_upper))
         beside = f", and the difference in reward lies between {lower} and {upper}"
     return (
-        f"How sure: on {number(certificate.users)} users who had no part in making it, {sure} with {level}{beside}. "
+        f"How sure: on {number(certificate.users)} held-out users, {sure} with {level}{beside}. "
         "This is about the mean; one campaign can cost a little more or less by chance."
     )
 
@@ -162,7 +162,7 @@ def _bound(certificate: Certificate, bound: str) -> str:
     return f"{bound}, {certificate.confidence:.0%} sure" if certificate.is_certified else "an estimate, not assured"
 
 
-# The top of the page: the certificate in words, what speaks against being pleased with it, and the figures.
+# The certificate in words, with its cautions and figures.
 
 
 _MUCH_UNSPENT = 0.05
@@ -176,7 +176,7 @@ def certificate_section(plan: Plan) -> str:
     shortfall, unspent = shortfall_sentence(plan), unspent_sentence(plan)
     # A shortfall says what the reason of no gain says, with intervals.
     others = [reason.message for reason in certificate.notes if not (shortfall and reason.rule == _NO_GAIN)]
-    heading = "To know besides:" if certified else "Also:"
+    heading = "Also note:" if certified else "Also:"
     notes = f"<p>{heading}</p>{items(others)}" if others else ""
     cautions = f'<p class="caution">{text(shortfall)}</p>' if shortfall else ""
     plain = "".join(f"<p>{text(sentence)}</p>" for sentence in (unspent, price_sentence(plan)) if sentence)
@@ -187,7 +187,7 @@ def certificate_section(plan: Plan) -> str:
         f"{text(rest)}</p>{cautions}{notes}{plain}</div>"
     )
     promise = (
-        "The certificate speaks of the mean over users like those in the log. One campaign can still spend more or "
+        "The certificate is about the mean over users like those in the log. One campaign can still spend more or "
         "less by chance; a hard cap on the total needs a ledger."
     )
     gain = "" if shortfall else gain_sentence(plan)
@@ -254,7 +254,7 @@ def unspent_sentence(plan: Plan) -> str:
         return ""
     reach = certificate.cost.upper - certificate.cost.estimate
     return (
-        f"The plan leaves {unspent:.0%} of the budget, because its cost is known only so well: on "
+        f"The plan leaves {unspent:.0%} of the budget, because its cost is uncertain: on "
         f"{number(certificate.users)} users it may be {number(reach, 2)} more than estimated, with "
         f"{certificate.confidence:.0%} confidence. A longer log narrows the gap."
     )
@@ -303,7 +303,7 @@ Kind = Literal["good", "caution", "bad"]
 
 @dataclass(frozen=True)
 class Outlook:
-    """What to think of a plan."""
+    """The verdict on a plan."""
 
     kind: Kind
     headline: str
@@ -349,7 +349,7 @@ def outlook(plan: Plan) -> Outlook:
     return Outlook(
         "caution",
         f"Keeps to {kept}, but is not shown to earn more than today",
-        "Nothing speaks for a change yet: bring more users, or try it beside today’s way on some of them.",
+        "There is no reason to change yet: bring more users, or test the plan against today’s policy on some of them.",
     )
 
 

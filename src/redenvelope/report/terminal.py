@@ -31,7 +31,7 @@ _WARNINGS = 6  # more would push the certificate off the screen
 
 
 class StageView:
-    """A line a stage: a spinner while it runs, then its seconds and its key figure. Silent where nobody looks."""
+    """One line per stage: a spinner while it runs, then its seconds and its key figure; silent unless enabled."""
 
     def __init__(self, enabled: bool) -> None:
         self._console = Console(file=sys.stderr, highlight=False)
@@ -229,7 +229,7 @@ def _action_table(audit: Audit) -> Table:
 def _overlap_table(audit: Audit) -> Table:
     effective = ("effective, uniform policy", "effective, best fixed action", "that step alone")
     table = _new_table(
-        "Overlap: users left to speak for a policy after so many steps", ("steps", "users", *effective, "matching")
+        "Overlap: effective users for a policy after so many steps", ("steps", "users", *effective, "matching")
     )
     for overlap in audit.overlap:
         row = (overlap.users, overlap.uniform, overlap.greedy, overlap.alone, overlap.matching)
@@ -329,7 +329,7 @@ def _sentence(content: dict[str, Any], words: Spoken) -> str:
     worth = content["difference"]["worth"]
     if worth is not None:
         said += (
-            f" At {words.cost(content['value_per_reward'])} a unit of reward that is worth "
+            f" At {words.cost(content['value_per_reward'])} per unit of reward, that is worth "
             f"{words.cost(worth['estimate'])} per user ({words.cost(worth['lower'])} to {words.cost(worth['upper'])})."
         )
     return said
@@ -354,7 +354,7 @@ def _estimate(row: dict[str, Any], differs: bool = False) -> str:
     return (_difference if differs else _figure)(row["estimate"], row["lower"], row["upper"])
 
 
-# A plan on a log, on a terminal: the verdict first, every estimator beside it, and what speaks against each.
+# A plan evaluated on a log: the verdict first, then every estimator with the reasons against it.
 
 
 _VERDICT_COLOURS = {"confirmed": "green", "contradicted": "red", "undecided": "yellow"}
@@ -395,7 +395,7 @@ def show_evaluation(content: dict[str, Any]) -> None:
 
 
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
-    """A row an estimator and component; new notes are numbered into `notes`."""
+    """One row per estimator and component; new notes are numbered into `notes`."""
     rows: dict[tuple[str, int, float], dict[str, dict[str, Any]]] = {}
     component = 0
     for row in content["estimates"]:
@@ -455,7 +455,7 @@ def plan_truth_rows(
 
 
 def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], given: Certificate) -> str:
-    """What it all came to: the share of the possible gain, at what share of the budget, and what was promised.
+    """The result: the share of the possible gain, at what share of the budget, and what was promised.
 
     The gain is over the cheapest plan; what is possible, the optimum makes of the whole budget. `rows` are those of
     `plan_truth_rows`.

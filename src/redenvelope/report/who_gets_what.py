@@ -23,8 +23,8 @@ def who_section(plan: Plan) -> str:
     given, words = plan.record.shares, Spoken.of(plan)
     if given is None:
         told = (
-            "The price was changed after the plan was made, without the log: who gets what was not looked at again. "
-            "Making the plan anew with redenvelope fit looks."
+            "The price was changed after the plan was made, without the log: who gets what was not computed again. "
+            "Fit the plan again with redenvelope fit to see it."
         )
         return section("who", "Who gets what", f"<p>{text(told)}</p>")
     spent = _spent(plan, given.by_step)
@@ -32,7 +32,7 @@ def who_section(plan: Plan) -> str:
     charts += [feature_chart(feature, given.actions, words) for feature in given.by_feature[:FEATURES_FIRST]]
     introduction = (
         f"What the plan gives to {number(given.users)} of the users who checked it, in the situations they were in. "
-        "The groups are the few that say most about it; the plan itself looks at every user by themselves."
+        "The groups are the few that explain most of it; the plan itself decides for every user separately."
     )
     return section(
         "who",
@@ -274,7 +274,7 @@ def _not_cheaper(other: Alternative, chosen: Alternative, price: float, words: S
 def step_chart(steps: Sequence[StepShares], labels: Sequence[str]) -> Chart:
     """Mean probability of each action at each step."""
     drawing = _shares([(f"step {entry.step}", entry.probabilities) for entry in steps], labels)
-    caption = "Deeper red is dearer: bars that change from step to step show how the plan spreads money over time."
+    caption = "Deeper red costs more: bars that change from step to step show how the plan spreads money over time."
     return Chart("Actions by step", caption, drawing)
 
 
@@ -283,7 +283,7 @@ def feature_chart(given: FeatureShares, labels: Sequence[str], words: Spoken) ->
     most, least = (choose(given.bins, key=lambda part: part.cost) for choose in (max, min))
     caption = (
         f"This feature explains {given.strength:.0%} of the differences in what users get; "
-        f"the most is spent on “{most.label}” ({words.cost(most.cost)} a decision), "
+        f"the most is spent on “{most.label}” ({words.cost(most.cost)} per decision), "
         f"the least on “{least.label}” ({words.cost(least.cost)})."
     )
     drawing = _shares([(part.label, part.probabilities) for part in given.bins], labels)

@@ -90,7 +90,7 @@ class Audit:
     folds: tuple[Fold, ...]
     findings: tuple[Finding, ...]
     leaks: tuple[Leak, ...] = ()
-    """Columns that were perhaps not known when the action was chosen."""
+    """Columns that may not have been known when the action was chosen."""
 
     @property
     def check_share(self) -> float:
@@ -287,7 +287,7 @@ class FirstSums(FieldwiseSums):
 
     @property
     def steps(self) -> int:
-        """Number of steps whose overlap is looked at."""
+        """Number of steps whose overlap is computed."""
         return min(self.longest, MOST_STEPS)
 
 
@@ -296,7 +296,7 @@ class SecondSums(FieldwiseSums):
     """Statistics of the second pass, which need those of the first."""
 
     effects: NDArray[np.float64]
-    """Squares of which errors are made, [outcomes, actions]."""
+    """Squares for the standard errors, [outcomes, actions]."""
     carry: NDArray[np.float64]
     """The same of carried means, [outcomes, actions]."""
     overlap: NDArray[np.float64]
@@ -364,7 +364,7 @@ def report_few_users(folds: Sequence[int], findings: Findings) -> None:
     """Report folds (train, tune, check) with too few users to choose or to check a plan."""
     users, fewest = sum(folds), min(folds[1:])
     if fewest < LEAST_USERS:
-        # A share that chance made small would be about as small again: a fifth more, and rounded up.
+        # A fold that is small by chance would stay about as small: a fifth more, rounded up.
         enough = ceil(LEAST_USERS * users / max(fewest, 1) * 1.2 / 50) * 50
         findings.add(
             "fit_few_users", column="user", count=users, fewest=fewest, needed=LEAST_USERS, enough=f"{enough:,}"
@@ -440,7 +440,7 @@ def _carry_over(audit: Audit) -> str:
 
 
 def _share(effect: CarryOver) -> str:
-    """Beside an action that does next to nothing at its own step, a share would be any number."""
+    """Relative to an action that has hardly any effect at its own step, a share would be arbitrary."""
     return f"{effect.share:.0%}" if effect.share <= 1 else "more than at its own step"
 
 

@@ -47,7 +47,7 @@ class ActionEffect:
 
 @dataclass(frozen=True)
 class Reversal:
-    """A dearer action that earns less than a cheaper one, beyond chance."""
+    """A more expensive action that earns less than a cheaper one, beyond chance."""
 
     cheap: ActionEffect
     dear: ActionEffect
@@ -59,7 +59,7 @@ def effect_sums(log: Log) -> GroupSums:
 
 
 def effect_squares(log: Log, means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What the errors of the means [outcomes, actions] are made of, [outcomes, actions]."""
+    """Squares for the errors of the means, [outcomes, actions]."""
     residuals = log.outcomes - means[:, log.action]
     return squares_by_user(log, log.action, 1.0 / log.propensity, residuals, len(log.catalogue))
 
@@ -81,9 +81,9 @@ def action_effects(
 
 
 def reversals(effects: tuple[ActionEffect, ...]) -> tuple[Reversal, ...]:
-    """Pairs where dearer earns less, each beyond three standard errors in cost and in reward, clearest first.
+    """Pairs where the more expensive action earns less, by three standard errors in cost and reward, clearest first.
 
-    At most so many as anybody would read: a thousand actions make half a million pairs.
+    Only the first few: a thousand actions make half a million pairs.
     """
     reward = np.array([effect.reward.estimate for effect in effects])
     dearer = _beyond_chance([effect.cost for effect in effects])
@@ -117,13 +117,13 @@ _WEAK, _STRONG = 0.10, 0.30
 
 @dataclass(frozen=True)
 class CarryOver:
-    """How much the previous action moves an outcome, beside what the present action does."""
+    """How much the previous action changes an outcome, compared with the present action."""
 
     outcome: Literal["reward", "cost"]
     direct: float
     """Standard deviation over actions of the outcome at the same step."""
     carried: float
-    """Standard deviation over previous actions of the outcome one step later, noise taken off."""
+    """Standard deviation over previous actions of the outcome one step later, noise subtracted."""
     p_value: float
     """Probability of differences as large if nothing carried over."""
 
@@ -134,12 +134,12 @@ class CarryOver:
 
     @property
     def is_late(self) -> bool:
-        """Whether an action moves the outcome of the next step more than that of its own: it seems booked there."""
+        """Whether an action changes the outcome of the next step more than that of its own: it seems booked there."""
         return self.p_value <= _SURE and self.carried > self.direct
 
     @property
     def late_share(self) -> float:
-        """Of what an action moves at its own step and the next, the share that comes at the next."""
+        """Of the effect of an action at its own step and the next, the share at the next."""
         return self.carried / (self.carried + self.direct) if self.carried > 0 else 0.0
 
     @property
@@ -170,7 +170,7 @@ class CarrySums(FieldwiseSums):
 
     @property
     def carried(self) -> GroupSums:
-        """What the present action's mean leaves, by the previous action."""
+        """Residuals of the present action's mean, by the previous action."""
         totals, weighted = self._tables
         left = weighted - np.nan_to_num(self.direct.means)[:, None, :] * totals
         return GroupSums(totals.sum(axis=1), left.sum(axis=2))
@@ -190,7 +190,7 @@ def carry_sums(log: Log) -> CarrySums:
 
 
 def carry_squares(log: Log, sums: CarrySums) -> NDArray[np.float64]:
-    """What the errors of the carried means are made of, given the sums of all users, [outcomes, actions]."""
+    """Squares for the errors of the carried means, given the sums of all users, [outcomes, actions]."""
     previous, weights = _previous(log)
     direct, carried = np.nan_to_num(sums.direct.means), np.nan_to_num(sums.carried.means)
     residuals = log.outcomes - direct[:, log.action] - carried[:, previous]
@@ -227,7 +227,7 @@ def _carry_over(
     seen = np.isfinite(carried)
     rounding = ROUNDING * float(np.nanmax(np.abs(direct), initial=0.0))
     if seen.sum() > 1 and np.maximum(errors, np.abs(carried))[seen].max() <= rounding:
-        # The present action says it all: what is left is not noise but rounding, and no test of it means a thing.
+        # The present action determines the outcome: the rest is rounding, and a test of it would be meaningless.
         return CarryOver(outcome, float(np.nanstd(direct)), carried=0.0, p_value=1.0)
     known = seen & (errors > rounding)
     if known.sum() < 2:

@@ -24,21 +24,24 @@ LeakKind = Literal["same row", "next row", "only row", "total", "one step", "eff
 SUSPECT = 0.5
 """Held-out R² (of what action, step and the previous row leave of an outcome) from which a column is suspected."""
 
-_CANCEL = 0.5  # squares of users' sums beside sums of squares: given a trait, steps are independent and do not cancel
-_SURE = 5.0  # standard errors: hundreds of columns are looked at, in several ways
+_CANCEL = 0.5  # squares of users' sums over sums of squares: given a trait, steps are independent and do not cancel
+_SURE = 5.0  # standard errors: hundreds of columns are tested, in several ways
 _SURE_OF_MANY = 6.0  # the same of a sum of squares, whose tail is longer
 _EFFECT = 0.1  # of the action's effect on the outcome that is in the column already
-_SIGNAL = 0.03  # of the noise of a row: smaller ones are what rounded propensities make in large logs
+_SIGNAL = 0.03  # of the noise of a row: in large logs, rounded propensities alone cause smaller ones
 _ODDS = 0.05  # mean relative difference of odds from the logged ones: the same
-_CLEAR, _CLEARED = 3.0, 0.5  # standard errors by which a column must miss what a leak shows, and the most it may show
-_HARDLY, _INTERPLAY = 0.02, 0.03  # share told by the action, of the outcome and of what a column leaves of it
+_CLEAR, _CLEARED = 3.0, 0.5  # standard errors by which a column must differ from a leak, and its largest share
+_HARDLY, _INTERPLAY = (
+    0.02,
+    0.03,
+)  # shares explained by the action: of the outcome, and of a column's residual
 _MOST_PAIRS = 4_500
 _MOST_STEPS = 50
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A column that was perhaps not known when the action was chosen, and why."""
+    """A column that may not have been known when the action was chosen, and why."""
 
     column: str
     kind: LeakKind
@@ -49,7 +52,7 @@ class Leak:
     before: float
     """The same for what was known before, as far as it can be estimated."""
     z: float
-    """Of the column moving with the action against the logged probabilities; 0 where that was not seen."""
+    """Of the dependence of the column on the action beyond the logged probabilities; 0 where there was none."""
     step: int | None = None
     """The step whose outcome it predicts, if it is one."""
     known: bool = False
@@ -112,7 +115,7 @@ def _judged(evidence: Evidence, column: Column) -> Leak | None:
 
 
 def _clearest_move(evidence: Evidence, column: Column) -> Leak | None:
-    """Where a column goes with the action: by the outcome of which it tells most, or by the action itself."""
+    """Where a column depends on the action: by the outcome that it predicts best, or by the action itself."""
     moves = {leak.outcome: leak for leak in sorted(_moves(evidence, column), key=lambda leak: leak.z)}
     if not moves:
         return _departs(evidence, column)
@@ -121,13 +124,13 @@ def _clearest_move(evidence: Evidence, column: Column) -> Leak | None:
         if outcome in moves:
             told[outcome] = share_told(left, column.cells, evidence.fold, evidence.folds)
     clearest = moves[max(told, key=lambda outcome: told[outcome])]
-    if max(told.values()) < _HARDLY:  # nothing of outcomes but what the action does: it is the action that it tells
+    if max(told.values()) < _HARDLY:  # of outcomes it predicts only what the action does: it predicts the action
         return _departs(evidence, column) or clearest
     return clearest
 
 
 def _tells(evidence: Evidence, column: Column) -> Iterator[Leak]:
-    """Where a column tells more of an outcome than could be known, unless chance has shown that it was known."""
+    """Where a column predicts an outcome better than could be known, unless the draws show that it was known."""
     for place, outcome in enumerate(evidence.log.outcome_names):
         if not evidence.left[place].any():
             continue
@@ -147,7 +150,7 @@ def _of_only_rows(evidence: Evidence, column: Column, place: int, outcome: str) 
 
 
 def _of_later_rows(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
-    """A changing column beside its own value in the row before, and beside the outcomes of that row."""
+    """A dynamic column compared with its own value in the previous row, and with the outcomes of that row."""
     here, draws = evidence.following, evidence.later_draws
     rest, whole = evidence.later_left[place], evidence.left[place][here]
 
@@ -162,7 +165,7 @@ def _of_later_rows(evidence: Evidence, column: Column, place: int, outcome: str)
     designs = [own] if column.change is None else [own, column.change]
     if own.count**2 <= _MOST_PAIRS:
         designs.append(before.beside(own))
-    for cells in designs:  # the plainest first: what it shows is known best
+    for cells in designs:  # the simplest first: its R² is known best
         now = told(cells)
         if beyond(now, by_before) >= SUSPECT:
             if not _cleared(evidence, draws, evidence.outcomes[place][here], cells, place):
@@ -174,8 +177,8 @@ def _of_later_rows(evidence: Evidence, column: Column, place: int, outcome: str)
 
 
 def _of_totals(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
-    """A column that never changes beside what all steps of a user add up to: given a trait, the steps are independent
-    or alike; given what is made of their sum, they make up for one another."""
+    """A static column compared with the sums over all steps of a user: given a trait, the steps are independent or
+    similar; given a function of their sum, they compensate for each other."""
     log, left = evidence.log, evidence.left[place]
     within = residuals(left, column.cells, evidence.fold, evidence.folds)
     alike, cancelled = step_agreement(left, log.user_of_row), step_agreement(within, log.user_of_row)
@@ -187,7 +190,7 @@ def _of_totals(evidence: Evidence, column: Column, place: int, outcome: str) -> 
 
 
 def _of_one_step(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
-    """A column that never changes beside the outcome of each step: a trait tells of several."""
+    """A static column compared with the outcome of each step: a trait predicts several of them."""
     left, steps = evidence.left[place], int(evidence.step.max()) + 1
     if not 2 <= steps <= _MOST_STEPS:
         return
@@ -203,11 +206,11 @@ def _of_one_step(evidence: Evidence, column: Column, place: int, outcome: str) -
 
 
 def _cleared(evidence: Evidence, draws: Lottery, values: FloatArray, cells: Cells, place: int) -> bool:
-    """Whether the draws show that the column was known before, whatever it tells: values [rows] are the outcome.
+    """Whether the draws show that the column was known before, however well it predicts the outcome, values [rows].
 
-    What is made of an outcome moves with the action as the outcome does, with a share of 1. Where the action does
-    hardly anything to the outcome, it does hardly anything among rows with the same value of what is made of it
-    either; what was known before may well decide what the action does.
+    A column computed from an outcome depends on the action as the outcome does, with a share of 1. Where the action
+    hardly affects the outcome, it hardly affects it among rows with the same value of such a column either; what was
+    known before may well decide what the action does.
     """
     if not evidence.drawn:
         return False
@@ -225,7 +228,7 @@ def _cleared(evidence: Evidence, draws: Lottery, values: FloatArray, cells: Cell
 
 
 def _moves(evidence: Evidence, column: Column) -> Iterator[Leak]:
-    """Where what a column tells of an outcome goes with the action, of its own row or of the next."""
+    """Where a column's prediction of an outcome depends on the action, of its own row or of the next."""
     designs = [(evidence.draws, column.cells)]
     if not column.static and evidence.has_past:
         here, later = evidence.following, evidence.later_draws
@@ -240,7 +243,7 @@ def _moves(evidence: Evidence, column: Column) -> Iterator[Leak]:
 
 
 def _departs(evidence: Evidence, column: Column) -> Leak | None:
-    """Where a column tells the action, whatever it tells of outcomes."""
+    """Where a column predicts the action, whatever it says about outcomes."""
     size, z = evidence.draws.departure(column.cells)
     if not column.static and evidence.has_past:
         later = evidence.later_draws.departure(column.cells.at(evidence.following - 1))
@@ -256,11 +259,11 @@ def _departs(evidence: Evidence, column: Column) -> Leak | None:
 FEWEST_USERS = 200
 """Fewest users: with fewer, a held-out R² means nothing."""
 
-_ROWS = 100_000  # about: a leak is plain in far fewer, and the audit of a million rows stays a matter of seconds
+_ROWS = 100_000  # about: far fewer suffice to find a leak, and the audit of a million rows takes seconds
 _FOLDS = 5
-_ACTIONS = 50  # the most frequent; all others are taken together
+_ACTIONS = 50  # the most frequent; all others are combined
 _LAST_DIGITS = 1e-6  # of numbers of 32 bits
-_FOLLOWING = 0.2  # of the rows: from this share on it is the row before that a column is compared with
+_FOLLOWING = 0.2  # of the rows: from this share on, a column is compared with the previous row
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +275,7 @@ class Column:
     cells: Cells
     """Of all rows."""
     change: Cells | None
-    """Of the difference from the row before, for rows that have one; None for categories and static features."""
+    """Of the difference from the previous row, for rows that have one; None for categories and static features."""
 
 
 def leak_sample(log: Log, rows: int) -> Log | None:
@@ -314,33 +317,33 @@ class Evidence:
 
     @cached_property
     def following(self) -> IntArray:
-        """Rows that have a row before."""
+        """Rows that have a previous row."""
         first = np.zeros(len(self.log), dtype=bool)
         first[self.log.starts[:-1]] = True
         return np.flatnonzero(~first)
 
     @property
     def has_past(self) -> bool:
-        """Whether enough rows have a row before to compare with."""
+        """Whether enough rows have a previous row to compare with."""
         return len(self.following) >= max(FEWEST_USERS, _FOLLOWING * len(self.log))
 
     @property
     def drawn(self) -> bool:
-        """Whether the propensities are those of the draws, and not made of the very columns in question."""
+        """Whether the propensities were logged, not estimated from the columns in question."""
         return self.log.propensity_source == "logged"
 
     @cached_property
     def draws(self) -> Lottery:
         """Of all rows."""
         log = self.log
-        # Rare actions are one together: what was in the draw of each is then not asked.
+        # Rare actions are combined: which of them were eligible is then not used.
         few = len(log.catalogue) <= _ACTIONS
         eligible = log.eligible if few else None
         return lottery(self.action, log.propensity, self.step, log.outcomes, self.fold, _FOLDS, eligible)
 
     @cached_property
     def later_draws(self) -> Lottery:
-        """Of the rows that have a row before."""
+        """Of the rows that have a previous row."""
         return self.draws.at(self.following)
 
     @cached_property
@@ -351,21 +354,21 @@ class Evidence:
 
     @cached_property
     def left(self) -> FloatArray:
-        """What action and step leave of the outcomes, [outcomes, rows]."""
+        """Residuals of the outcomes given action and step, [outcomes, rows]."""
         cell = self.step * len(self.draws.shares) + self.action
-        weights = self.draws.weights  # whoever got an action: its mean is not to take away what a column tells
+        weights = self.draws.weights  # so that the mean of an action does not absorb what a column predicts
         totals = np.bincount(cell, weights=weights)
         totals[totals == 0] = 1.0
         rests = []
         for row in self.log.outcomes:
             rest = row - (np.bincount(cell, weights=weights * row) / totals)[cell]
-            # Where action and step tell an outcome, what they leave is rounding, and there is nothing to explain.
+            # Where action and step determine an outcome, the rest is rounding, and there is nothing to explain.
             rests.append(rest if float(rest @ rest) > ROUNDING * float(row @ row) else np.zeros_like(rest))
         return np.stack(rests)
 
     @cached_property
     def later_left(self) -> FloatArray:
-        """What the outcomes of the row before leave of that, [outcomes, following rows]."""
+        """Their residuals given the outcomes of the previous row, [outcomes, following rows]."""
         here, before = self.following, self.following - 1
         known = [number_cells(row[before].astype(np.float32)) for row in self.log.outcomes]
         rest = []
@@ -391,11 +394,11 @@ class Evidence:
 
 
 def _change(values: NDArray[np.float32], here: IntArray) -> NDArray[np.float32]:
-    """The difference of some rows from the row before, [rows]; what is rounding beside the usual value is none."""
+    """The difference of some rows from the previous row, [rows]; 0 where it is rounding of the usual value."""
     change = np.asarray(values[here] - values[here - 1])
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     usual = float(np.median(sizes)) if len(sizes) else 0.0
-    # A sum from which a term is taken away again remembers the term in its last digits.
+    # A sum from which a term is subtracted again keeps a trace of the term in its last digits.
     change[np.abs(change) <= _LAST_DIGITS * usual] = 0.0
     return change
 
@@ -403,20 +406,20 @@ def _change(values: NDArray[np.float32], here: IntArray) -> NDArray[np.float32]:
 # How much of an outcome a column explains on held-out users, beyond action and step.
 
 
-_PRIOR = 2.0  # rows of mean zero that every cell starts with: what a handful of rows says is hardly believed
+_PRIOR = 2.0  # rows of mean zero that every cell starts with, so that a handful of rows counts for little
 
-_VARIES = 0.01  # of the variance of the step that varies most: less is no outcome to speak of
+_VARIES = 0.01  # of the variance of the step that varies most: less is negligible
 
 
 def cell_means(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> FloatArray:
-    """The mean of values [rows] in each cell as users of the other folds have it, [folds, cells]."""
+    """The mean of values [rows] in each cell, from users of the other folds, [folds, cells]."""
     counts, sums = _tables(values, cells, fold, folds)
     means: FloatArray = (sums.sum(axis=0) - sums) / (counts.sum(axis=0) - counts + _PRIOR)
     return means
 
 
 def residuals(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> FloatArray:
-    """What the cells leave of values, each row by the other folds' users, [rows]."""
+    """Cross-fitted residuals of values given the cells, [rows]."""
     return np.asarray(values - cell_means(values, cells, fold, folds)[fold, cells.of_row])
 
 
@@ -448,8 +451,8 @@ def shares_by_step(
 
 
 def step_agreement(values: FloatArray, user: NDArray[np.int64]) -> float:
-    """Squares of users' sums beside sums of squares, values and users [rows]: 1 where the steps of a user are as good
-    as independent, more where they are alike, less where they make up for one another."""
+    """Squares of users' sums over sums of squares, values and users [rows]: about 1 where the steps of a user are
+    independent, more where they are similar, less where they compensate for each other."""
     total = float((values**2).sum())
     sums = np.bincount(user, weights=values)
     return float((sums**2).sum()) / total if total > 0 else 1.0

@@ -39,16 +39,16 @@ class StepOverlap:
     """Effective sample size for a policy after a number of steps."""
 
     step: int
-    """Number of steps weighed, from 1."""
+    """Number of steps weighted, from 1."""
     users: int
     """Users with at least this many steps."""
     uniform: float
     """Effective number of users for the uniform policy."""
     greedy: float
-    """Effective number of users for giving always the action with the highest mean reward, all steps so far weighed."""
+    """Effective number of users for always giving the action of highest mean reward, all steps so far weighted."""
     alone: float
-    """The same with this step weighed alone, users who have left by their last one: the most a certificate can have,
-    which weighs states and not histories."""
+    """The same with this step weighted alone, users who have left by their last one: the most a certificate can have,
+    which weights states and not histories."""
     matching: int
     """Users whose logged actions are all that action."""
 
@@ -80,7 +80,7 @@ def calibration(labels: tuple[str, ...], sums: UserMoments, rows: int) -> tuple[
 
 
 def overlap_sums(log: Log, greedy_action: int, steps: int) -> NDArray[np.float64]:
-    """What effective numbers of users are made of, for the uniform policy and for one fixed action; parts add up.
+    """Sums for the effective numbers of users, for the uniform policy and for one fixed action; parts add up.
 
     [steps, 8]: users who are there, whose actions all match, then sums and squares of the weights for the uniform
     policy, the fixed action, and the fixed action at this step alone.

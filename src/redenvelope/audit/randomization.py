@@ -19,21 +19,21 @@ from redenvelope.log.log import Log
 from redenvelope.log.propensity import FOLDS, fit_assignment, fold_of_rows
 from redenvelope.randomness import fraction
 
-_FEW = 20  # rows: fewer do not say whether the propensities of an action at a step add up
-_PRIOR = 2.0  # rows that every cell starts with, in proportion to none: a handful of rows is hardly believed
-_SEEN = 5.0  # standard errors: beside an effect on the outcome that may be none, no share of it means a thing
+_FEW = 20  # rows: with fewer, it is unknown whether the propensities of an action at a step add up
+_PRIOR = 2.0  # rows that every cell starts with, so that a handful of rows counts for little
+_SEEN = 5.0  # standard errors: a share of an effect on the outcome that may be zero is meaningless
 _CORRELATED = 2.0  # by how much the variance of a sum of dependent squares may exceed that of independent ones
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Whether a column goes with the action as something made of the outcome would."""
+    """Whether a column depends on the action as a function of the outcome would."""
 
     share: float
     """Of the difference between actions that such a column would show: 1 for a copy of the outcome, with noise or
     without; 0 for what was known before."""
     error: float
-    """Its standard error; infinite where the action does nothing to the outcome that could show."""
+    """Its standard error; infinite where the action has no visible effect on the outcome."""
     z: float
     """Of no difference between actions."""
 
@@ -64,7 +64,7 @@ class Lottery:
         return Lottery(*drawn, outcomes, self.fold[rows], self.folds, eligible)
 
     def moved(self, column: Cells, outcome: int) -> Moved:
-        """Whether the cells of a column go with the action as if they were made of an outcome."""
+        """Whether the cells of a column depend on the action as if they were computed from an outcome."""
         came = self.outcomes[outcome]
         together = self._counts(column.beside(came)).reshape(self.folds, column.count, came.count)
         drawn, squares = self._drawn(column)
@@ -114,7 +114,7 @@ class Lottery:
         given = together / (together.sum(axis=0) + _PRIOR)
         common = (together.sum(axis=1) + _PRIOR) / max(together.sum(), 1.0)
         shown = (given @ effects) / common[:, None]
-        # Given what was known, the draws average this over the actions: it has to be nothing.
+        # Given what was known, the draws average this over the actions to zero.
         return np.asarray(shown - (shown @ self.shares)[:, None])
 
     def _drawn(self, cells: Cells) -> tuple[FloatArray, FloatArray]:

@@ -12,7 +12,7 @@ from redenvelope.log.log import Log
 from redenvelope.merging import FieldwiseSums
 
 ROUNDING = 1e-9
-"""Differences smaller than this, beside what differs, are taken for rounding: sums of parts differ in it."""
+"""Relative differences smaller than this are treated as rounding: sums of parts differ by it."""
 
 _CELLS = 1 << 20  # users times groups that are worked on at once
 
@@ -98,7 +98,7 @@ def squares_by_user(
     groups and weights [rows], residuals [variables, rows]; a log's users add up, and so do those of its parts.
     """
     squares = np.zeros((len(residuals), count))
-    # Episodes of one user err together: they are summed before they are squared.
+    # Episodes of one user are not independent: they are summed before they are squared.
     person = np.cumsum(log.begins) - 1
     for rows, _, _ in user_blocks(log, groups, count):
         own = person[log.user_of_row[rows]]

@@ -13,7 +13,7 @@ import typer
 from redenvelope.cli import options
 from redenvelope.errors import UsageError
 from redenvelope.files import require_writable, same_file
-from redenvelope.wording import number
+from redenvelope.wording import counted, number
 
 if TYPE_CHECKING:
     from redenvelope.log.ab_test import Arm, Charges
@@ -298,7 +298,7 @@ def _arms(
     shared = one.users & other.users
     if shared:
         raise UsageError(
-            f"users in both arms: {len(shared):,}, such as {min(shared)!r}; a user belongs to one arm: leave "
+            f"{counted(len(shared), 'user')} in both arms, such as {min(shared)!r}; a user belongs to one arm: leave "
             "these out, or correct the tables"
         )
     return one, other

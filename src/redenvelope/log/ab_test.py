@@ -17,6 +17,7 @@ from redenvelope.log.findings import Finding, Findings, Places, report_places, r
 from redenvelope.log.read import table_of
 from redenvelope.log.schema.coerce import coerce_outcome, coerce_step, coerce_user
 from redenvelope.log.tables import FILE, ROW, Table
+from redenvelope.wording import counted
 
 _ROLES = frozenset({"user", "reward", "cost"})
 _CHARGE = "\0counts against "  # prefix of a budget's name; no column of a table has it
@@ -72,7 +73,7 @@ def read_both_arms(
     values = rows["arm"].drop_nulls().unique().sort().to_list()
     if rows["arm"].null_count():
         raise UsageError(
-            f"{rows['arm'].null_count():,} row(s) have no value in the column {arm!r}; give each of them its arm"
+            f"{counted(rows['arm'].null_count(), 'row')} without a value in the column {arm!r}; give each row its arm"
         )
     if len(values) != 2:
         shown = ", ".join(repr(value) for value in values[:8])
@@ -81,8 +82,8 @@ def read_both_arms(
     both = rows.group_by("user").agg(pl.col("arm").n_unique()).filter(pl.col("arm") > 1)
     if len(both):
         raise UsageError(
-            f"{len(both):,} user(s) are in both arms, such as {both['user'].sort()[0]!r}; a user belongs to one arm: "
-            "leave these users out, or correct the column"
+            f"{counted(len(both), 'user')} in both arms, such as {both['user'].sort()[0]!r}; a user belongs to one "
+            "arm: leave these users out, or correct the column"
         )
     one, other = (_arm(value, rows.filter(pl.col("arm") == value), findings, unknown) for value in ordered)
     return one, other
@@ -167,4 +168,5 @@ def _repeated(name: str, rows: pl.DataFrame) -> Iterator[str]:
         return
     again = len(rows) - rows.select("user", "step").n_unique()
     if again:
-        yield f"{name}: {again:,} row(s) repeat a user and step, and are added up; if they are duplicates, remove them"
+        repeated = f"{name}: {counted(again, 'row')} with the user and step of another, added up"
+        yield f"{repeated}; remove them if they are duplicates"

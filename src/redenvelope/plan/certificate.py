@@ -59,14 +59,14 @@ class BudgetFigure:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Certified when the one-sided upper bound of every cost is within its budget and nothing forbids believing it.
+    """Certified when the one-sided upper bound of every cost is within its budget and no reason refuses it.
 
     `budget`, `dual` and `cost` are those of the first budget.
     """
 
     status: Literal["certified", "refused"]
     reasons: tuple[Reason, ...]
-    """Why it was refused, and what to know besides; refusals first."""
+    """Why it was refused, and warnings; refusals first."""
     budgets: tuple[BudgetFigure, ...]
     """At least one, by their names."""
     method: str
@@ -112,7 +112,7 @@ class Certificate:
 
     @property
     def notes(self) -> tuple[Reason, ...]:
-        """What to know besides the sentence, which holds the first reason of a refusal."""
+        """Reasons that the sentence does not mention: it contains the first reason of a refusal."""
         return self.reasons if self.is_certified else self.reasons[1:]
 
     def as_dict(self) -> dict[str, Any]:

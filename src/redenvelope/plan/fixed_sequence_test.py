@@ -1,4 +1,4 @@
-"""The fixed-sequence test: the dearest plan of a ladder whose bound still holds, and the certificate of that plan.
+"""The fixed-sequence test: the most expensive plan of a ladder whose bound still holds, and its certificate.
 
 The hypotheses "the plan on this rung costs more than the budget" are tested one after the other, each at the full
 level, and the walk ends at the first that cannot be rejected. To err, the first one that is true would have to be
@@ -28,7 +28,7 @@ from redenvelope.wording import counted, number
 Holds = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
 """Lower and upper bounds [outcomes, anything] -> whether what is promised holds, [anything]."""
 
-# Mixtures tested between two rungs; finer ones would spend no thousandth more of what lies between them.
+# Mixtures tested between two rungs; finer ones would spend less than a thousandth more of what lies between them.
 _SHARES = 200
 # A mixture that moves the cost by less than this share of it does not justify two prices.
 _LEAST_MOVE = 0.0025
@@ -60,7 +60,7 @@ def climb(ladder: Ladder, budgets: Sequence[float], confidence: float) -> Stop:
 
 
 def descend(ladder: Ladder, target_reward: float, confidence: float) -> Stop:
-    """From the dearest plan down, as far as the lower bound of the reward reaches a target: the cheapest that does."""
+    """From the most expensive plan down, as far as the lower bound of the reward reaches a target."""
 
     def holds(lower: FloatArray, upper: FloatArray) -> NDArray[np.bool_]:
         return np.asarray(lower[0] >= target_reward)
@@ -103,7 +103,7 @@ def _first_failing(passed: NDArray[np.bool_]) -> int:
 
 
 def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
-    """No bound holds: where the walk would have ended by the estimates alone, for a look at the refused plan."""
+    """No bound holds: where the walk would have ended by the estimates alone, to show the refused plan."""
     order = list(range(len(ladder.rungs))[::step])
     reached = _first_failing(estimates[order])
     if not reached:

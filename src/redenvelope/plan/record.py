@@ -59,10 +59,10 @@ class PlannerRecord:
 
 @dataclass(frozen=True)
 class ExplorationRecord:
-    """What is left to chance, and what for."""
+    """The share of exploration, what it costs and what it gives."""
 
     share: float
-    """Of the decisions, drawn evenly among what is eligible."""
+    """Of the decisions, drawn uniformly among eligible actions."""
     reward_lost: float
     """Reward per user that this costs at the plan's own mean cost, by the model's frontiers with and without it."""
     effective_share: float
@@ -177,14 +177,14 @@ class FitRecord:
     sample: str = ""
     """Who of a lake's users the plan was made from and checked on, in words; empty where the log was no lake."""
     objections: tuple[Reason, ...] = ()
-    """What audit and fidelity say against any plan of this log."""
+    """Objections of audit and fidelity to any plan of this log."""
     exploration: ExplorationRecord | None = None
     """What is left to chance, and what that costs; None where the price was changed since."""
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""
     priced: tuple[PricedPlan, ...] = ()
-    """With several budgets, the plans that ladder and frontiers mix: pacing mixes them anew."""
+    """With several budgets, the plans that ladder and frontiers mix: pacing mixes them again."""
     money: Money = field(default_factory=Money)
     """What sums are counted in, and how many users the plan is for."""
 
@@ -200,7 +200,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Group:
-    """Users of one step who get much the same."""
+    """Users of one step who get similar actions."""
 
     conditions: tuple[Condition, ...]
     """All of them hold; none for everybody."""
@@ -213,7 +213,7 @@ class Group:
 
 @dataclass(frozen=True)
 class StepGroups:
-    """The users of one step in a few groups, the dearest first."""
+    """The users of one step in a few groups, the most expensive first."""
 
     step: int
     rows: int

@@ -80,7 +80,7 @@ class _Manifest:
 
 
 def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -> Path:
-    """Write a plan to a folder, in one step: a reader finds the older plan or this one, never half of one.
+    """Write a plan to a folder, in one step: a reader finds the older plan or this one, never a partial one.
 
     `extra` files (a report) are stored and hashed with it. Of what is in the folder, only an older plan's own files are
     replaced; a folder that holds anything else, and no plan, is refused.
@@ -189,7 +189,7 @@ def _frontier(files: dict[str, bytes], name: str = "frontier.parquet", columns: 
 
 
 def _manifest_of_format_5(content: dict[str, Any]) -> dict[str, Any]:
-    """The manifest in today's words."""
+    """The manifest in the present format."""
     record = content.get("record")
     if not isinstance(record, dict):
         return content
@@ -246,7 +246,7 @@ def sealed(manifest: dict[str, Any], files: dict[str, bytes]) -> bytes:
 
 
 def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> None:
-    """Put a plan in a folder's place of one, or of none; an older plan's own files go, anything else stays."""
+    """Replace the plan of a folder, if any; an older plan's own files are removed, anything else stays."""
     require_room(folder)
     for name, content in {MANIFEST: manifest, **files}.items():
         if len(content) > _LARGEST_BYTES.get(name, _LARGEST_OTHER):
@@ -265,7 +265,7 @@ def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> Non
                 _write_aside(place, {MANIFEST: manifest}, first, written)
                 settle(place)
                 (place / first[MANIFEST]).replace(place / MANIFEST)  # from here on it is the new plan
-                settle(place)  # and after a loss of power too, before a file of the older one goes
+                settle(place)  # and after a power loss too, before a file of the older one is removed
                 for name, aside in waiting.items():
                     (place / aside).replace(place / name)
             settle(place)
@@ -292,7 +292,7 @@ def _read_once(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def require_room(folder: Path) -> None:
-    """Refuse a folder that holds anything but an older plan, or that cannot be written; asked before hours of work."""
+    """Refuse a folder that holds anything but an older plan, or that cannot be written; called before long work."""
     with writing(folder):
         there = folder.exists()
         if there and not folder.is_dir():

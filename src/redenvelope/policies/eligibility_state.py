@@ -1,4 +1,4 @@
-"""Where rows stand: what each may get at any step, and what constraints remember of it."""
+"""The eligibility state of rows: what each may get at any step, and what constraints remember of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from redenvelope.policies.rules import RuleConstraint
 
 @dataclass(frozen=True, eq=False)
 class EligibilityState:
-    """What is known of rows (users, or nodes of their trees) beside their states."""
+    """What is known of rows (users, or nodes of their trees) in addition to their states."""
 
     always: BoolArray
     """What each may get at this and every later step, [rows, actions]; at least one action each."""
@@ -53,11 +53,11 @@ class EligibilityState:
 
 
 Eligible = ArrayLike | EligibilityState | None
-"""What rows may get: a mask [rows, actions] for this and every later step, or where they stand; None allows all."""
+"""What rows may get: a mask [rows, actions] for this and every later step, or an eligibility state; None allows all."""
 
 
 def eligibility_state(eligible: Eligible, rows: int, actions: int, constraint: Constraint | None) -> EligibilityState:
-    """Where rows stand; a mask, or nothing, says that nothing has happened yet."""
+    """The eligibility state of rows; with a mask, or None, nothing has happened yet."""
     columns = 0 if constraint is None else constraint.remembers
     if not isinstance(eligible, EligibilityState):
         return EligibilityState(whole_mask(eligible, rows, actions), np.zeros((rows, columns), np.int16))
@@ -88,11 +88,11 @@ def allowed(
     return both
 
 
-# Where rows stand: of a log, of a table of users to decide for, and of one user.
+# The eligibility state of a log, of a table of users to decide for, and of one user.
 
 
 class EligibilityRows(NamedTuple):
-    """Where the users of a table stand."""
+    """The eligibility state of the users of a table."""
 
     standing: EligibilityState | None
     """None where nothing is ruled out."""
@@ -101,7 +101,7 @@ class EligibilityRows(NamedTuple):
 
 
 def eligibility_of_log(constraint: RuleConstraint | None, log: Log) -> EligibilityState | None:
-    """Where logged rows stand; None where nothing is ruled out."""
+    """The eligibility state of logged rows; None where nothing is ruled out."""
     if constraint is None:
         none = np.zeros((len(log), 0), np.int16)
         return None if log.eligible is None else EligibilityState(_some(log.eligible), none)
@@ -117,7 +117,7 @@ def eligibility_of_frame(
     frame: pl.DataFrame,
     past: pl.DataFrame | None,
 ) -> EligibilityRows:
-    """Where the users of a table stand; `past` are their earlier steps, which caps count."""
+    """The eligibility state of the users of a table; `past` are their earlier steps, which caps count."""
     listed = None
     if ELIGIBLE in frame.columns and not is_feature(ELIGIBLE, encoder):
         listed = listed_actions(frame[ELIGIBLE], catalogue)
@@ -143,7 +143,7 @@ def eligibility_of_row(
     past: Sequence[Mapping[str, Any]] | None,
     listed: BoolArray | None,
 ) -> EligibilityRows:
-    """Where one user stands; `listed` [actions] is what the user may get besides."""
+    """The eligibility state of one user; `listed` [actions] are the actions that the request allows."""
     mask = None if listed is None else listed[None]
     if constraint is None:
         standing = None if mask is None else EligibilityState(_some(mask), np.zeros((1, 0), np.int16))
@@ -182,7 +182,7 @@ def _empty(mask: BoolArray) -> BoolArray:
 
 
 def _some(listed: BoolArray) -> BoolArray:
-    """A list without anything holds the cheapest action."""
+    """An empty list allows the cheapest action."""
     if listed.any(axis=1).all():
         return listed
     some = listed.copy()

@@ -35,7 +35,7 @@ def normalised(weights: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(rows / rows.sum(axis=1, keepdims=True))
 
 
-# Checks of what a policy is asked, in words that its user understands.
+# Checks of the arguments of a policy, with messages for its user.
 
 
 def checked_steps_left(steps_left: ArrayLike, users: int, steps: int) -> NDArray[np.intp]:
@@ -73,11 +73,11 @@ def whole_mask(eligible: ArrayLike | None, users: int, actions: int) -> NDArray[
     return np.ones((users, actions), dtype=bool) if mask is None else mask
 
 
-# Constraints: which actions a state allows. Everything that plans, checks or decides asks them.
+# Constraints: which actions a state allows, in planning, checking and deciding.
 
 
 Memory = NDArray[np.int16]
-"""What a constraint remembers of rows, [rows, columns]: known, not predicted, and moved by every action."""
+"""What a constraint remembers of rows, [rows, columns]: known, not predicted, and updated by every action."""
 
 
 class Constraint(Protocol):

@@ -75,7 +75,7 @@ class RuleConstraint(Constraint):
         for rule in self.rules:
             if rule.most is None:
                 continue
-            # Further back than the campaign goes, there is nothing.
+            # Nothing happened before the campaign began.
             window = None if rule.window is None or rule.window >= self.encoder.campaign_steps else rule.window
             last = first + (1 if window is None else window - 1)
             found.append(Cap(self._group(rule), min(rule.most, np.iinfo(np.int16).max), window, slice(first, last)))
@@ -89,7 +89,7 @@ class RuleConstraint(Constraint):
 
     @cached_property
     def lasting(self) -> tuple[Leaf, ...]:
-        """The questions whose answers never change within a user."""
+        """The conditions whose values never change within a user."""
         asked = dict.fromkeys(leaf for condition, _ in self.conditions for leaf in leaves(condition))
         static = {number.name for number in self.encoder.numbers if number.static}
         static |= {category.name for category in self.encoder.categories if category.static}
@@ -206,7 +206,7 @@ class RuleConstraint(Constraint):
         return np.asarray(self.counters(more, rows)[more[1:] - 1])
 
     def _by_states(self, states: NDArray[np.float32], memory: Memory) -> BoolArray:
-        """What conditions allow in predicted states, [rows, actions]; what never changes is known by heart."""
+        """What conditions allow in predicted states, [rows, actions]; what never changes is remembered."""
         places = {leaf: column for column, leaf in enumerate(self.lasting, start=self._answers.start)}
         nowhere = np.zeros(len(states), dtype=bool)
         unknown = Verdict(nowhere, nowhere)  # as of a column that states do not show

@@ -18,9 +18,9 @@ SOURCE = ROOT / "src"
 PAGE = ROOT / "docs" / "architecture.md"
 
 MOST_MODULES = 220
-MOST_LINES = 44_600  # the aim is 43,000
+MOST_LINES = 44_000  # the aim is 43,000
 MOST_IN_A_FOLDER = 14
-MOST_SINGLE_IMPORTERS = 0.15  # the aim is 12 %
+MOST_SINGLE_IMPORTERS = 0.14  # the aim is 12 %
 LONGEST_MODULE = 700
 
 RETIRED_NAMES = (

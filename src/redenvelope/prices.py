@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
-from redenvelope.wording import counted
 
 
 def checked_prices(prices: ArrayLike, budgets: int = 1) -> FloatArray:
@@ -20,9 +19,7 @@ def checked_prices(prices: ArrayLike, budgets: int = 1) -> FloatArray:
     if budgets == 1 and table.ndim < 2:
         table = np.atleast_1d(table)[:, None]
     if table.ndim != 2 or table.shape[1] != budgets or not len(table):
-        raise UsageError(
-            f"prices must be [prices, budgets] with {counted(budgets, 'budget')}, not of shape {table.shape}"
-        )
+        raise UsageError(f"prices must be [prices, budgets] with {budgets} budget(s), not of shape {table.shape}")
     if not (table >= 0).all():
         raise UsageError("prices must be numbers of at least 0 (infinity plans on cost alone)")
     return table

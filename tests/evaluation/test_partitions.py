@@ -165,7 +165,7 @@ def test_wrong_uses(leaving_world: World) -> None:
         evaluate_partitions([], ["doubly_robust"])
     with pytest.raises(UsageError, match=r"not reward, cost at 2 price.* and cost, reward at 2"):
         evaluate_partitions([data, replace(data, outcome_names=("cost", "reward"))])
-    with pytest.raises(UsageError, match=r"over 3 step\(s\) .* and .* over 4 step"):
+    with pytest.raises(UsageError, match=r"over 3 steps .* and .* over 4 step"):
         evaluate_partitions([data, replace(data, steps=data.steps + 1)], [Marginalised()])
     with pytest.raises(UsageError, match=r"with 1 feature.* and .* with 0 feature"):
         evaluate_partitions([data, replace(data, features=None)])

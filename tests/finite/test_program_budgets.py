@@ -164,7 +164,7 @@ def test_of_equal_excesses_the_one_that_earns_most_is_taken(order: tuple[int, ..
 
 @pytest.mark.parametrize("budgets", [1.0, [1.0], [1.0, 1.0, 1.0], [[1.0, 1.0]]])
 def test_budgets_must_be_as_many_as_the_problem_has(budgets: object) -> None:
-    with pytest.raises(UsageError, match=r"2 budget\(s\), so budgets must be that many numbers"):
+    with pytest.raises(UsageError, match=r"2 budgets, so budgets must be that many numbers"):
         linear_program(random_problem(0, budgets=2), budgets)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="not a number"):
         linear_program(random_problem(0, budgets=2), [1.0, np.nan])

@@ -152,7 +152,7 @@ def test_groups_and_examples_are_said_in_words() -> None:
 
 def test_a_repriced_plan_says_what_it_does_not_know() -> None:
     again = plan(record=record(shares=None, comparison=()))
-    assert "was not looked at again" in Parsed(who_section(again)).text
+    assert "was not computed again" in Parsed(who_section(again)).text
     assert examples_section(again) == ""
     assert "#examples" not in render_report(again)
 

@@ -43,7 +43,7 @@ test: lint
 	@sh tests/install_debian.sh chromium "the browser tests of the report" chromium
 	@sh tests/install_debian.sh postgresql "the tests of the ledger on PostgreSQL" initdb '/usr/lib/postgresql/*/bin/initdb'
 	@echo "running the test suite"
-	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: $(VENV)/.ready-dev
 	@echo "running the slow tests"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,20 +28,30 @@ QUICK = NeuralSettings(
 )
 
 
+@cache  # pytest makes a fixture anew for every module that imports it
+def _log() -> Log:
+    return log_from_frame(two_step().log(6_000, seed=4))
+
+
+@cache
+def _plan() -> Plan:
+    with quick_programs():
+        return fit(_log(), budget=BUDGET, settings=FitSettings(neural=QUICK))
+
+
 @pytest.fixture(scope="session")
 def campaign() -> FiniteCampaign:
     return two_step()
 
 
 @pytest.fixture(scope="session")
-def log(campaign: FiniteCampaign) -> Log:
-    return log_from_frame(campaign.log(6_000, seed=4))
+def log() -> Log:
+    return _log()
 
 
 @pytest.fixture(scope="session")
-def plan(log: Log) -> Plan:
-    with quick_programs():
-        return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK))
+def plan() -> Plan:
+    return _plan()
 
 
 @pytest.fixture

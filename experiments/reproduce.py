@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,13 +50,14 @@ def reproduce(
     given: GivenLog | None = None,
     only: Collection[str] = (*EXPERIMENTS, "log"),
     progress: Progress | None = None,
+    experiments: Mapping[str, Callable[[Studies], Result]] = EXPERIMENTS,
 ) -> ResultFolder:
     """Run experiments into a folder, those named in `only`; what is finished stays, whatever happens after."""
     stages = Stages(progress)
     written = ResultFolder(folder, settings)
     written.start()
     studies = Studies(settings)
-    runs = {name: partial(run, studies) for name, run in EXPERIMENTS.items() if name in only}
+    runs = {name: partial(run, studies) for name, run in experiments.items() if name in only}
     if given is not None and "log" in only:
         runs["log"] = partial(run_log_table, given.log, given.name, settings, given.budget)
     for name, run in runs.items():

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope import files
 from redenvelope.errors import UsageError
 from redenvelope.files import forget, nameless, read_regular, replacing, require_writable, same_file
 
@@ -15,7 +14,7 @@ from redenvelope.files import forget, nameless, read_regular, replacing, require
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Systems without nameless files are served too."""
     if request.param == "with names":
-        monkeypatch.setattr(files, "_without_name", lambda folder: None)
+        monkeypatch.delattr(os, "O_TMPFILE")
     return str(request.param)
 
 
@@ -78,14 +77,13 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "not").exists()
 
 
-def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["with names"], indirect=True)
+def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path, way: str) -> None:
     (tmp_path / ".file.0123.unfinished").write_bytes(b"left")
     (tmp_path / "file.unfinished").write_bytes(b"mine")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_without_name", lambda folder: None)
-        with nameless(tmp_path / "file") as being_written:
-            forget(tmp_path, ".file.")
-            assert Path(being_written.name).exists()
+    with nameless(tmp_path / "file") as being_written:
+        forget(tmp_path, ".file.")
+        assert Path(being_written.name).exists()
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.unfinished"]
 
 

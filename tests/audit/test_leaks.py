@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.audit.audit import audit_log, audit_partitions
+from redenvelope.audit.audit import AuditSample, audit_log, audit_partitions
 from redenvelope.audit.leakage import Evidence, Leak, suspected_leaks
 from redenvelope.errors import LogError, UsageError
 from redenvelope.log.read import log_from_frame
@@ -176,12 +176,9 @@ def test_parts_of_a_log_say_the_same(control: pl.DataFrame, leaks: dict[str, pl.
     assert here.now == pytest.approx(there.now, rel=1e-9)
 
 
-def test_a_sample_of_users_stands_for_a_large_log(
-    control: pl.DataFrame, leaks: dict[str, pl.Series], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("redenvelope.audit.leakage._ROWS", 4_000)
-    frame = control.with_columns(leaks["the reward in text tiers"])
-    assert [leak.column for leak in audit_log(log_from_frame(frame)).leaks] == ["leak"]
+def test_a_sample_of_users_stands_for_a_large_log(control: pl.DataFrame, leaks: dict[str, pl.Series]) -> None:
+    log = log_from_frame(control.with_columns(leaks["the reward in text tiers"]))
+    assert [leak.column for leak in audit_log(log, sample=AuditSample(rows=4_000)).leaks] == ["leak"]
 
 
 def test_what_is_said_to_have_been_known_is_reported_and_asked_no_more(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redenvelope.audit.audit import audit_log, audit_partitions
+from redenvelope.audit.audit import AuditSample, audit_log, audit_partitions
 from redenvelope.audit.overlap import quantile_sums, quantiles
 from redenvelope.engine.engine import LocalEngine
 from redenvelope.log.read import log_from_frame
@@ -58,12 +58,12 @@ def test_a_campaign_in_parts_and_on_any_number_of_threads() -> None:
         assert_same(whole, audit_partitions(partitions, 1.0, LocalEngine(threads)).as_dict())
 
 
-def test_a_sample_of_users_stands_for_a_large_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redenvelope.audit.randomization._USERS", 300)
+def test_a_sample_of_users_stands_for_a_large_log() -> None:
+    few = AuditSample(users=300)
     frame = campaign([[0.0, 0.5, 1.0]] * 2, [[0.1, 0.6, 1.1]] * 2, SKEWED_3).log(1_000, 0)
-    whole = audit_log(log_from_frame(frame))
+    whole = audit_log(log_from_frame(frame), sample=few)
     _, partitions = read_partitions(frame, parts=4)
-    divided = audit_partitions(partitions)
+    divided = audit_partitions(partitions, sample=few)
     assert divided.assignment.gain == pytest.approx(whole.assignment.gain, rel=1e-9)
     # The mean over states of Σ p log(p/share) is 0.2531 nats; 240 users of four rows learn most of it.
     assert whole.assignment.gain == pytest.approx(0.2531, abs=4 * whole.assignment.standard_error + 0.02)

@@ -1,7 +1,6 @@
 """Names that no file can have, links in a circle, pipes, other plans' files: refused in words before the work."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,15 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from redenvelope.cli import app, guard
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
+from tests.program import run_here
 from tests.two_step_plan import campaign, log, plan
 
 __all__ = ["campaign", "log", "plan"]
 
 LONG = "x" * 300
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -44,11 +42,11 @@ def unchanged(folder: Path) -> Iterator[None]:
     assert seen() == before
 
 
-def refused(monkeypatch: pytest.MonkeyPatch, capsys: Captured, *arguments: str) -> str:
+def refused(*arguments: str) -> str:
     """What a command line says that is refused; in this process, because many would take long to start."""
-    monkeypatch.setattr(sys, "argv", ["redenvelope", *arguments])
-    assert guard._run(app, debug=True) == 2
-    said = capsys.readouterr().err
+    result = run_here(*arguments)
+    assert result.returncode == 2, result.stderr
+    said = result.stderr
     assert "Traceback" not in said
     assert len(said) < 1_500
     return said
@@ -93,15 +91,10 @@ ALLOCATE, REPORT, REPRICE = (
     ],
 )
 def test_an_output_that_cannot_be_is_refused_before_the_work(
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
-    command: tuple[str, ...],
-    out: str,
-    said: str,
+    place: Path, command: tuple[str, ...], out: str, said: str
 ) -> None:
     with unchanged(place):
-        assert said in refused(monkeypatch, capsys, *command, "--out", out)
+        assert said in refused(*command, "--out", out)
 
 
 @pytest.mark.parametrize(
@@ -125,32 +118,26 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
         ((*FIT, "--temperature", "1e-300", "--out", "new"), "temperature must be"),
     ],
 )
-def test_an_input_that_cannot_be_is_refused(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, line: tuple[str, ...], said: str
-) -> None:
+def test_an_input_that_cannot_be_is_refused(place: Path, line: tuple[str, ...], said: str) -> None:
     with unchanged(place):
-        assert said in refused(monkeypatch, capsys, *line)
+        assert said in refused(*line)
 
 
-def test_a_folder_that_cannot_be_listed_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured, place: Path
-) -> None:
+def test_a_folder_that_cannot_be_listed_is_refused(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     def broken(self: Path, pattern: str) -> Iterator[Path]:
         raise OSError(22, "Invalid argument", "/proc/1/task")
 
     monkeypatch.setattr(Path, "rglob", broken)
-    assert "cannot be read completely" in refused(monkeypatch, capsys, "audit", str(place))
+    assert "cannot be read completely" in refused("audit", str(place))
 
 
-def test_a_demo_that_was_stopped_can_be_started_again_and_a_log_of_others_stays(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured, place: Path
-) -> None:
+def test_a_demo_that_was_stopped_can_be_started_again_and_a_log_of_others_stays(place: Path) -> None:
     Path("demo").mkdir()
     pl.DataFrame({"mine": [1]}).write_parquet("demo/campaign.parquet")
     with unchanged(place):
-        assert "the demo did not write it" in refused(monkeypatch, capsys, "demo", "--out", "demo")
+        assert "the demo did not write it" in refused("demo", "--out", "demo")
     from redenvelope.simulate.envelopes import EnvelopeCampaign
 
     EnvelopeCampaign().log(3, 0).write_parquet("demo/campaign.parquet")
     # It goes on to where too few users end it.
-    assert "fit_few_users" in refused(monkeypatch, capsys, "demo", "--users", "200", "--out", "demo")
+    assert "fit_few_users" in refused("demo", "--users", "200", "--out", "demo")

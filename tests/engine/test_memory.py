@@ -1,7 +1,5 @@
 """Long-lived processes: what was compiled is given up before the system ends the process."""
 
-from pathlib import Path
-
 import jax
 import pytest
 
@@ -9,12 +7,8 @@ from redenvelope.engine import memory
 
 
 @pytest.mark.parametrize(("most", "kept"), [(10**9, 1), (10, 0)])
-def test_programs_are_forgotten_near_the_limit_of_a_process_and_not_before(
-    most: int, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_are_forgotten_near_the_limit_of_a_process_and_not_before(most: int, kept: int) -> None:
     program = jax.jit(lambda number: number + 1)
     program(1.0)
-    (tmp_path / "most").write_text(str(most))
-    monkeypatch.setattr(memory, "_MOST_PIECES", tmp_path / "most")
-    memory.forget_programs()
+    memory.forget_programs(most)
     assert program._cache_size() == kept

@@ -72,11 +72,10 @@ def test_what_the_user_said_stays(environment: Path, monkeypatch: pytest.MonkeyP
     assert list(environment.iterdir()) == []
 
 
-def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_MOST_BYTES", 25)
+def test_the_oldest_go_first(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "older", "oldest")):
         path = tmp_path / name
         path.write_bytes(b"0123456789")
         os.utime(path, (1_000_000 - age, 1_000_000 - age))
-    programs._make_room(tmp_path)
+    programs.make_room(tmp_path, most_bytes=25)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "older"]

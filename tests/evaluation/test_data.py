@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import UsageError
-from redenvelope.evaluation import data as module
 from redenvelope.evaluation.data import gather
 
 from .conftest import World
@@ -28,20 +27,19 @@ def arrays(rows: int = 6, actions: int = 3, **changes):
     return content | changes
 
 
-def test_ratios_and_baselines_by_the_definition(leaving_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In blocks of a few rows as in one."""
-    drawn = leaving_world.draw(30, seed=1)
-    baseline = drawn.baseline(0.5)
+@pytest.mark.parametrize("users", [30, 20_000])
+def test_ratios_and_baselines_by_the_definition(leaving_world: World, users: int) -> None:
+    """In one block of rows, and in several: a block has 2^17 numbers, of which a row has six."""
+    drawn = leaving_world.draw(users, seed=1)
     place = np.arange(len(drawn.table))
-    for block in (2**20, 30):
-        monkeypatch.setattr(module, "_BLOCK_NUMBERS", block)
-        data = drawn.data(0.5)
-        expected = drawn.probabilities[place, :, drawn.action] / drawn.table[:, 4, None]
-        np.testing.assert_allclose(data.ratio, expected, rtol=1e-14)
-        values, action_values = data.baseline()
-        for outcome, exact in enumerate(baseline):
-            np.testing.assert_allclose(values[outcome], (drawn.probabilities * exact).sum(axis=2), rtol=1e-12)
-            np.testing.assert_array_equal(action_values[outcome], exact[place, :, drawn.action])
+    assert users == 30 or drawn.probabilities.size > 2 * 2**17
+    data = drawn.data(0.5)
+    expected = drawn.probabilities[place, :, drawn.action] / drawn.table[:, 4, None]
+    np.testing.assert_allclose(data.ratio, expected, rtol=1e-14)
+    values, action_values = data.baseline()
+    for outcome, exact in enumerate(drawn.baseline(0.5)):
+        np.testing.assert_allclose(values[outcome], (drawn.probabilities * exact).sum(axis=2), rtol=1e-12)
+        np.testing.assert_array_equal(action_values[outcome], exact[place, :, drawn.action])
 
 
 def test_positions_are_slices_when_all_have_equally_many_steps(world: World, leaving_world: World) -> None:

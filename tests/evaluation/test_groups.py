@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from redenvelope import randomness as chance
-from redenvelope.evaluation import influence as module
 from redenvelope.evaluation.doubly_robust import weighted_doubly_robust
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
-from redenvelope.evaluation.influence import Terms, group_influence, group_sums
+from redenvelope.evaluation.influence import GROUPS, Terms, group_influence, group_sums
 
 from .conftest import World
 
@@ -24,16 +23,15 @@ def test_few_users_are_a_group_each(leaving_world: World) -> None:
     np.testing.assert_allclose(group_influence(found.groups, found.moments), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_partitions_merge_to_the_same(leaving_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fifty users in eight groups, of all at once by the definition."""
-    monkeypatch.setattr(module, "GROUPS", 8)
-    data = leaving_world.draw(50, seed=2).data(0.5)
-    groups = chance.fold(data.keys, 8, "bootstrap group", 0)
-    whole = group_sums(weighted_doubly_robust(data), groups, 8)
-    parts = list(data.batches(12))
+def test_partitions_merge_to_the_same(leaving_world: World) -> None:
+    """More users than groups, of all at once by the definition."""
+    data = leaving_world.draw(GROUPS + 500, seed=2).data(0.5)
+    groups = chance.fold(data.keys, GROUPS, "bootstrap group", 0)
+    whole = group_sums(weighted_doubly_robust(data), groups, GROUPS)
+    parts = list(data.batches(700))
     found = evaluate_partitions(parts, ["weighted_doubly_robust"])["weighted_doubly_robust"].groups
     np.testing.assert_allclose(found.sums, whole.sums, rtol=1e-12)
-    np.testing.assert_array_equal(found.sizes, np.bincount(groups, minlength=8))
+    np.testing.assert_array_equal(found.sizes, np.bincount(groups, minlength=GROUPS))
 
 
 def test_groups_of_one_or_two_users_have_the_spread_and_the_skewness_of_users() -> None:

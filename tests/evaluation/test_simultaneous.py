@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.evaluation import confidence as simultaneous
-from redenvelope.evaluation import influence as neighbours
 from redenvelope.evaluation.confidence import each_confidence
 from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
@@ -55,9 +53,9 @@ def test_all_bounds_hold_at_once_at_the_level() -> None:
     assert 20 <= misses <= 60
 
 
-def confidences(found: Evaluation, levels: list[float], seed: int = 0) -> tuple[tuple[float, float], ...]:
+def confidences(found: Evaluation, levels: list[float], seed: int = 0, **more: int) -> tuple[tuple[float, float], ...]:
     (part,) = found.partitions.parts()
-    return each_confidence(found.influence(), part.keys, levels, seed)
+    return each_confidence(found.influence(), part.keys, levels, seed, **more)
 
 
 def normal_reach(confidence: float) -> float:
@@ -66,17 +64,16 @@ def normal_reach(confidence: float) -> float:
     return float(ndtri(confidence))
 
 
-def test_blocks_of_users_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_users_change_nothing() -> None:
     found = evaluations(3, 0.5)
     levels = [0.8, 0.95]
-    whole, sums = confidences(found, levels), neighbour_sums(found.influence())
-    monkeypatch.setattr(simultaneous, "_BLOCK_USERS", 37)
-    monkeypatch.setattr(neighbours, "_BLOCK_USERS", 37)
-    np.testing.assert_allclose(confidences(found, levels), whole, rtol=1e-5)  # products in single precision
+    products_in_single_precision = 1e-5
+    np.testing.assert_allclose(
+        confidences(found, levels, block=37), confidences(found, levels), rtol=products_in_single_precision
+    )
+    whole, parts = neighbour_sums(found.influence()), neighbour_sums(found.influence(), block=37)
     for name in ("means", "squares", "cubes", "products"):
-        np.testing.assert_allclose(
-            getattr(neighbour_sums(found.influence()), name), getattr(sums, name), rtol=1e-9, atol=1e-12
-        )
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-9, atol=1e-12)
 
 
 def test_sums_of_neighbours_are_those_of_what_users_add() -> None:

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from experiments.document import cells, markdown_table
 from experiments.folder import ResultFolder
+from experiments.reproduce import reproduce
 from experiments.result import Figure, Result
 from experiments.room import MANIFEST, require_room
 from experiments.settings import ReproduceSettings
 from experiments.studies import Studies
 
-from experiments import reproduce as module
 from redenvelope.errors import UsageError
 from redenvelope.progress import Event, Phase
 
@@ -89,14 +89,14 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_an_interrupted_run_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_keeps_what_is_finished(tmp_path: Path) -> None:
     def interrupted(studies: Studies) -> Result:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "EXPERIMENTS", {"one": lambda studies: result(), "two": interrupted})
+    two = {"one": lambda studies: result(), "two": interrupted}
     told: list[Event] = []
     with pytest.raises(KeyboardInterrupt):
-        module.reproduce(tmp_path / "out", ReproduceSettings(), only=("one", "two"), progress=told.append)
+        reproduce(tmp_path / "out", ReproduceSettings(), only=two, progress=told.append, experiments=two)
     assert told == [Event("one", Phase.BEGUN), Event("one", Phase.DONE, "found"), Event("two", Phase.BEGUN)]
     assert (tmp_path / "out" / "first.csv").exists()
     assert json.loads((tmp_path / "out" / MANIFEST).read_text())["complete"] is False

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
+from redenvelope.evaluation.evaluate import EstimatorChoice, checking_estimators
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.evaluation.evaluate import EstimatorChoice
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
-from redenvelope.fitting import certify as trusted
-from redenvelope.fitting.certify import trusted_check
+from redenvelope.fitting.certify import Trusted, relied_on, trusted_check
 from redenvelope.fitting.encoded import encode
 from redenvelope.fitting.holdout import CandidatePolicy, Check, check_policies
 from redenvelope.log.log import Log, split
 from redenvelope.plan.fixed_sequence_test import climb
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
+from redenvelope.randomness import fraction
 from tests.two_step_plan import BUDGET
 
 AGREED = EstimatorChoice("first", (), ())
@@ -37,6 +36,13 @@ def walk(ladder: Ladder):
     return climb(ladder, [BUDGET], 0.95)
 
 
+def judged(check: Check, *verdicts: EstimatorChoice) -> Trusted:
+    """The check as these verdicts leave it, one for every rung, or one for all."""
+    ladder = check.ladder("plan")
+    every = verdicts * (len(ladder.rungs) // len(verdicts))
+    return relied_on(check, Marginalised(seed=0), walk(ladder), every)
+
+
 def test_a_state_that_tells_all_is_trusted(plan: Plan, check: Check) -> None:
     found = trusted_check(check, walk, 10_000, 0)
     assert found.check is check
@@ -46,9 +52,8 @@ def test_a_state_that_tells_all_is_trusted(plan: Plan, check: Check) -> None:
     assert plan.certificate.cost.estimator == "marginalised"
 
 
-def test_where_the_past_disagrees_all_earlier_steps_certify(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trusted, "_verdicts", lambda check, estimator, rungs, users, seed: (WARNED,) * rungs)
-    found = trusted_check(check, walk, 10_000, 0)
+def test_where_the_past_disagrees_all_earlier_steps_certify(check: Check) -> None:
+    found = judged(check, WARNED)
     ladder = found.marked(found.check.ladder("plan"))
     assert ladder.estimator == "doubly_robust"
     by_state, place = check.ladder("plan"), walk(ladder).place
@@ -62,11 +67,8 @@ def test_where_the_past_disagrees_all_earlier_steps_certify(check: Check, monkey
     assert gap < 4 * max(errors)
 
 
-def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(
-    check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trusted, "_verdicts", lambda check, estimator, rungs, users, seed: (REFUSED,) * rungs)
-    found = trusted_check(check, walk, 10_000, 0)
+def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(check: Check) -> None:
+    found = judged(check, REFUSED)
     thin = Reason("thin_overlap", Weight.REFUSAL, "too few")
     ladder = found.check.ladder("plan")
     doubted = replace(ladder, rungs=tuple(replace(rung, reasons=(thin,)) for rung in ladder.rungs))
@@ -76,14 +78,10 @@ def test_a_rung_that_cannot_be_relied_on_either_way_says_why_first(
     assert [reason.rule for reason in marked.reasons(Place(0))] == ["hidden_past", "thin_overlap"]
 
 
-def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check) -> None:
     rung = walk(check.ladder("plan")).place.rung
-
-    def some(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[EstimatorChoice, ...]:
-        return tuple(AGREED if place <= rung + 1 else WARNED for place in range(rungs))
-
-    monkeypatch.setattr(trusted, "_verdicts", some)
-    found = trusted_check(check, walk, 10_000, 0)
+    rungs = range(len(check.ladder("plan").rungs))
+    found = judged(check, *(AGREED if place <= rung + 1 else WARNED for place in rungs))
     ladder = found.marked(check.ladder("plan"))
     assert found.check is check
     assert not ladder.unreliable.any(), "the walk goes on"
@@ -94,20 +92,15 @@ def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check, mo
 
 
 def test_other_estimators_are_taken_at_their_word(check: Check) -> None:
-    sequential = check.evaluated_by(trusted.checking_estimators(Marginalised(seed=0), 2)[-1])
+    sequential = check.evaluated_by(checking_estimators(Marginalised(seed=0), 2)[-1])
     assert trusted_check(sequential, walk, 10_000, 0).verdicts == ()
 
 
-def test_a_part_of_whom_nobody_is_asked_is_left_out(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_whom_nobody_is_asked_is_left_out(check: Check) -> None:
     (*_, last) = check.evaluation.partitions.parts()
-    alone = set(last.keys[:1].tolist())
-    held = [*last.batches(1)][:1] + list(check.evaluation.partitions.parts())
-    parted = replace(check.evaluation, partitions=as_partitions(held))
-    asked = trusted.fraction
-
-    def without(keys: np.ndarray, stream: str, seed: int) -> np.ndarray:
-        return np.where([key in alone for key in keys.tolist()], 1.0, asked(keys, stream, seed))
-
-    monkeypatch.setattr(trusted, "fraction", without)
-    found = trusted_check(replace(check, evaluation=parted), walk, len(check.log.users), 0)
+    order = fraction(last.keys, "agreement", 0)
+    alone = [*last.batches(1)][int(order.argmax())]
+    parted = replace(check.evaluation, partitions=as_partitions([alone, *check.evaluation.partitions.parts()]))
+    users = int(order.max() * len(check.log.users))  # all but those who would be asked last
+    found = trusted_check(replace(check, evaluation=parted), walk, users, 0)
     assert len(found.verdicts) == len(check.candidates["plan"].prices)

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.engine import memory
+from redenvelope.engine.memory import available_memory
 from redenvelope.log import limits
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.formats import discovery as contents
@@ -142,19 +142,18 @@ def test_a_long_column_that_is_ignored_needs_no_memory(tmp_path: Path, monkeypat
     assert len(read_log(tmp_path / "log.parquet", ColumnMap(ignored=frozenset({"note"})))) == 360
 
 
-def test_memory_is_what_the_least_of_all_limits_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert memory.available_memory()
-    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 5000 kB\n")
-    monkeypatch.setattr(memory, "_SYSTEM", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_OWN_GROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "groups")
-    assert memory.available_memory() == 5_000 * 1024
-    (tmp_path / "cgroup").write_text("0::/outer/inner\n")
+def test_memory_is_what_the_least_of_all_limits_leaves(tmp_path: Path) -> None:
+    assert available_memory()
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 5000 kB\n")
+    assert available_memory(tmp_path) == 5_000 * 1024
+    (tmp_path / "proc" / "self" / "cgroup").write_text("0::/outer/inner\n")
     for name, most, used in (("outer", "3000000", "1000000"), ("outer/inner", "max", "5000")):
-        (tmp_path / "groups" / name).mkdir(parents=True)
-        (tmp_path / "groups" / name / "memory.max").write_text(most)
-        (tmp_path / "groups" / name / "memory.current").write_text(used)
-    assert memory.available_memory() == 2_000_000
+        group = tmp_path / "sys" / "fs" / "cgroup" / name
+        group.mkdir(parents=True)
+        (group / "memory.max").write_text(most)
+        (group / "memory.current").write_text(used)
+    assert available_memory(tmp_path) == 2_000_000
 
 
 def test_a_limit_on_the_process_is_heeded(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.models import environment as apply
 from redenvelope.models.environment import apply_outcomes, apply_steps
 
 
@@ -23,10 +22,9 @@ class Doubling:
 jax.tree_util.register_static(Doubling)
 
 
-@pytest.mark.parametrize("rows", [1, 4, 5, 12, 29])
-def test_any_number_of_states_is_applied_in_order(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "_BLOCK_NODES", 4)
-    monkeypatch.setattr(apply, "_CALL_GROUPS", 8)
+@pytest.mark.parametrize("rows", [1, 1_023, 1_024, 1_025, 3_000])
+def test_any_number_of_states_is_applied_in_order(rows: int) -> None:
+    """A call of the compiled program takes 1,024 states."""
     states = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
     outcomes, staying, following = apply_steps(Doubling(), states)
     np.testing.assert_allclose(outcomes[0], states.sum(axis=1)[:, None] * [1, 2])

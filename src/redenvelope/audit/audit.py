@@ -112,12 +112,28 @@ class Audit:
         return content
 
 
-def audit_log(log: Log, budget: float | None = None, *, known_before: Collection[str] = ()) -> Audit:
+@dataclass(frozen=True)
+class AuditSample:
+    """How much of a large log the costly tests look at."""
+
+    users: int = 10_000
+    """Whose actions are predicted from features: enough to see a gain of a thousandth of a nat."""
+    rows: int = 100_000
+    """Tested for leakage, about: a leak is plain in far fewer, and the audit of a million rows takes seconds."""
+
+
+def audit_log(
+    log: Log,
+    budget: float | None = None,
+    *,
+    known_before: Collection[str] = (),
+    sample: AuditSample = AuditSample(),
+) -> Audit:
     """Audit a log; with a budget, also whether the budget suits the log.
 
     `known_before` are features that you confirm were known when the action was chosen.
     """
-    return audit_partitions([log], budget, known_before=known_before)
+    return audit_partitions([log], budget, known_before=known_before, sample=sample)
 
 
 def audit_partitions(
@@ -126,6 +142,7 @@ def audit_partitions(
     engine: Engine | None = None,
     *,
     known_before: Collection[str] = (),
+    sample: AuditSample = AuditSample(),
 ) -> Audit:
     """The same for a log in parts of complete users, in two passes; any parts give the same figures.
 
@@ -133,7 +150,7 @@ def audit_partitions(
     """
     runs = engine or LocalEngine()
     first = merged(runs.map(first_sums, parts))
-    second = merged(runs.map(partial(second_sums, first=first), parts))
+    second = merged(runs.map(partial(second_sums, first=first, most=sample), parts))
     fitness = Findings()
     report_gaps(first.gaps, fitness)
     report_few_users(first.fold_users.tolist(), fitness)
@@ -335,9 +352,9 @@ def first_sums(log: Log) -> FirstSums:
     )
 
 
-def second_sums(log: Log, first: FirstSums) -> SecondSums:
+def second_sums(log: Log, first: FirstSums, most: AuditSample) -> SecondSums:
     """The second pass over a part, given the first pass over all parts."""
-    sample, leaks = evidence_sample(log, first.users), leak_sample(log, first.rows)
+    sample, leaks = evidence_sample(log, first.users, most.users), leak_sample(log, first.rows, most.rows)
     return SecondSums(
         effects=effect_squares(log, np.nan_to_num(first.effects.means)),
         carry=carry_squares(log, first.carry),

@@ -259,7 +259,6 @@ def _departs(evidence: Evidence, column: Column) -> Leak | None:
 FEWEST_USERS = 200
 """Fewest users: with fewer, a held-out R² means nothing."""
 
-_ROWS = 100_000  # about: far fewer suffice to find a leak, and the audit of a million rows takes seconds
 _FOLDS = 5
 _ACTIONS = 50  # the most frequent; all others are combined
 _LAST_DIGITS = 1e-6  # of numbers of 32 bits
@@ -278,9 +277,9 @@ class Column:
     """Of the difference from the previous row, for rows that have one; None for categories and static features."""
 
 
-def leak_sample(log: Log, rows: int) -> Log | None:
-    """A part's share of the sample of a log with this many rows, chosen by user id; None if empty."""
-    chosen = fraction(log.keys, "leaks", 0) < _ROWS / rows
+def leak_sample(log: Log, rows: int, most: int) -> Log | None:
+    """A part's share of the sample of a log with this many rows, about `most` of them by user id; None if empty."""
+    chosen = fraction(log.keys, "leaks", 0) < most / rows
     return log if chosen.all() else log.select(chosen) if chosen.any() else None
 
 

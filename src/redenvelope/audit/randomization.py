@@ -181,9 +181,6 @@ def _adding_up(
 # Does the assignment depend on the features? Whether they predict the action on held-out users.
 
 
-_USERS = 10_000  # enough to see a gain of a thousandth of a nat
-
-
 @dataclass(frozen=True)
 class AssignmentEvidence:
     """How well features predict the action, beyond its frequency at the step."""
@@ -199,9 +196,9 @@ class AssignmentEvidence:
         return self.gain < 2 * self.standard_error or self.gain < 1e-3
 
 
-def evidence_sample(log: Log, users: int) -> Log | None:
-    """A part's share of the sample of a log with this many users, chosen by user id; None if empty."""
-    chosen = fraction(log.keys, "assignment evidence", 0) < _USERS / users
+def evidence_sample(log: Log, users: int, most: int) -> Log | None:
+    """A part's share of the sample of a log with this many users, `most` of them by user id; None if empty."""
+    chosen = fraction(log.keys, "assignment evidence", 0) < most / users
     return log if chosen.all() else log.select(chosen) if chosen.any() else None
 
 

@@ -15,10 +15,7 @@ from pathlib import Path
 from redenvelope.errors import UsageError
 from redenvelope.files import cache_folder
 
-_SYSTEM = Path("/proc/meminfo")
 _PROCESS = Path("/proc/self/status")
-_OWN_GROUP = Path("/proc/self/cgroup")
-_GROUPS = Path("/sys/fs/cgroup")
 _PIECES = Path("/proc/self/maps")
 _MOST_PIECES = Path("/proc/sys/vm/max_map_count")
 _ROOM_FOR_PROGRAMS = 0.6  # of the pieces; a fit with new shapes takes a tenth of what Linux grants by default
@@ -34,13 +31,13 @@ def give_back() -> None:
             trim(0)
 
 
-def forget_programs() -> None:
+def forget_programs(most: int | None = None) -> None:
     """Drop what was compiled before where the process comes near the pieces of memory that the system grants it.
 
     A long-lived process that fits logs of many shapes keeps the programs of each; past the limit the compiler ends
-    the process.
+    the process. `most` is the limit, that of the system if None.
     """
-    most = _number(_MOST_PIECES)
+    most = most or _number(_MOST_PIECES)
     if most is None or "jax" not in sys.modules:
         return
     with suppress(OSError), _PIECES.open("rb") as lines:
@@ -51,10 +48,10 @@ def forget_programs() -> None:
             gc.collect()
 
 
-def available_memory() -> int | None:
+def available_memory(root: Path = Path("/")) -> int | None:
     """Bytes that this process may still ask for: of the machine, of its group and of its own limit, whichever is
-    least; None where nothing says so."""
-    found = [_kilobytes(_SYSTEM, "MemAvailable"), *_left_of_groups(), _left_of_limit()]
+    least; None where nothing says so. Linux says so in files under `root`."""
+    found = [_kilobytes(root / "proc/meminfo", "MemAvailable"), *_left_of_groups(root), _left_of_limit()]
     known = [value for value in found if value is not None]
     return max(min(known), 0) if known else None
 
@@ -75,15 +72,15 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _left_of_groups() -> list[int]:
+def _left_of_groups(system: Path) -> list[int]:
     """What the control groups of this process leave, from its own up to the root, in both versions of them."""
     try:
-        own = [line.split(":", 2) for line in _OWN_GROUP.read_text(encoding="utf-8").splitlines()]
+        lines = (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return []
-    left = []
-    for _, controllers, name in (line for line in own if len(line) == 3):
-        root = _GROUPS / "memory" if "memory" in controllers.split(",") else _GROUPS
+    left, groups = [], system / "sys/fs/cgroup"
+    for _, controllers, name in (parts for parts in (line.split(":", 2) for line in lines) if len(parts) == 3):
+        root = groups / "memory" if "memory" in controllers.split(",") else groups
         limit, used = ("limit_in_bytes", "usage_in_bytes") if controllers else ("max", "current")
         place = root / name.strip("/")
         for group in (place, *place.parents):
@@ -125,7 +122,6 @@ def _size(count: int) -> str:
 
 
 _FOLDER = "JAX_COMPILATION_CACHE_DIR"
-_MOST_BYTES = 2**29
 _PROCESSOR = Path("/proc/cpuinfo")
 
 
@@ -143,7 +139,7 @@ def keep_programs() -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not _is_ours_alone(folder) or not os.access(folder, os.W_OK):
             return
-        _make_room(folder)
+        make_room(folder)
     except OSError:
         return
     os.environ[_FOLDER] = str(folder)
@@ -169,12 +165,12 @@ def _is_ours_alone(folder: Path) -> bool:
     return facts.st_uid == os.getuid() and not facts.st_mode & 0o022
 
 
-def _make_room(folder: Path) -> None:
+def make_room(folder: Path, most_bytes: int = 2**29) -> None:
     """Remove the oldest programs until the rest fits."""
     programs = sorted(((path.stat(), path) for path in folder.iterdir()), key=lambda pair: pair[0].st_mtime_ns)
     total = sum(facts.st_size for facts, _ in programs)
     for facts, path in programs:
-        if total <= _MOST_BYTES:
+        if total <= most_bytes:
             return
         with suppress(OSError):
             path.unlink()

@@ -244,21 +244,21 @@ def merged_cubes(sizes: tuple[int, int], gap: FloatArray, squares: _Pair, cubes:
 _BITS = 48  # signs drawn from one random number of a user
 _NUMBERS = 21
 # 1,008 draws: the 95 % quantile of the largest error is then known to about 0.06 standard errors.
-_BLOCK_USERS = 4_096
 
 
 def each_confidence(
-    added: FloatArray, keys: NDArray[np.uint64], confidences: Sequence[float], seed: int
+    added: FloatArray, keys: NDArray[np.uint64], confidences: Sequence[float], seed: int, block: int = 4_096
 ) -> tuple[tuple[float, float], ...]:
     """For each joint confidence, the one-sided confidence at which the bounds of all outcomes and prices hold jointly.
 
-    `added` is what users add to the estimates, [outcomes, users, prices]; `keys` are the users, [users].
+    `added` is what users add to the estimates, [outcomes, users, prices]; `keys` are the users, [users],
+    of whom `block` are worked on at a time.
     """
     means = added.mean(axis=1)
     columns = means.size
     sums, squares = np.zeros((_BITS * _NUMBERS, columns)), np.zeros(columns)
-    for first in range(0, len(keys), _BLOCK_USERS):
-        some = slice(first, first + _BLOCK_USERS)
+    for first in range(0, len(keys), block):
+        some = slice(first, first + block)
         deviations = np.moveaxis(added[:, some] - means[:, None], 1, 0).reshape(-1, columns)
         # Single precision is enough for random signs; the sums of blocks are added in double precision.
         sums += _signs(keys[some], seed).T @ deviations.astype(np.float32)

@@ -321,8 +321,6 @@ def _add(sums: GroupSums, terms: Terms, groups: NDArray[np.int64]) -> None:
 
 # Sums at neighbouring prices.
 
-_BLOCK_USERS = 4_096  # whose deviations stay in the cache
-
 
 @dataclass(frozen=True, eq=False)
 class NeighbourSums:
@@ -339,14 +337,17 @@ class NeighbourSums:
     """Of deviations at a price, d, and at the next one, e: d·e, d²·e and d·e², [3, outcomes, prices − 1]."""
 
 
-def neighbour_sums(added: FloatArray) -> NeighbourSums:
-    """Of what users add to estimates, [outcomes, users, prices], the prices in their order."""
+def neighbour_sums(added: FloatArray, block: int = 4_096) -> NeighbourSums:
+    """Of what users add to estimates, [outcomes, users, prices], the prices in their order.
+
+    The deviations of a block of users stay in the processor's cache.
+    """
     outcomes, users, prices = added.shape
     means = added.mean(axis=1)
     squares, cubes = np.zeros((outcomes, prices)), np.zeros((outcomes, prices))
     products = np.zeros((3, outcomes, prices - 1))
-    for first in range(0, users, _BLOCK_USERS):
-        here = added[:, first : first + _BLOCK_USERS] - means[:, None]
+    for first in range(0, users, block):
+        here = added[:, first : first + block] - means[:, None]
         squared, both = here * here, here[..., :-1] * here[..., 1:]
         squares += squared.sum(axis=1)
         cubes += (squared * here).sum(axis=1)

@@ -116,16 +116,20 @@ def trusted_check(check: Check, walk: Callable[[Ladder], Stop], users: int, seed
 
     At most `users` users are compared: a difference matters only where it exceeds the width of the bounds.
     """
-    estimator, steps = check.evaluation.estimator, int(check.log.lengths.max())
-    if not isinstance(estimator, Marginalised) or steps < 2:
+    estimator = check.evaluation.estimator
+    if not isinstance(estimator, Marginalised) or check.log.lengths.max() < 2:
         return Trusted(check, ())
     ladder = check.ladder("plan")
     verdicts = _verdicts(check, estimator, len(ladder.rungs), users, seed)
-    place = walk(ladder).place
-    reached = verdicts[place.rung + round(place.share)]
+    return relied_on(check, estimator, walk(ladder), verdicts)
+
+
+def relied_on(check: Check, estimator: Marginalised, stop: Stop, verdicts: tuple[EstimatorChoice, ...]) -> Trusted:
+    """What the verdict at the place where the plan would stop makes of the check."""
+    reached = verdicts[stop.place.rung + round(stop.place.share)]
     if reached.rely_on == "first":
         return Trusted(check, verdicts)
-    return Trusted(check.evaluated_by(checking_estimators(estimator, steps)[-1]), (reached,))
+    return Trusted(check.evaluated_by(checking_estimators(estimator, int(check.log.lengths.max()))[-1]), (reached,))
 
 
 def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[EstimatorChoice, ...]:

@@ -21,9 +21,9 @@ from redenvelope import Budget, Campaign, EnvelopeCampaign, two_step
 from redenvelope.plan.plan import Plan
 from tests.documents import FENCE, PAGES, ROOT, Block, blocks, commands, lines, spans
 from tests.program import COMMANDS, run_here
-from tests.two_step_plan import campaign, log, plan, small_models
+from tests.two_step_plan import campaign, log, plan, small_models, stages
 
-__all__ = ["campaign", "log", "plan", "small_models"]
+__all__ = ["campaign", "log", "plan", "small_models", "stages"]
 
 KINDS = {"console", "json", "py", "python", "sh", "text", "toml"}
 TYPED = {page: [line for block in blocks(page) for line in lines(block)] for page in PAGES}

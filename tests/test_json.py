@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from redenvelope.cli import app
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schemas"
 

@@ -1,13 +1,16 @@
 """One small plan on the two-step problem, made once: its truth is exact."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from redenvelope import Cache
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
@@ -34,9 +37,9 @@ def _log() -> Log:
 
 
 @cache
-def _plan() -> Plan:
+def _plan(stages: Path) -> Plan:
     with quick_programs():
-        return fit(_log(), budget=BUDGET, settings=FitSettings(neural=QUICK))
+        return fit(_log(), budget=BUDGET, settings=FitSettings(neural=QUICK), cache=Cache(stages))
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +53,15 @@ def log() -> Log:
 
 
 @pytest.fixture(scope="session")
-def plan() -> Plan:
-    return _plan()
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where finished stages of fits are kept for all workers of a run: another budget trains no other model."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "stages"
+
+
+@pytest.fixture(scope="session")
+def plan(stages: Path) -> Plan:
+    return _plan(stages)
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from safetensors.numpy import load, save
 from redenvelope.errors import ModelError, PlanError
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.storage import MANIFEST, sealed
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
 from .plans import certify
 from .signed import edit, edit_json, sign
 from .trials import in_time
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 
 @pytest.fixture(scope="module")

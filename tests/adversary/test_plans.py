@@ -13,13 +13,13 @@ from redenvelope.errors import PlanError
 from redenvelope.plan.plan import Plan
 from redenvelope.report.page import render_report
 from redenvelope.simulate.finite import FiniteCampaign
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
 from .plans import ODD
 from .signed import sign
 from .trials import Good, plan_trial, used
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 
 @pytest.fixture

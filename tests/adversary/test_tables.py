@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from redenvelope.plan.plan import Plan
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
 from .tables import log_table, users_table
 from .trials import log_trial, table_of, users_trial
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 Silent = pytest.CaptureFixture[str]
 

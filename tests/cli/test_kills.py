@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,9 +22,9 @@ from redenvelope.plan import storage as store
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.program import PROGRAM, run_here
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 
 @pytest.fixture
@@ -59,17 +60,24 @@ OUTPUTS = {
 OWN = ("weights.safetensors", "frontier.parquet", "certificate.json", "ladder.json", "report.html")
 MANIFEST = {"format": store.FORMAT, "policy": {}, "record": {}}
 REPLACING = """
-import json
+import json, os, sys
 from pathlib import Path
 from redenvelope.plan.storage import replace_files
 plans = [(bytes.fromhex(own), {name: bytes.fromhex(content) for name, content in files.items()})
          for own, files in json.loads(Path("plans.json").read_text())]
-replace_files(Path("other"), *plans[0])
-print("begun", flush=True)
-while True:
-    for manifest, files in reversed(plans):
-        replace_files(Path("other"), manifest, files)
+for line in sys.stdin:
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        print("ended", flush=True)
+        continue
+    replace_files(Path("other"), *plans[0])
+    print(os.getpid(), flush=True)
+    while True:
+        for manifest, files in reversed(plans):
+            replace_files(Path("other"), manifest, files)
 """
+"""For every line that it reads, a new process that replaces one plan by the other until it is killed."""
 
 
 def check(place: Path, names: set[str]) -> None:
@@ -89,10 +97,10 @@ def kill_at_random(place: Path, name: str, kills: int, seed: int) -> str:
     """Kill a command again and again; returns how often the output was the old one, and the new one."""
     draws, command, out = random.Random(seed), COMMANDS[name], place / OUTPUTS[name]
     names = {path.name for path in place.iterdir()}
-    for _ in range(2):  # the second has its programs compiled, as those that are killed have
-        start = time.perf_counter()
-        subprocess.run([*PROGRAM, *command], cwd=place, capture_output=True, timeout=600, check=False)
-        whole = time.perf_counter() - start
+    run_here(*command, folder=place)  # its programs are compiled now, as those that are killed have them
+    start = time.perf_counter()
+    subprocess.run([*PROGRAM, *command], cwd=place, capture_output=True, timeout=600, check=False)
+    whole = time.perf_counter() - start
     check(place, names)
     new = caught = 0
     for _ in range(kills):
@@ -147,21 +155,21 @@ def test_many_kills_of_a_process_that_does_nothing_but_replace(place: Path) -> N
         json.dumps([[own.hex(), {name: content.hex() for name, content in files.items()}] for own, files in plans])
     )
     met = set()
-    for _ in range(int(os.environ.get("REDENVELOPE_KILLS", "12"))):
-        process = subprocess.Popen([sys.executable, "-c", REPLACING], cwd=place, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()  # it has begun
-        time.sleep(draws.uniform(0, 0.1))
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        try:
-            found, files = store.read_files(folder)
-        except PlanError:
-            pytest.fail(f"half a plan: {sorted(path.name for path in folder.iterdir())}")
-        if found["package"] in ("0", "1"):  # else the older one, before any was replaced
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen([sys.executable, "-c", REPLACING], cwd=place, **streams) as started:  # type: ignore[call-overload]
+        for _ in range(int(os.environ.get("REDENVELOPE_KILLS", "12"))):
+            started.stdin.write("begin\n")
+            replacing = int(started.stdout.readline())  # it has begun
+            time.sleep(draws.uniform(0, 0.1))
+            os.kill(replacing, signal.SIGKILL)
+            assert started.stdout.readline() == "ended\n"
+            try:
+                found, files = store.read_files(folder)
+            except PlanError:
+                pytest.fail(f"half a plan: {sorted(path.name for path in folder.iterdir())}")
             assert files == plans[int(found["package"])][1]
             met.add(found["package"])
+        started.stdin.close()
     assert met == {"0", "1"}
     store.replace_files(folder, *plans[0])
     assert {path.name for path in folder.iterdir()} == {*OWN, "plan.json"}

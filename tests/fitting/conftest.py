@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.quick_programs import quick_programs
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from redenvelope.fitting.evaluate import evaluate_plan
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope import Cache
 from redenvelope.errors import LogError, UsageError
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings, SearchSettings
@@ -71,8 +73,8 @@ def test_the_frontier_has_the_contracts_columns_and_is_one_concave_curve(plan: P
     assert (np.diff(slopes) <= 1e-6).all(), "two plans can be mixed, so the curve is concave"
 
 
-def test_a_target_reward_is_reached_at_least_cost(log: Log, campaign: FiniteCampaign) -> None:
-    plan = fit(log, target_reward=4.2, settings=FitSettings(neural=QUICK))
+def test_a_target_reward_is_reached_at_least_cost(log: Log, campaign: FiniteCampaign, stages: Path) -> None:
+    plan = fit(log, target_reward=4.2, settings=FitSettings(neural=QUICK), cache=Cache(stages))
     truth = true_value(campaign, plan)
     assert plan.certificate.status == "certified"
     assert plan.certificate.reward.lower >= 4.2
@@ -84,8 +86,8 @@ def test_a_target_reward_is_reached_at_least_cost(log: Log, campaign: FiniteCamp
     assert truth.reward <= 4.2 + 0.15
 
 
-def test_a_target_out_of_reach_is_refused(log: Log) -> None:
-    plan = fit(log, target_reward=50.0, settings=FitSettings(neural=QUICK))
+def test_a_target_out_of_reach_is_refused(log: Log, stages: Path) -> None:
+    plan = fit(log, target_reward=50.0, settings=FitSettings(neural=QUICK), cache=Cache(stages))
     assert plan.certificate.status == "refused"
     assert plan.certificate.reasons[0].rule == "target_missed"
     assert "no plan is sure to earn 50" in plan.certificate.sentence()
@@ -96,8 +98,8 @@ def test_too_few_users_are_refused_before_anything_is_learned(campaign: FiniteCa
         fit(log_from_frame(campaign.log(40, seed=0)), budget=BUDGET)
 
 
-def test_the_bandit_can_be_asked_for(log: Log, campaign: FiniteCampaign) -> None:
-    plan = fit(log, budget=BUDGET, settings=FitSettings(method="bandit", neural=QUICK))
+def test_the_bandit_can_be_asked_for(log: Log, campaign: FiniteCampaign, stages: Path) -> None:
+    plan = fit(log, budget=BUDGET, settings=FitSettings(method="bandit", neural=QUICK), cache=Cache(stages))
     assert plan.policy.specification.horizon == 1
     truth = true_value(campaign, plan)
     assert truth.reward <= campaign.optimum(truth.cost).reward + 1e-9
@@ -135,8 +137,10 @@ def test_search_settings_that_make_no_sense_are_refused() -> None:
         SearchSettings(rungs=-1)
 
 
-def test_a_budget_below_the_cheapest_plan_is_refused_with_what_that_costs(log: Log, campaign: FiniteCampaign) -> None:
-    plan = fit(log, budget=0.1, settings=FitSettings(neural=QUICK))
+def test_a_budget_below_the_cheapest_plan_is_refused_with_what_that_costs(
+    log: Log, campaign: FiniteCampaign, stages: Path
+) -> None:
+    plan = fit(log, budget=0.1, settings=FitSettings(neural=QUICK), cache=Cache(stages))
     assert plan.certificate.status == "refused"
     assert plan.certificate.reasons[0].rule == "over_budget"
     least = float(re.search(r"the cheapest costs ([\d.]+)", plan.certificate.reasons[0].message)[1])  # type: ignore[index]

@@ -12,9 +12,9 @@ from redenvelope.log.log import Log
 from redenvelope.log.read import log_from_frame
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import StepGroups
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 USERS = 600
 

@@ -15,9 +15,9 @@ from redenvelope.errors import UsageError
 from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.plan.plan import Plan
 from redenvelope.simulate.finite import FiniteCampaign
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 LARGE = 2**60 + 1  # no 64-bit float holds it
 BERLIN = ZoneInfo("Europe/Berlin")

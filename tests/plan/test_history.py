@@ -21,6 +21,7 @@ from redenvelope.plan.plan import Plan
 from redenvelope.policies.pricing import Pricing
 from redenvelope.simulate.finite import FiniteCampaign
 from tests.program import run_here as run
+from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK
 
 
@@ -32,7 +33,8 @@ def hidden(frame: pl.DataFrame) -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def forgetful(campaign: FiniteCampaign) -> Plan:
     log = log_from_frame(hidden(campaign.log(6_000, seed=4)))
-    return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK, temperature=0.0))
+    with quick_programs():
+        return fit(log, budget=BUDGET, settings=FitSettings(neural=QUICK, temperature=0.0))
 
 
 @pytest.fixture(scope="module")

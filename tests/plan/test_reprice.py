@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from redenvelope import Cache
 from redenvelope.errors import UsageError
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
@@ -20,10 +21,10 @@ from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK, true_value
 
 
-def test_it_is_the_plan_that_a_fit_would_have_made(plan: Plan, log: Log) -> None:
+def test_it_is_the_plan_that_a_fit_would_have_made(plan: Plan, log: Log, stages: Path) -> None:
     again = reprice(plan, budget=2.5)
     with quick_programs():  # those that the plan was made with: others round differently
-        whole = fit(log, budget=2.5, settings=FitSettings(neural=QUICK))
+        whole = fit(log, budget=2.5, settings=FitSettings(neural=QUICK), cache=Cache(stages))
     assert again.policy.pricing == whole.policy.pricing
     assert again.certificate.cost == whole.certificate.cost
     assert again.certificate.reward == whole.certificate.reward

@@ -7,9 +7,9 @@ import pytest
 from redenvelope.plan.plan import Plan
 from redenvelope.report import page
 from redenvelope.report.page import save_with_report
-from tests.two_step_plan import campaign, log, plan
+from tests.two_step_plan import campaign, log, plan, stages
 
-__all__ = ["campaign", "log", "plan"]
+__all__ = ["campaign", "log", "plan", "stages"]
 
 
 def test_a_plan_comes_with_its_report(plan: Plan, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from tests.program import run, run_here
+from tests.two_step_plan import models_that_train_quickly
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,8 @@ def two_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def fitted(two_step: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("fit") / "plan"
-    return folder, run("fit", two_step, "--budget", 2.9295, "--out", folder, "--json")
+    with models_that_train_quickly():
+        return folder, run_here("fit", two_step, "--budget", 2.9295, "--out", folder, "--json")
 
 
 def test_fit_writes_a_plan_and_says_whether_it_is_certified(
@@ -214,7 +216,9 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
 
 
 def test_demo_runs_end_to_end(tmp_path: Path) -> None:
-    result = run("demo", "--users", 600, "--population", 20, "--budget", 8, "--out", tmp_path / "demo")
+    """With a small model; as it stands, in a process of its own, with the pages of the documentation."""
+    with models_that_train_quickly():
+        result = run_here("demo", "--users", 600, "--population", 20, "--budget", 8, "--out", tmp_path / "demo")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "demo" / "plan" / "certificate.json").is_file()
     for word in ("simulate", "fit", "truth", "optimum", "bandit", "uniform", "this plan"):

@@ -38,7 +38,7 @@ def printed(command: str, *arguments: object, code: int = 0) -> dict[str, Any]:
 def folder(plan: Plan, campaign: FiniteCampaign, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan, a log, users, and two arms."""
     path = tmp_path_factory.mktemp("json")
-    plan.save(path / "plan")
+    plan.save(path / "plan", {})
     rows = campaign.log(900, seed=31)
     rows.write_parquet(path / "log.parquet")
     rows.filter(pl.col("step") == 0).drop("action", "reward", "cost", "propensity").write_csv(path / "users.csv")

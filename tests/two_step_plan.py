@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -64,11 +66,17 @@ def plan(stages: Path) -> Plan:
     return _plan(stages)
 
 
-@pytest.fixture
-def small_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@contextmanager
+def models_that_train_quickly() -> Iterator[None]:
     """For commands of which nothing is asked that depends on how well a model is trained."""
-    monkeypatch.setattr("redenvelope.fitting.settings.FitSettings", partial(FitSettings, neural=QUICK))
-    with quick_programs():
+    small = partial(FitSettings, neural=QUICK)
+    with patch("redenvelope.fitting.settings.FitSettings", small), quick_programs():
+        yield
+
+
+@pytest.fixture
+def small_models() -> Iterator[None]:
+    with models_that_train_quickly():
         yield
 
 

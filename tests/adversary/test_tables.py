@@ -33,7 +33,7 @@ def test_logs_are_used_or_refused(tmp_path: Path, capfd: Silent) -> None:
 
 def test_tables_of_users_are_decided_or_refused(tmp_path: Path, plan: Plan, capfd: Silent) -> None:
     plan.allocate(users_table())  # compiled here, so that no table waits for it
-    saved, folder = plan.save(tmp_path / "plan"), tmp_path / "tables"
+    saved, folder = plan.save(tmp_path / "plan", {}), tmp_path / "tables"
     folder.mkdir()
     ended: Counter[str] = Counter()
     for number in range(_FEW):

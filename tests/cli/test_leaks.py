@@ -49,8 +49,9 @@ def test_the_audit_asks_and_takes_an_answer(tiers: Path) -> None:
 
 
 def test_no_plan_is_certified_until_the_column_is_left_out_or_said_to_be_known(
-    tiers: Path, tmp_path: Path, small_models: None
+    tiers: Path, tmp_path: Path, small_models: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("REDENVELOPE_CACHE", str(tmp_path / "stages"))  # what was known before trains no other model
     made = partial(run, "fit", tiers, "--budget", BUDGET, "--method", "bandit", "--history", "none")
     code, asked = made("--out", tmp_path / "asked")
     assert code == 3

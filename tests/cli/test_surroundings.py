@@ -39,7 +39,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_said_and_the_old_files_stand(plan: Plan, campaign: FiniteCampaign, small_disk: Path) -> None:
     outside = small_disk.parent
-    plan.save(outside / "plan")
+    plan.save(outside / "plan", {})
     users = outside / "users.parquet"
     campaign.log(2_000, seed=3).select("user", "step", "state").write_parquet(users)
     for name in ("log.parquet", "decisions.parquet"):
@@ -72,7 +72,7 @@ def test_a_disk_that_fills_up_while_writing_leaves_the_old_file(small_disk: Path
 
 
 def test_a_read_only_disk_is_said(plan: Plan, small_disk: Path) -> None:
-    plan.save(small_disk / "plan")
+    plan.save(small_disk / "plan", {})
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert_said(run_here("report", small_disk / "plan", "--out", small_disk / "page.html"), "Read-only file system")
     assert_said(
@@ -125,7 +125,7 @@ def test_a_seed_beyond_all_bounds_is_refused(tmp_path: Path) -> None:
 
 
 def test_json_holds_no_number_that_json_has_not(plan: Plan, tmp_path: Path) -> None:
-    plan.save(tmp_path / "plan")
+    plan.save(tmp_path / "plan", {})
     result = run_here("reprice", tmp_path / "plan", "--budget", 0.0001, "--out", tmp_path / "cheap", "--json")
     assert result.returncode == 3
     json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

@@ -104,7 +104,7 @@ def _of_the_format_before(folder: Path, copy: Path) -> Plan:
 
 
 def test_it_is_stored_opened_and_repriced_by_name(several: Plan, tmp_path: Path) -> None:
-    folder = several.save(tmp_path / "plan")
+    folder = several.save(tmp_path / "plan", {})
     opened = Plan.load(folder)
     assert opened.certificate == several.certificate
     assert opened.record.budgets == CAMPAIGN.budgets
@@ -121,7 +121,7 @@ def test_it_is_stored_opened_and_repriced_by_name(several: Plan, tmp_path: Path)
     assert [each.budget for each in plain.certificate.budgets] == pytest.approx([2.0, LIMITS[1]])
     assert plain.certificate.budgets[0].total == pytest.approx(1_000)
     assert plain.certificate.budgets[1].total == pytest.approx(375)
-    again = Plan.load(less.save(tmp_path / "less"))
+    again = Plan.load(less.save(tmp_path / "less", {}))
     assert again.certificate == less.certificate
     none = reprice(opened, budget={"coupons": 0.5, "large ones": 0.0})
     assert not none.certificate.is_certified
@@ -132,7 +132,7 @@ def test_it_is_stored_opened_and_repriced_by_name(several: Plan, tmp_path: Path)
         reprice(opened, target_reward=4.0)
     odd = replace(several, certificate=replace(several.certificate, budgets=several.certificate.budgets[:1]))
     with pytest.raises(PlanError, match="not as many as the ladder has costs"):
-        Plan.load(odd.save(tmp_path / "odd"))
+        Plan.load(odd.save(tmp_path / "odd", {}))
 
 
 def test_another_log_is_asked_about_every_budget(campaign: FiniteCampaign, several: Plan) -> None:

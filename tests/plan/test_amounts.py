@@ -47,7 +47,7 @@ def test_totals_are_the_means_times_the_audience(plan: Plan) -> None:
 
 
 def test_a_repriced_plan_tells_totals_in_its_currency(plan: Plan, tmp_path: Path) -> None:
-    plan.with_money(Money("EUR", 1_000)).save(tmp_path / "plan")
+    plan.with_money(Money("EUR", 1_000)).save(tmp_path / "plan", {})
     wanted = ("--budget-total", "125_000".replace("_", ""), "--audience", 50_000)
     shown = run("reprice", tmp_path / "plan", *wanted, "--out", tmp_path / "again")
     assert "of 125,000 EUR" in " ".join(shown.stdout.split())

@@ -14,7 +14,7 @@ from tests.adversary.signed import edit, edit_json, sign
 
 @pytest.fixture
 def folder(plan: Plan, tmp_path: Path) -> Path:
-    return plan.save(tmp_path / "plan")
+    return plan.save(tmp_path / "plan", {"report.html": b"a report, which takes seconds to draw"})
 
 
 def test_a_plan_comes_back_as_it_was(plan: Plan, folder: Path, campaign: FiniteCampaign) -> None:
@@ -35,13 +35,13 @@ def test_the_contracts_files(folder: Path) -> None:
 
 
 def test_saving_again_replaces_a_plan_and_nothing_else(plan: Plan, folder: Path, tmp_path: Path) -> None:
-    plan.save(folder)
+    plan.save(folder, {})
     assert Plan.load(folder).certificate == plan.certificate
     other = tmp_path / "photos"
     other.mkdir()
     (other / "cat.png").write_text("not a plan")
     with pytest.raises(UsageError, match="not a plan"):
-        plan.save(other)
+        plan.save(other, {})
     assert (other / "cat.png").exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -80,7 +80,7 @@ def test_the_format_before_is_read(plan: Plan, folder: Path) -> None:
     opened = Plan.load(folder)
     assert opened.frontier.equals(plan.frontier)
     assert opened.certificate == plan.certificate
-    opened.save(folder)
+    opened.save(folder, {})
     assert json.loads((folder / "plan.json").read_text())["format"] == FORMAT
     assert Plan.load(folder).frontier.equals(plan.frontier)
 

@@ -76,7 +76,7 @@ def test_the_past_earns_what_the_column_would(forgetful: Plan, campaign: FiniteC
 
 
 def test_one_by_one_decides_as_a_table(forgetful: Plan, table: pl.DataFrame, tmp_path: Path) -> None:
-    again = Plan.load(forgetful.save(tmp_path / "plan"))
+    again = Plan.load(forgetful.save(tmp_path / "plan", {}))
     users = table.select("user", "step", "lucky")
     together, _ = again.allocate(users, seed=3, history=table)
     decider = Decider(again, seed=3).warm()
@@ -111,7 +111,7 @@ def test_the_command_takes_a_past(
     suffix: str,
 ) -> None:
     mapped = forgetful.with_source("log.csv", ColumnMap({"user": "customer", "reward": "active"}), "2024-01-01")
-    folder = mapped.save(tmp_path / "plan")
+    folder = mapped.save(tmp_path / "plan", {})
     named = table.rename({"user": "customer", "reward": "active"})
     users, past, out = (tmp_path / f"{name}{suffix}" for name in ("users", "past", "out"))
     now = named.filter(pl.col("step") == 1).select("customer", "step", "lucky")

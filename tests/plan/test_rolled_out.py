@@ -86,7 +86,7 @@ def test_a_campaign_that_is_not_over_is_said(plan: Plan, arms: tuple[pl.DataFram
 def test_the_command_compares_and_its_exit_code_tells(
     plan: Plan, arms: tuple[pl.DataFrame, pl.DataFrame], tmp_path: Path
 ) -> None:
-    plan.save(tmp_path / "plan")
+    plan.save(tmp_path / "plan", {})
     both = pl.concat([arm.with_columns(arm=pl.lit(name)) for arm, name in zip(arms, ("plan", "today"), strict=True)])
     both.write_parquet(tmp_path / "both.parquet")
     arms[0].with_columns(cost=pl.col("cost") * 1.2).write_csv(tmp_path / "dear.csv")

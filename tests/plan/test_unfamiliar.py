@@ -62,7 +62,7 @@ def test_rare_is_told_apart_from_unseen_and_outside_is_counted(plan: Plan, tmp_p
         age=pl.when(pl.int_range(pl.len()) < 3).then(pl.lit(230.0)).otherwise("age"),
     )
     odd.write_csv(tmp_path / "users.csv")
-    plan.save(tmp_path / "plan")
+    plan.save(tmp_path / "plan", {})
     result = run("allocate", tmp_path / "plan", tmp_path / "users.csv", "--out", tmp_path / "out.csv", "--json")
     assert result.returncode == 0, result.stderr
     found = {finding["rule"]: finding for finding in json.loads(result.stdout)["findings"]}
@@ -87,7 +87,7 @@ def test_a_decider_names_and_counts_what_it_never_saw(plan: Plan) -> None:
 
 
 def test_an_evaluation_names_them_too(plan: Plan, tmp_path: Path) -> None:
-    plan.save(tmp_path / "plan")
+    plan.save(tmp_path / "plan", {})
     later = table(3).with_columns(age=pl.col("age") + 500, city=pl.col("city").replace("Oslo", "Oulu"))
     later.write_parquet(tmp_path / "later.parquet")
     result = run("evaluate", tmp_path / "plan", tmp_path / "later.parquet", "--json")

@@ -210,7 +210,7 @@ def test_a_new_plan_is_taken_without_a_lost_request(folder: Path, tmp_path: Path
 
     first, second = tmp_path / "first", tmp_path / "second"
     shutil.copytree(folder, first)
-    Plan.load(folder).save(second)
+    Plan.load(folder).save(second, {})
     with running(first, f"sqlite:///{tmp_path}/l.db") as served:
         with ThreadPoolExecutor(4) as clients:
             asked = [clients.submit(served.decide, f"r{user}", user) for user in range(60)]

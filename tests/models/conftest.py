@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import NeuralFit, fit_neural
 from redenvelope.models.training import NeuralSettings, TrainingSettings
+from tests.quick_programs import quick_programs
 
 STEPS = 3
 ACTIONS = 4
@@ -111,6 +112,12 @@ def draw_examples(users: int, seed: int) -> Examples:
         actions=ACTIONS,
         campaign_steps=STEPS,
     )
+
+
+@pytest.fixture(scope="package", autouse=True)
+def quickly_compiled() -> Iterator[None]:
+    with quick_programs():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -62,18 +62,25 @@ def test_learns_a_linear_truth_of_numbers(draw: Draw, small: NeuralSettings) -> 
     assert np.sqrt(np.mean((costs[taken] - price) ** 2)) < 0.05
 
 
-def test_the_same_seed_gives_the_same_model_and_progress_is_told(draw: Draw, small: NeuralSettings) -> None:
+@pytest.fixture(scope="module")
+def few(draw: Draw, small: NeuralSettings) -> NeuralFit:
+    """A model of 600 users."""
+    return fit_neural(draw(600, 3), small, seed=4)
+
+
+def test_the_same_seed_gives_the_same_model_and_progress_is_told(
+    draw: Draw, small: NeuralSettings, few: NeuralFit
+) -> None:
     examples = draw(600, 3)
     told: list[tuple[int, int]] = []
-    first = fit_neural(examples, small, seed=4, progress=lambda *done: told.append(done))
-    assert told == [(epoch, 15) for epoch in range(1, first.epochs + 1)]
-    assert same(first.model, fit_neural(examples, small, seed=4).model)
-    assert not same(first.model, fit_neural(examples, small, seed=5).model)
+    again = fit_neural(examples, small, seed=4, progress=lambda *done: told.append(done))
+    assert told == [(epoch, 15) for epoch in range(1, again.epochs + 1)]
+    assert same(few.model, again.model)
+    assert not same(few.model, fit_neural(examples, small, seed=5).model)
 
 
-def test_members_learn_in_company_what_they_learn_alone(draw: Draw, small: NeuralSettings) -> None:
-    examples = draw(600, 3)
-    together = fit_neural(examples, small, seed=4).model
+def test_members_learn_in_company_what_they_learn_alone(draw: Draw, small: NeuralSettings, few: NeuralFit) -> None:
+    examples, together = draw(600, 3), few.model
     alone = fit_neural(examples, replace(small, members=1), seed=4).model
     states = examples.states[:200]
     first, second = (together.of_member(member).predict(states)[0] for member in (0, 1))
@@ -82,7 +89,9 @@ def test_members_learn_in_company_what_they_learn_alone(draw: Draw, small: Neura
     assert np.abs(first - second).mean() > 2e-3
 
 
-def test_a_memory_map_in_chunks_teaches_the_same(draw: Draw, small: NeuralSettings, tmp_path: Path) -> None:
+def test_a_memory_map_in_chunks_teaches_the_same(
+    draw: Draw, small: NeuralSettings, few: NeuralFit, tmp_path: Path
+) -> None:
     examples = draw(600, 3)
     np.save(tmp_path / "states.npy", examples.states)
     mapped = replace(examples, states=np.load(tmp_path / "states.npy", mmap_mode="r"))
@@ -90,15 +99,15 @@ def test_a_memory_map_in_chunks_teaches_the_same(draw: Draw, small: NeuralSettin
     models = [fit_neural(source, chunked, seed=4).model for source in (examples, mapped)]
     assert same(*models)
     rewards, _ = models[0].predict(examples.states)
-    whole, _ = fit_neural(examples, small, seed=4).model.predict(examples.states)
+    whole, _ = few.model.predict(examples.states)
     # Another order of rows, the same truth: as far apart as two seeds would be.
     assert np.abs(rewards - whole).mean() < 0.03
 
 
-def test_a_structure_learns_on_trial_what_it_learns_alone(draw: Draw, small: NeuralSettings) -> None:
+def test_a_structure_learns_on_trial_what_it_learns_alone(draw: Draw, small: NeuralSettings, few: NeuralFit) -> None:
     examples = draw(600, 3)
     task = new_task(examples, small, seed=4)
-    architecture = fit_neural(examples, small, seed=4).model.architecture
+    architecture = few.model.architecture
     alone = replace(architecture, members=1, reward_structure="low_rank", cost_structures=("low_rank",))
     networks = {"outcome": alone.networks(4, task.starts)["outcome"]}
     trained = task.train(networks, outcome_loss, [(4, 0)])

@@ -10,10 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.errors import UsageError
-from redenvelope.log.columns import ColumnMap
+from redenvelope import ColumnMap, Log, UsageError
 from redenvelope.log.findings import Findings, require_usable
-from redenvelope.log.log import Log
 from redenvelope.log.read import LogParts, read_parts, table_of
 from redenvelope.log.schema.infer import assemble
 from redenvelope.log.schema.keys import KeySums, settle_keys, with_keys

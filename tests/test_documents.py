@@ -17,8 +17,7 @@ from urllib.request import Request, urlopen
 import polars as pl
 import pytest
 
-from redenvelope import Budget, Campaign, EnvelopeCampaign, two_step
-from redenvelope.plan.plan import Plan
+from redenvelope import Budget, Campaign, EnvelopeCampaign, Plan, two_step
 from tests.documents import FENCE, PAGES, ROOT, Block, blocks, commands, lines, spans
 from tests.program import COMMANDS, run_here
 from tests.two_step_plan import campaign, log, plan, small_models, stages

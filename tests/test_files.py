@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.files import forget, nameless, read_regular, replacing, require_writable, same_file
 
 

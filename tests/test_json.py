@@ -12,9 +12,8 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from redenvelope import FiniteCampaign, Plan
 from redenvelope.cli import app
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
 from tests.two_step_plan import campaign, log, plan, stages
 
 __all__ = ["campaign", "log", "plan", "stages"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.simulate.finite import two_step
+from redenvelope import two_step
 
 ROOT = Path(__file__).parent.parent
 RECIPES = ROOT / "docs" / "recipes"

@@ -12,14 +12,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from redenvelope import Cache
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
+from redenvelope import Cache, FiniteCampaign, FitSettings, Log, Plan, fit, log_from_frame, two_step
 from redenvelope.models.training import NeuralSettings, TrainingSettings
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign, two_step
 from tests.quick_programs import quick_programs
 
 BUDGET = 2.9295

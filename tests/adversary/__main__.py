@@ -15,11 +15,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before polars is imported: s
 
 import polars as pl
 
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import two_step
+from redenvelope import FitSettings, Plan, fit, log_from_frame, two_step
 from tests.adversary.trials import LONGEST, Good, log_trial, plan_trial, used, users_trial
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from redenvelope.errors import RedenvelopeError
+from redenvelope import RedenvelopeError
 from redenvelope.plan import storage as folders
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256, source_from_state
 from redenvelope.serialization import from_plain

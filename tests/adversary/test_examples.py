@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 from safetensors.numpy import load, save
 
-from redenvelope.errors import ModelError, PlanError
-from redenvelope.plan.plan import Plan
+from redenvelope import ModelError, Plan, PlanError
 from redenvelope.plan.storage import MANIFEST, sealed
 from tests.two_step_plan import campaign, log, plan, stages
 

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from redenvelope.errors import PlanError
-from redenvelope.plan.plan import Plan
-from redenvelope.report.page import render_report
-from redenvelope.simulate.finite import FiniteCampaign
+from redenvelope import FiniteCampaign, Plan, PlanError, render_report
 from tests.two_step_plan import campaign, log, plan, stages
 
 from .plans import ODD

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.plan.plan import Plan
+from redenvelope import Plan
 from tests.two_step_plan import campaign, log, plan, stages
 
 from .tables import log_table, users_table

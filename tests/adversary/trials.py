@@ -24,15 +24,10 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 
-from redenvelope.audit.audit import audit_log
+from redenvelope import Decider, Plan, RedenvelopeError, audit_log, inspect_log, read_log, render_report
 from redenvelope.cli import app, guard
-from redenvelope.errors import RedenvelopeError
-from redenvelope.log.read import inspect_log, read_log
 from redenvelope.plan.allocate import allocate_file
-from redenvelope.plan.decide import Decider
-from redenvelope.plan.plan import Plan
 from redenvelope.plan.reprice import answer, reprice
-from redenvelope.report.page import render_report
 from tests.log.test_fuzz import check_log
 
 from .plans import mutated

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from redenvelope import FiniteCampaign, FiniteProblem, Log, log_from_frame
 from redenvelope.audit.effects import (
     ActionEffect,
     CarryOver,
@@ -20,10 +21,6 @@ from redenvelope.audit.overlap import (
     overlap_by_step,
     overlap_sums,
 )
-from redenvelope.finite.problem import FiniteProblem
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
-from redenvelope.simulate.finite import FiniteCampaign
 
 UNIFORM_3 = np.full((2, 3), 1 / 3)
 SKEWED_3 = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])

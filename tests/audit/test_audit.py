@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from redenvelope.audit.audit import audit_log, verdicts
+from redenvelope import audit_log
+from redenvelope.audit.audit import verdicts
 from redenvelope.audit.randomization import assignment_evidence
 from tests.audit.campaigns import SKEWED_3, campaign, log_of
 

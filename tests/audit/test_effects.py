@@ -3,9 +3,9 @@ import time
 import numpy as np
 import pytest
 
+from redenvelope import log_from_frame
 from redenvelope.audit.effects import MOST_REVERSALS, ActionEffect, Mean, counted_reversals, reversals
 from redenvelope.audit.statistics import group_sums, squares_by_user
-from redenvelope.log.read import log_from_frame
 from tests.audit.campaigns import SKEWED_3, campaign, effects_of, log_of
 
 REWARDS = [[0.0, 0.5, 1.0], [1.0, 1.5, 2.0]]

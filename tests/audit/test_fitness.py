@@ -8,10 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from redenvelope.audit.audit import audit_log
-from redenvelope.errors import LogError
-from redenvelope.fitting.fit import fit
-from redenvelope.log.read import inspect_log, read_log
+from redenvelope import LogError, audit_log, fit, inspect_log, read_log
 from tests.log.files import good_log, many_users, put
 from tests.program import run_here as run
 

@@ -12,10 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.audit.audit import AuditSample, audit_log, audit_partitions
+from redenvelope import LogError, UsageError, audit_log, log_from_frame
+from redenvelope.audit.audit import AuditSample, audit_partitions
 from redenvelope.audit.leakage import Evidence, Leak, suspected_leaks
-from redenvelope.errors import LogError, UsageError
-from redenvelope.log.read import log_from_frame
 from tests.partitioned_log import read_partitions
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redenvelope.audit.audit import AuditSample, audit_log, audit_partitions
+from redenvelope import EnvelopeCampaign, LocalEngine, audit_log, log_from_frame
+from redenvelope.audit.audit import AuditSample, audit_partitions
 from redenvelope.audit.overlap import quantile_sums, quantiles
-from redenvelope.engine.engine import LocalEngine
-from redenvelope.log.read import log_from_frame
-from redenvelope.simulate.envelopes import EnvelopeCampaign
 from tests.audit.campaigns import SKEWED_3, campaign
 from tests.log.logs import frames
 from tests.partitioned_log import read_partitions

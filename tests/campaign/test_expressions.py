@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from redenvelope import UsageError
 from redenvelope.campaign.conditions import Condition, columns_of, holds, parse_condition
 from redenvelope.campaign.rows import FrameRows
-from redenvelope.errors import UsageError
 
 FRAME = pl.DataFrame(
     {

@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-from redenvelope import Campaign
+from redenvelope import Campaign, ColumnMap
 from redenvelope.campaign.costs import cost_columns
-from redenvelope.log.columns import ColumnMap
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "rules-and-budgets.md"
 

@@ -17,10 +17,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from redenvelope.errors import PlanError
+from redenvelope import FiniteCampaign, Plan, PlanError
 from redenvelope.plan import storage as store
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
 from tests.program import PROGRAM, run_here
 from tests.two_step_plan import campaign, log, plan, stages
 

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from redenvelope import two_step
 from redenvelope.cli import app
-from redenvelope.simulate.finite import two_step
 from tests.two_step_plan import BUDGET, small_models
 
 __all__ = ["small_models"]

@@ -8,8 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
+from redenvelope import FiniteCampaign, Plan
 from tests.program import run_here
 from tests.two_step_plan import campaign, log, plan, stages
 

@@ -7,10 +7,10 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linprog
 
+from redenvelope import ProblemError, UsageError, allocate_one_step
 from redenvelope.dual import one_step as allocation
-from redenvelope.dual.one_step import OneStepAllocation, allocate_one_step
+from redenvelope.dual.one_step import OneStepAllocation
 from redenvelope.dual.solution import DualStatus
-from redenvelope.errors import ProblemError, UsageError
 
 MANY = 10_000
 """Users, of whom a sample is asked first."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from redenvelope import FiniteProblem, UsageError, solve_dual
 from redenvelope.dual.oracle import Point, RecordedPrice
-from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solvers import Bracket, Secant, finite_bracket, paper_bound, valid_bound
-from redenvelope.errors import UsageError
-from redenvelope.finite.problem import FiniteProblem, exact_price
+from redenvelope.finite.problem import exact_price
 from redenvelope.simulate.finite import random_problem
 
 

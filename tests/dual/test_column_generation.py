@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from redenvelope.dual.column_generation import ColumnGeneration, solve_budgets
+from redenvelope import FiniteProblem, ProblemError, UsageError, linear_program, solve_budgets
+from redenvelope.dual.column_generation import ColumnGeneration
 from redenvelope.dual.solution import BudgetStatus, DualStatus
-from redenvelope.errors import ProblemError, UsageError
-from redenvelope.finite.linear_program import least_costs, linear_program
-from redenvelope.finite.problem import FiniteProblem, exact_price
+from redenvelope.finite.linear_program import least_costs
+from redenvelope.finite.problem import exact_price
 from redenvelope.simulate.finite import random_problem
 
 FloatArray = NDArray[np.float64]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from redenvelope import linear_program
 from redenvelope.dual.paths import gather_plans, paths_through
-from redenvelope.finite.linear_program import linear_program
 from redenvelope.finite.problem import exact_price
 from redenvelope.simulate.finite import random_problem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from redenvelope import ProblemError
 from redenvelope.dual.oracle import Point, RecordedPrice
-from redenvelope.errors import ProblemError
 
 
 def test_every_evaluation_is_recorded_in_order() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.dual.search import solve_dual
+from redenvelope import FiniteProblem, linear_program, solve_dual
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solvers import Bisection, Secant
-from redenvelope.finite.linear_program import linear_program
-from redenvelope.finite.problem import FiniteProblem, evaluate, exact_price, finite_policy
+from redenvelope.finite.problem import evaluate, exact_price, finite_policy
 from redenvelope.simulate.finite import random_problem, two_step_problem
 
 

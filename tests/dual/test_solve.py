@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from redenvelope.dual.search import DualSolver, solve_dual
+from redenvelope import DualSolver, FiniteProblem, ProblemError, UsageError, solve_dual
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solvers import Bisection, Newton, Secant
-from redenvelope.errors import ProblemError, UsageError
-from redenvelope.finite.problem import FiniteProblem, exact_price
+from redenvelope.finite.problem import exact_price
 from redenvelope.simulate.finite import random_problem
 
 SOLVERS = [Bisection(), Newton(), Secant()]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from redenvelope import DualSolver, solve_dual
 from redenvelope.dual.oracle import RecordedPrice
-from redenvelope.dual.search import DualSolver, solve_dual
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solvers import Bisection, Bracket, DualAscent, Newton, SearchEnd, Secant, finite_bracket
 from redenvelope.finite.problem import exact_price

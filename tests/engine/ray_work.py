@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 
 
 def square(number: int) -> int:

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from redenvelope.engine.engine import LocalEngine
-from redenvelope.errors import UsageError
+from redenvelope import LocalEngine, UsageError
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

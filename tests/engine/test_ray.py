@@ -12,13 +12,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from redenvelope import ColumnMap, LocalEngine, RayEngine, UsageError, open_lake, two_step
 from redenvelope.audit.audit import audit_partitions
-from redenvelope.engine.engine import LocalEngine, engine_named
-from redenvelope.engine.ray import RayEngine
-from redenvelope.errors import UsageError
-from redenvelope.lake.reading import open_lake
-from redenvelope.log.columns import ColumnMap
-from redenvelope.simulate.finite import two_step
+from redenvelope.engine.engine import engine_named
 from tests.engine.ray_work import Killed, refuse, square, where
 
 # Not imported here: the engine sets Ray up before its first import.

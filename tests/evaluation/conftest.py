@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from redenvelope import FiniteProblem
 from redenvelope.evaluation.data import OffPolicyData, gather
-from redenvelope.finite.problem import FiniteProblem, evaluate
+from redenvelope.finite.problem import evaluate
 from redenvelope.simulate.finite import random_problem
 
 FloatArray = NDArray[np.float64]

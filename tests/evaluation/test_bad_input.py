@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.evaluation.data import OffPolicyData, gather
 from redenvelope.evaluation.diagnostics import Weight
 from redenvelope.evaluation.evaluate import ESTIMATORS, Evaluation, evaluate, evaluate_partitions

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.evaluation.data import gather
 
 from .conftest import World

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.evaluation.doubly_robust import doubly_robust, weighted_doubly_robust
 from redenvelope.evaluation.importance_sampling import direct, per_decision, self_normalised_per_decision
 

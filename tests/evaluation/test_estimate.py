@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import Estimator, UsageError
 from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.doubly_robust import magic_shares, weighted_doubly_robust
-from redenvelope.evaluation.estimators import Estimator, Prepared
+from redenvelope.evaluation.estimators import Prepared
 from redenvelope.evaluation.evaluate import ESTIMATORS, estimator_named, evaluate, evaluate_partitions
 from redenvelope.evaluation.influence import Terms
 from redenvelope.evaluation.marginalised import Marginalised

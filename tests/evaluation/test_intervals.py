@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.evaluation.confidence import normal_score
 from redenvelope.evaluation.data import gather
 from redenvelope.evaluation.evaluate import evaluate

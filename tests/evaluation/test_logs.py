@@ -8,21 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import FiniteCampaign, Log, UsageError, evaluate_log, log_from_frame
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
-from redenvelope.evaluation.evaluate import (
-    ESTIMATORS,
-    decide_by,
-    evaluate,
-    evaluate_log,
-    evaluate_partitions,
-    partitions_of,
-)
+from redenvelope.evaluation.evaluate import ESTIMATORS, decide_by, evaluate, evaluate_partitions, partitions_of
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.finite.problem import evaluate as exact_value
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
-from redenvelope.simulate.finite import FiniteCampaign, random_problem
+from redenvelope.simulate.finite import random_problem
 from tests.fixed_policies import DearestPolicy, UniformPolicy
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from redenvelope import UsageError
 from redenvelope import randomness as chance
-from redenvelope.errors import UsageError
 from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.doubly_robust import MoreRobust, doubly_robust
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions

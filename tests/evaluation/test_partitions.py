@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redenvelope.engine.engine import LocalEngine
-from redenvelope.errors import UsageError
+from redenvelope import LocalEngine, UsageError
 from redenvelope.evaluation import data as module
 from redenvelope.evaluation import influence
 from redenvelope.evaluation.data import OffPolicyData

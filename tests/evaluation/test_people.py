@@ -4,11 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope import ColumnMap, log_from_frame, split
 from redenvelope.evaluation.clustering import by_person, design_effect, person_keys
 from redenvelope.evaluation.confidence import Spread
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.log import join_logs, split
-from redenvelope.log.read import log_from_frame
+from redenvelope.log.log import join_logs
 from tests.log.files import many_users
 from tests.partitioned_log import read_partitions
 

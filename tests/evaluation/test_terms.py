@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.evaluation.doubly_robust import weighted_doubly_robust
 from redenvelope.evaluation.importance_sampling import per_decision
 from redenvelope.evaluation.influence import Moments, Terms

@@ -16,8 +16,8 @@ from experiments.room import MANIFEST, require_room
 from experiments.settings import ReproduceSettings
 from experiments.studies import Studies
 
-from redenvelope.errors import UsageError
-from redenvelope.progress import Event, Phase
+from redenvelope import Event, UsageError
+from redenvelope.progress import Phase
 
 TABLE = pl.DataFrame(
     {

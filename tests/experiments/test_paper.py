@@ -8,7 +8,7 @@ import pytest
 from experiments.document import differences_frame, markdown_table
 from experiments.paper import BUDGET, DIFFERENCES, TABLE_ONE, TABLE_TWO
 
-from redenvelope.simulate.finite import two_step
+from redenvelope import two_step
 
 
 @pytest.mark.parametrize("policy", ["bandit", "constrained MDP"])

@@ -8,11 +8,10 @@ from experiments.curve import Landing, MonotoneCurve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from redenvelope import ProblemError, UsageError, solve_dual
 from redenvelope.dual.oracle import PriceFunction
-from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solution import DualStatus
 from redenvelope.dual.solvers import Secant
-from redenvelope.errors import ProblemError, UsageError
 
 PRICES = np.array([0.0, 1.0, 2.0, 4.0, np.inf])
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from experiments.searches import ASCENT, BISECTION, MANY, NEWTON, _Problem, _run, _Search
 
+from redenvelope import two_step
 from redenvelope.dual.solvers import Secant
 from redenvelope.finite.problem import exact_price
-from redenvelope.simulate.finite import two_step, two_step_problem
+from redenvelope.simulate.finite import two_step_problem
 
 # Not the paper's: that one is a corner, which a plan meets without any mixture.
 BUDGET = 2.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from experiments.second_table import _at_budget, _at_reward
 
-from redenvelope.simulate.envelopes import EnvelopeCampaign
+from redenvelope import EnvelopeCampaign
 
 
 @pytest.mark.parametrize("policy", ["bandit", "constrained MDP"])

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
-from redenvelope.finite.problem import FiniteProblem, evaluate, occupancy
+from redenvelope import FiniteProblem, UsageError
+from redenvelope.finite.problem import evaluate, occupancy
 from redenvelope.simulate.finite import random_problem
 
 

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import FiniteProblem, UsageError
 from redenvelope.finite.linear_program import least_costs
-from redenvelope.finite.problem import FiniteProblem, backward_induction, evaluate, exact_price, finite_policy
+from redenvelope.finite.problem import backward_induction, evaluate, exact_price, finite_policy
 from redenvelope.simulate.finite import random_problem, two_step_problem
 
 DUALS = np.array([0.0, 0.1, 0.5, 1.0, 3.0, 20.0, np.inf])

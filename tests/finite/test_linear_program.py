@@ -8,9 +8,9 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
-from redenvelope.finite.linear_program import least_costs, linear_program
-from redenvelope.finite.problem import FiniteProblem, evaluate
+from redenvelope import FiniteProblem, UsageError, linear_program
+from redenvelope.finite.linear_program import least_costs
+from redenvelope.finite.problem import evaluate
 from redenvelope.simulate.finite import random_problem, two_step_problem
 
 

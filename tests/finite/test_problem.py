@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.errors import ProblemError
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope import FiniteProblem, ProblemError
 from redenvelope.simulate.finite import random_problem
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from redenvelope.errors import UsageError
-from redenvelope.finite.linear_program import LinearProgramSolution, least_costs, linear_program
-from redenvelope.finite.problem import FiniteProblem, evaluate, exact_price
+from redenvelope import FiniteProblem, UsageError, linear_program
+from redenvelope.finite.linear_program import LinearProgramSolution, least_costs
+from redenvelope.finite.problem import evaluate, exact_price
 from redenvelope.simulate.finite import random_problem
 from tests.finite.test_several_budgets import every_policy
 

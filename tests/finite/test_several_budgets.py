@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redenvelope.errors import UsageError
-from redenvelope.finite.problem import FiniteProblem, backward_induction, evaluate, exact_price, finite_policy
+from redenvelope import FiniteProblem, UsageError
+from redenvelope.finite.problem import backward_induction, evaluate, exact_price, finite_policy
 from redenvelope.simulate.finite import random_problem
 
 PRICES = [0.0, 0.2, 1.0, 5.0, np.inf]

@@ -7,15 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redenvelope import Cache, Event, UsageError
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
+from redenvelope import Cache, Event, FitSettings, Log, Plan, UsageError, fit, log_from_frame, two_step
 from redenvelope.fitting.stage_cache import log_sha256
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
 from redenvelope.progress import Phase
-from redenvelope.simulate.finite import two_step
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK
 

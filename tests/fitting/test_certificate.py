@@ -5,17 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import Certificate, Log, Plan, Pricing, UsageError, evaluate_plan, split
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.encoded import encode
-from redenvelope.fitting.evaluate import evaluate_plan
 from redenvelope.fitting.holdout import CandidatePolicy, check_policies, fold_sha256
-from redenvelope.log.log import Log, split
-from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.fixed_sequence_test import Checked, Question, certify, walk
-from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
-from redenvelope.policies.pricing import Pricing
 from tests.two_step_plan import BUDGET
 
 CONTRACT = [

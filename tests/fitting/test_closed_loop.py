@@ -4,14 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
+from redenvelope import EnvelopeCampaign, FiniteCampaign, FitSettings, Plan, fit, log_from_frame
 from redenvelope.simulate.campaign import Decide
 from redenvelope.simulate.dynamics import random_parameters
-from redenvelope.simulate.envelopes import EnvelopeCampaign
-from redenvelope.simulate.finite import FiniteCampaign, random_problem
+from redenvelope.simulate.finite import random_problem
 from tests.two_step_plan import BUDGET, QUICK
 
 

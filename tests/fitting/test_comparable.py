@@ -5,11 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from redenvelope.errors import LogError
-from redenvelope.fitting.evaluate import evaluate_plan
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
+from redenvelope import FiniteCampaign, LogError, Plan, evaluate_plan, log_from_frame
 from tests.two_step_plan import campaign, log, plan, stages
 
 __all__ = ["campaign", "log", "plan", "stages"]

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from redenvelope import Plan
 from redenvelope.fitting.record import compare, logged_by_user
-from redenvelope.plan.plan import Plan
 from redenvelope.plan.reprice import answer
 
 

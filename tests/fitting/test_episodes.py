@@ -4,13 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.fitting.evaluate import evaluate_plan
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.log import split
-from redenvelope.log.read import log_from_frame
-from redenvelope.simulate.finite import two_step
+from redenvelope import ColumnMap, FitSettings, evaluate_plan, fit, log_from_frame, split, two_step
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK
 

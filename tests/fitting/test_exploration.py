@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from redenvelope import FitSettings
 from redenvelope.fitting.holdout import DecidedRows
 from redenvelope.fitting.price_grid import effective_share
-from redenvelope.fitting.settings import EXPLORE, FitSettings, usual_share
+from redenvelope.fitting.settings import EXPLORE, usual_share
 from redenvelope.log.limits import TINY_PROPENSITY
 from tests.plan.rule_world import plan_with, rows_at, small_log
 from tests.quick_programs import quick_programs

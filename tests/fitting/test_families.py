@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.audit.audit import audit_log
+from redenvelope import audit_log, log_from_frame
 from redenvelope.fitting.certify import default_estimator
-from redenvelope.log.read import log_from_frame
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 NAMES = (

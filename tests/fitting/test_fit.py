@@ -6,14 +6,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope import Cache
-from redenvelope.errors import LogError, UsageError
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings, SearchSettings
-from redenvelope.log.log import Log, split_fold
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
+from redenvelope import (
+    Cache,
+    FiniteCampaign,
+    FitSettings,
+    Log,
+    LogError,
+    Plan,
+    SearchSettings,
+    UsageError,
+    fit,
+    log_from_frame,
+)
+from redenvelope.log.log import split_fold
 from tests.two_step_plan import BUDGET, QUICK, exploring, true_value
 
 

@@ -15,17 +15,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.engine.engine import Engine, LocalEngine
-from redenvelope.errors import UsageError
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.lake import SampleSettings, fit_lake
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.lake.reading import open_lake
-from redenvelope.log.columns import ColumnMap
+from redenvelope import (
+    ColumnMap,
+    Engine,
+    FiniteCampaign,
+    FitSettings,
+    LocalEngine,
+    Plan,
+    SampleSettings,
+    UsageError,
+    fit,
+    fit_lake,
+    open_lake,
+    read_log,
+    two_step,
+)
 from redenvelope.log.log import split_fold
-from redenvelope.log.read import read_log
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign, two_step
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK
 

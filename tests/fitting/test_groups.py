@@ -6,11 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope import Log, Plan, log_from_frame
 from redenvelope.fitting.explain import all_bins, grouped_steps
 from redenvelope.fitting.holdout import DecidedRows
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import StepGroups
 from tests.two_step_plan import campaign, log, plan, stages
 

@@ -4,10 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from redenvelope.campaign.records import Rule
+from redenvelope import Encoder, Rule
 from redenvelope.fitting.learn import campaign_terms, log_left, with_rules
 from redenvelope.fitting.objective import objective_of
-from redenvelope.log.encoding.encoder import Encoder
 from tests.plan.rule_world import STEPS, breaks, small_log
 
 ANY_BUDGET = objective_of(1.0, None, None, 0.95)

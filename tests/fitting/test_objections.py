@@ -6,15 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from redenvelope.audit.audit import Audit, audit_log
+from redenvelope import Audit, FitSettings, Log, Plan, audit_log, fit
 from redenvelope.audit.leakage import Leak
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.fitting.certify import PopulationSummary, concentrations, objections_to
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
-from redenvelope.plan.plan import Plan
 from tests.two_step_plan import BUDGET, QUICK
 
 

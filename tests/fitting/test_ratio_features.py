@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from redenvelope import FiniteProblem
 from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.evaluate import evaluate, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.finite.problem import FiniteProblem
 from redenvelope.fitting.encoded import MOST_COLUMNS, RatioFeatures
 from redenvelope.log.encoding.layout import StateLayout
 from tests.evaluation.conftest import Drawn, World

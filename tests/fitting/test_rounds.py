@@ -9,15 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.audit.audit import audit_log
-from redenvelope.campaign.campaign import Campaign
-from redenvelope.campaign.records import Rule
-from redenvelope.fitting.fit import fit
+from redenvelope import Campaign, EnvelopeCampaign, Plan, Rule, audit_log, fit, log_from_frame
 from redenvelope.log.findings import Severity
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
 from redenvelope.simulate.dynamics import state_rows
-from redenvelope.simulate.envelopes import EnvelopeCampaign, envelope_frame
+from redenvelope.simulate.envelopes import envelope_frame
 
 PILOT, USERS, BUDGET, ROUNDS = 6_000, 16_000, 5.0, 3
 EXPLORE = 0.2

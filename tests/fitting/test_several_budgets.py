@@ -12,17 +12,27 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope import Budget, Campaign, Decider, FitSettings, Log, Plan, UsageError, log_from_frame
+from redenvelope import (
+    Budget,
+    Campaign,
+    Decider,
+    FiniteCampaign,
+    FiniteProblem,
+    FitSettings,
+    Log,
+    Plan,
+    PlanError,
+    UsageError,
+    evaluate_plan,
+    fit,
+    linear_program,
+    log_from_frame,
+    render_report,
+)
 from redenvelope.dual.solution import BudgetStatus
-from redenvelope.errors import PlanError
-from redenvelope.finite.linear_program import linear_program
-from redenvelope.finite.problem import FiniteProblem, evaluate
-from redenvelope.fitting.evaluate import evaluate_plan
-from redenvelope.fitting.fit import fit
+from redenvelope.finite.problem import evaluate
 from redenvelope.plan.reprice import answer, reprice
 from redenvelope.plan.storage import FORMAT
-from redenvelope.report.page import render_report
-from redenvelope.simulate.finite import FiniteCampaign
 from tests.adversary.signed import sign
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import QUICK

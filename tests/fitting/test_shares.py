@@ -6,10 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope import Log, log_from_frame
 from redenvelope.fitting.explain import action_shares
 from redenvelope.fitting.holdout import DecidedRows
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
 
 USERS = 400
 

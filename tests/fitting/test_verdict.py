@@ -9,15 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import Encoder, FiniteCampaign, Log, Plan, UsageError, evaluate_plan, log_from_frame
 from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.fitting.evaluate import drift_findings, evaluate_plan, judge
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.log import Log, split_fold
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
+from redenvelope.fitting.evaluate import drift_findings, judge
+from redenvelope.log.log import split_fold
 
 
 def figure(lower: float, upper: float) -> Estimate:

@@ -18,16 +18,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.audit.audit import audit_log, audit_partitions
-from redenvelope.engine.engine import LocalEngine
-from redenvelope.errors import LogError, UsageError
+from redenvelope import (
+    ColumnMap,
+    EnvelopeCampaign,
+    LakeLog,
+    LocalEngine,
+    Log,
+    LogError,
+    UsageError,
+    audit_log,
+    open_lake,
+    read_log,
+)
+from redenvelope.audit.audit import audit_partitions
 from redenvelope.lake.inputs import LogReader
 from redenvelope.lake.partition import buckets_of, partition
-from redenvelope.lake.reading import LakeLog, open_lake
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.log import Log, join_logs
-from redenvelope.log.read import read_log
-from redenvelope.simulate.envelopes import EnvelopeCampaign
+from redenvelope.log.log import join_logs
 
 ONE = LocalEngine(1)
 

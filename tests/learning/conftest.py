@@ -8,15 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope import Encoder, FiniteCampaign, FiniteProblem, Log, log_from_frame
 from redenvelope.learning.backward import LearningSettings
 from redenvelope.learning.soft_q import SoftQ
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
 from redenvelope.models.training import TrainingSettings
-from redenvelope.simulate.finite import FiniteCampaign
 from tests.quick_programs import quick_programs
 
 _IMMEDIATE = TrainingSettings(

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.finite.problem import FiniteProblem, backward_induction, evaluate
+from redenvelope import FiniteProblem
+from redenvelope.finite.problem import backward_induction, evaluate
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.planning.q_values import LearnedValues
 from redenvelope.simulate.finite import random_problem

@@ -8,14 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.dual.search import solve_dual
+from redenvelope import Policy, UsageError, solve_dual
 from redenvelope.dual.solvers import Secant
-from redenvelope.errors import UsageError
 from redenvelope.finite.problem import exact_price
 from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.planning import q_values as learned_price
 from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice, LearnedValues
-from redenvelope.policies.policy import Policy
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.errors import ModelError, UsageError
+from redenvelope import ModelError, UsageError
 from redenvelope.learning.backward import LearningSettings, new_folds
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.planning.q_values import LearnedValues, learned_from_state, learned_state

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from redenvelope.ledger.ledger import Ledger
+from redenvelope import Ledger
 from redenvelope.ledger.records import Charge, Choice, Fund, Hold, Settle
 
 __all__ = ["NOW", "TTL", "fund", "hold", "rows", "settle"]

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from redenvelope.errors import LedgerError
-from redenvelope.ledger.ledger import Writer, open_ledger
+from redenvelope import LedgerError, open_ledger
+from redenvelope.ledger.ledger import Writer
 from redenvelope.ledger.records import Decided, Expire, Refused, Settled
 from tests.ledger.asking import NOW, TTL, hold, settle
 

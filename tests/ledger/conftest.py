@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.ledger.ledger import Ledger, open_ledger
+from redenvelope import Ledger, open_ledger
 from tests.conftest import POSTGRES_SKIPPED
 from tests.ledger.postgres_server import PostgresMissingError, PostgresServer
 

@@ -12,14 +12,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from redenvelope.audit.audit import audit_log
+from redenvelope import ColumnMap, Ledger, LedgerError, audit_log, open_ledger, read_log
 from redenvelope.cli import app
-from redenvelope.errors import LedgerError
 from redenvelope.ledger.export import export_log, log_frame
-from redenvelope.ledger.ledger import Ledger, open_ledger
 from redenvelope.ledger.records import Charge, Choice, Expire, Hold
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.read import read_log
 from tests.ledger.asking import NOW, TTL, fund, hold, settle
 
 USERS = 700

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.ledger.ledger import Ledger
+from redenvelope import Ledger
 from tests.ledger.asking import fund
 from tests.ledger.postgres_server import PostgresServer
 from tests.ledger.told import MUST_BE_ZERO, Told, killed

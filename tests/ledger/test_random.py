@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from redenvelope.ledger.ledger import Ledger
+from redenvelope import Ledger
 from redenvelope.ledger.records import Decided, Done, Expire, Hold, Refused, Settle, Settled, Status
 from redenvelope.ledger.verify import verify
 from tests.ledger.asking import NOW, TTL, fund, hold, settle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redenvelope.ledger.ledger import Ledger
+from redenvelope import Ledger
 from redenvelope.ledger.records import Expire
 from redenvelope.ledger.verify import verify
 from tests.ledger.asking import NOW, TTL, fund, hold, settle

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from redenvelope.errors import LedgerError
-from redenvelope.ledger.ledger import Ledger, Writer, steady_clock
+from redenvelope import Ledger, LedgerError
+from redenvelope.ledger.ledger import Writer, steady_clock
 from redenvelope.ledger.records import Decided
 from redenvelope.ledger.verify import verify
 from tests.ledger.asking import fund, hold, settle

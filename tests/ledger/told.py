@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from redenvelope.ledger.ledger import Ledger
+from redenvelope import Ledger
 from redenvelope.ledger.verify import verify
 from tests.ledger.asking import rows
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.findings import Finding
-from redenvelope.log.read import Inspection, inspect_log
+from redenvelope import ColumnMap, Finding, inspect_log
+from redenvelope.log.read import Inspection
 
 USERS, STEPS = 120, 3
 ROWS = USERS * STEPS

@@ -6,10 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.log import Log
+from redenvelope import EnvelopeCampaign, Log, log_from_frame
 from redenvelope.log.propensity import fit_assignment, fold_of_rows
-from redenvelope.log.read import log_from_frame
-from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 from .files import good_log
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.errors import LogError, UsageError
-from redenvelope.log.columns import ROLES, ColumnMap
-from redenvelope.log.read import read_log
+from redenvelope import ColumnMap, LogError, UsageError, read_log
+from redenvelope.log.columns import ROLES
 
 from .files import good_log
 

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope import audit_log, log_from_frame, read_log
-from redenvelope.errors import ModelError
+from redenvelope import ModelError, audit_log, log_from_frame, read_log
 from redenvelope.log.eligibility import listed_actions
 from redenvelope.log.log import ActionCatalogue
 from tests.partitioned_log import read_partitions

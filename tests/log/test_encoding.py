@@ -9,11 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import ModelError
-from redenvelope.log.encoding.encoder import Encoder
+from redenvelope import Encoder, Log, ModelError, log_from_frame, split
 from redenvelope.log.encoding.layout import MISSING, OTHER, StateLayout
-from redenvelope.log.log import Log, split
-from redenvelope.log.read import log_from_frame
 from redenvelope.serialization import from_plain, to_plain
 
 from .files import ROWS, USERS, good_log

@@ -9,9 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.log import Log
-from redenvelope.log.read import inspect_log, log_from_frame
+from redenvelope import ColumnMap, Log, inspect_log, log_from_frame
 
 from .files import ROWS, Case, check, csv, good_log, put
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from redenvelope.log.columns import ColumnMap
+from redenvelope import ColumnMap
 
 from .files import ROWS, Case, check, csv, good_log, lines, parquet, put
 

@@ -11,10 +11,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import FiniteCampaign, Plan, UsageError
 from redenvelope.log.formats.dataframes import to_polars
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
 from tests.two_step_plan import campaign, log, plan, stages
 
 __all__ = ["campaign", "log", "plan", "stages"]

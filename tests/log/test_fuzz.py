@@ -15,10 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redenvelope.errors import RedenvelopeError
+from redenvelope import Log, RedenvelopeError, inspect_log, log_from_frame
 from redenvelope.log.columns import ROLES
-from redenvelope.log.log import Log
-from redenvelope.log.read import inspect_log, log_from_frame
 
 from .files import csv, good_log, parquet
 

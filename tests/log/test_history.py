@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redenvelope.errors import ModelError
-from redenvelope.log.encoding.encoder import Encoder
+from redenvelope import Encoder, Log, ModelError, log_from_frame
 from redenvelope.log.encoding.history import HistoryEncoding
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
 from redenvelope.serialization import from_plain, to_plain
 
 LABELS = ("none", "small", "large")

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from redenvelope import inspect_log, read_log
 from redenvelope.log.cleaning.ids import read_ids, read_steps
-from redenvelope.log.read import inspect_log, read_log
 from redenvelope.randomness import user_key, user_keys
 
 from .files import USERS, csv, good_log, parquet

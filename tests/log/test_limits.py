@@ -13,12 +13,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from redenvelope import ColumnMap, inspect_log, read_log
 from redenvelope.engine.memory import available_memory
 from redenvelope.log import limits
-from redenvelope.log.columns import ColumnMap
 from redenvelope.log.formats import discovery as contents
 from redenvelope.log.formats.parquet import stored_bytes
-from redenvelope.log.read import inspect_log, read_log
 
 from .files import csv, good_log, parquet
 

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
+from redenvelope import Log, log_from_frame
 
 from .files import good_log
 

@@ -12,10 +12,7 @@ import polars as pl
 import pytest
 
 import redenvelope.log
-from redenvelope.errors import UsageError
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.read import inspect_log, log_from_frame, read_log
+from redenvelope import ColumnMap, Encoder, UsageError, inspect_log, log_from_frame, read_log
 
 from .files import csv, good_log, parquet
 

@@ -13,12 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redenvelope.errors import LogError, UsageError
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.findings import Finding, Findings
-from redenvelope.log.log import Log, join_logs, split
-from redenvelope.log.read import log_from_frame, read_log, table_of
+from redenvelope import ColumnMap, Encoder, Finding, Log, LogError, UsageError, log_from_frame, read_log, split
+from redenvelope.log.findings import Findings
+from redenvelope.log.log import join_logs
+from redenvelope.log.read import table_of
 from redenvelope.log.schema.schema import FeatureColumn, Schema
 from redenvelope.log.schema.statistics import NumberSums
 from redenvelope.log.tables import Table

@@ -9,12 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import ColumnMap, Encoder, Log, UsageError, log_from_frame
 from redenvelope.log.cleaning.dates import dates_of, with_relative, with_relative_row
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
 
 RELATIVE = ColumnMap(dates="relative")
 

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.read import read_log
+from redenvelope import ColumnMap, read_log
 
 from .files import ROWS, USERS, Case, check, csv, good_log, put
 

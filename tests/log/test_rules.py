@@ -10,12 +10,10 @@ import polars as pl
 import pytest
 
 import redenvelope.log.rules
-from redenvelope.errors import LogError, UsageError
+from redenvelope import ColumnMap, Finding, LogError, UsageError, inspect_log, log_from_frame, read_log
 from redenvelope.log import read as tabulate
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.findings import Finding, Findings
+from redenvelope.log.findings import Findings
 from redenvelope.log.formats.discovery import SourceFile
-from redenvelope.log.read import inspect_log, log_from_frame, read_log
 from redenvelope.log.rules import RULES
 
 from .files import ROWS, csv, good_log, lines, put

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redenvelope.errors import ModelError
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.read import log_from_frame
+from redenvelope import Encoder, ModelError, log_from_frame
 
 from .files import ROWS, good_log
 from .test_encoding import rich_frame

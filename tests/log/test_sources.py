@@ -9,10 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import LogError
-from redenvelope.log.columns import ColumnMap
+from redenvelope import ColumnMap, LogError, inspect_log, read_log
 from redenvelope.log.formats.discovery import files_of
-from redenvelope.log.read import inspect_log, read_log
 
 from .files import good_log
 

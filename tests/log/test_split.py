@@ -8,9 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import UsageError
-from redenvelope.log.log import Log, split
-from redenvelope.log.read import log_from_frame, read_log
+from redenvelope import Log, UsageError, log_from_frame, read_log, split
 
 from .files import csv, good_log
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.read import inspect_log
+from redenvelope import ColumnMap, inspect_log
 
 from .files import ROWS, Case, check, csv, good_log, put
 

@@ -7,11 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope import Budget, ColumnMap, Log, UsageError, log_from_frame
+from redenvelope import Budget, ColumnMap, Encoder, Log, ModelError, UsageError, log_from_frame
 from redenvelope.campaign.conditions import parse_condition
 from redenvelope.campaign.costs import charged_log
-from redenvelope.errors import ModelError
-from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.table import state_places
 from redenvelope.models.charges import Charge, ChargedModel, Charges, decoding_for, new_charges
 from redenvelope.models.environment import apply_steps

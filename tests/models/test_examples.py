@@ -6,9 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import ModelError
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.read import log_from_frame
+from redenvelope import Encoder, ModelError, log_from_frame
 from redenvelope.models.dataset import Examples, require_states
 
 FRAME = pl.DataFrame(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from redenvelope.errors import ModelError
+from redenvelope import ModelError
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import NeuralFit, fit_neural, row_losses, trial_losses
 from redenvelope.models.neural_model import NeuralModel

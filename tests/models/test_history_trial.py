@@ -6,12 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.read import log_from_frame
+from redenvelope import Encoder, log_from_frame, two_step
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import HistoryChoice, _helps, try_history
 from redenvelope.models.training import NeuralSettings
-from redenvelope.simulate.finite import two_step
 
 STEPS, USERS = 4, 2_500
 

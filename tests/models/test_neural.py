@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from redenvelope.errors import ModelError
+from redenvelope import ModelError
 from redenvelope.models.dataset import Examples
 from redenvelope.models.environment import fixed_parts, node_outcomes, node_steps
 from redenvelope.models.fit import NeuralFit

@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.read import log_from_frame
+from redenvelope import Encoder, log_from_frame
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import PastScore, _score, past_scores
 

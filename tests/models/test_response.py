@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.models.responses import MONOTONE, STRUCTURES, TRIAL, new_response
 
 ACTIONS = 5

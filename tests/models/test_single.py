@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from redenvelope.errors import ModelError
+from redenvelope import ModelError
 from redenvelope.models.neural_model import NeuralModel
 from redenvelope.models.responses import TRIAL
 from redenvelope.models.single.model import single_model

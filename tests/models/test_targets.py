@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from redenvelope.errors import ModelError
+from redenvelope import ModelError
 from redenvelope.models import targets
 
 ACTION = np.array([0, 1, 1, 2, 2, 2], dtype=np.int32)

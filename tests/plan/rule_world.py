@@ -10,14 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from redenvelope.campaign.records import Rule
-from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.log import Log
-from redenvelope.log.read import log_from_frame
+from redenvelope import Encoder, Log, Plan, Pricing, Rule, log_from_frame
 from redenvelope.models.neural_model import known_moves
-from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, LearnedSource, ModelSource, PolicySpecification
-from redenvelope.policies.pricing import Pricing
 from tests.random_networks import random_model, random_values
 
 LABELS = ("none", "push", "5 off", "10 off")

@@ -16,13 +16,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from redenvelope.engine.engine import LocalEngine
-from redenvelope.errors import ModelError, UsageError
-from redenvelope.log.columns import ColumnMap
+from redenvelope import ColumnMap, FiniteCampaign, LocalEngine, ModelError, Plan, UsageError, allocate_folder
 from redenvelope.plan.allocate import allocate_file
-from redenvelope.plan.lake import allocate_folder
-from redenvelope.plan.plan import Plan
-from redenvelope.simulate.finite import FiniteCampaign
 from tests.program import PROGRAM, run
 
 ONE = LocalEngine(1)

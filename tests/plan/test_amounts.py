@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import Plan, UsageError
 from redenvelope.plan.money import Money, money
-from redenvelope.plan.plan import Plan
 from tests.program import run_here as run
 
 

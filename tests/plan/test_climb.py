@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.influence import NeighbourSums
 from redenvelope.plan.fixed_sequence_test import climb, descend

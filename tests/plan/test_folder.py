@@ -5,10 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redenvelope.errors import PlanError, UsageError
-from redenvelope.plan.plan import Plan
+from redenvelope import FiniteCampaign, Plan, PlanError, UsageError
 from redenvelope.plan.storage import FORMAT
-from redenvelope.simulate.finite import FiniteCampaign
 from tests.adversary.signed import edit, edit_json, sign
 
 

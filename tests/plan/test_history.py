@@ -9,17 +9,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.engine.engine import LocalEngine
-from redenvelope.errors import ModelError
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.decide import Decider
-from redenvelope.plan.lake import allocate_folder
-from redenvelope.plan.plan import Plan
-from redenvelope.policies.pricing import Pricing
-from redenvelope.simulate.finite import FiniteCampaign
+from redenvelope import (
+    ColumnMap,
+    Decider,
+    FiniteCampaign,
+    FitSettings,
+    LocalEngine,
+    ModelError,
+    Plan,
+    Pricing,
+    allocate_folder,
+    fit,
+    log_from_frame,
+)
 from tests.program import run_here as run
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK

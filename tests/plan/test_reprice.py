@@ -8,15 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redenvelope import Cache
-from redenvelope.errors import UsageError
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.log import Log
-from redenvelope.plan.plan import Plan
+from redenvelope import Cache, FiniteCampaign, FitSettings, Log, Plan, UsageError, fit, render_report
 from redenvelope.plan.reprice import reprice
-from redenvelope.report.page import render_report
-from redenvelope.simulate.finite import FiniteCampaign
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK, true_value
 

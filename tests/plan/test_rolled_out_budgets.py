@@ -8,11 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope import Budget
+from redenvelope import Budget, Plan
 from redenvelope.campaign.costs import charges_of
 from redenvelope.log.ab_test import Arm, read_arm
 from redenvelope.plan.certificate import BudgetFigure
-from redenvelope.plan.plan import Plan
 from redenvelope.plan.rollout_check import compare_arms
 
 BUDGETS = (

@@ -9,10 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.campaign.records import Rule
-from redenvelope.errors import ModelError
-from redenvelope.plan.decide import Decider
-from redenvelope.plan.plan import Plan
+from redenvelope import Decider, ModelError, Plan, Rule
 from tests.plan.rule_world import LABELS, STEPS, breaks, plan_with, random_rules, rows_at
 from tests.quick_programs import quick_programs
 

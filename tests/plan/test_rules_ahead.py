@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.campaign.records import Rule
+from redenvelope import Rule
 from redenvelope.log.encoding.table import state_places
 from redenvelope.models.environment import apply_steps
 from redenvelope.policies.eligibility_state import eligibility_of_frame as standing_of_frame

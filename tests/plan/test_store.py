@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.errors import PlanError, UsageError
+from redenvelope import Plan, PlanError, UsageError
 from redenvelope.plan import storage as store
-from redenvelope.plan.plan import Plan
 
 
 @pytest.fixture

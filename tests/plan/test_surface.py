@@ -9,13 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from redenvelope import LogError, UsageError, log_from_frame
-from redenvelope.log.columns import ColumnMap
+from redenvelope import ColumnMap, FiniteCampaign, Log, LogError, Plan, UsageError, log_from_frame, two_step
 from redenvelope.log.formats.dataframes import to_polars
-from redenvelope.log.log import Log
-from redenvelope.plan.plan import Plan
 from redenvelope.report.terminal import plan_truth_rows, truth_sentence
-from redenvelope.simulate.finite import FiniteCampaign, two_step
 from tests.two_step_plan import BUDGET, true_value
 
 NAMES = {"user": "customer_id", "action": "coupon", "reward": "revenue"}

@@ -7,11 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.fitting.fit import fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.decide import Decider
-from redenvelope.plan.plan import Plan
+from redenvelope import Decider, FitSettings, Plan, fit, log_from_frame
 from tests.program import run_here as run
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import QUICK

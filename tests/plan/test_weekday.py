@@ -8,11 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope import Decider, fit
-from redenvelope.fitting.settings import FitSettings
-from redenvelope.log.columns import ColumnMap
-from redenvelope.log.read import log_from_frame
-from redenvelope.plan.plan import Plan
+from redenvelope import ColumnMap, Decider, FitSettings, Plan, fit, log_from_frame
 from redenvelope.serve.active_plan import DecisionQuery, LoadedPlan
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import QUICK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.policies.policy import checked_eligible, checked_steps_left, whole_mask
 
 

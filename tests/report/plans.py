@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from redenvelope.audit.audit import Audit
+from redenvelope import Audit, Certificate, Finding, Plan, Pricing
 from redenvelope.audit.effects import ActionEffect, CarryOver, Mean, Reversal
 from redenvelope.audit.overlap import Calibration, StepOverlap
 from redenvelope.audit.randomization import AssignmentEvidence
 from redenvelope.dual.solution import BudgetStatus, DualStatus
 from redenvelope.evaluation.confidence import Estimate
-from redenvelope.log.findings import Finding, Severity
+from redenvelope.log.findings import Severity
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.models.fidelity import ActionFidelity, Fidelity, FidelityThresholds, OutcomeFidelity, RollOutFidelity
 from redenvelope.models.fidelity import RollOutOutcome as FollowedOutcome
-from redenvelope.plan.certificate import BudgetFigure, Certificate
+from redenvelope.plan.certificate import BudgetFigure
 from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.ladder import Ladder, Place, Rung
-from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import PolicySpecification
 from redenvelope.plan.record import (
     ActionShares,
@@ -39,7 +38,6 @@ from redenvelope.plan.record import (
     StepGroups,
     StepShares,
 )
-from redenvelope.policies.pricing import Pricing
 
 HOSTILE = "<script>alert(1)</script>"
 CHARTS, NARROW = 14, 2

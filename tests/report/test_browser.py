@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redenvelope.report.page import render_report
+from redenvelope import render_report
 from tests.conftest import BROWSER_SKIPPED
 from tests.report.plans import CHARTS, LABELS, LONG, plan
 

@@ -11,16 +11,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.campaign.records import Budget
+from redenvelope import Budget, Plan, render_report
 from redenvelope.dual.solution import BudgetStatus
 from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.certificate import BudgetFigure
 from redenvelope.plan.fixed_sequence_test import climb
 from redenvelope.plan.money import Money
-from redenvelope.plan.plan import Plan
 from redenvelope.report.budget_slider import break_even, budget_points, budget_section, points_along
-from redenvelope.report.page import linked, render_report
+from redenvelope.report.page import linked
 from redenvelope.report.summary import outlook, summary_section
 from redenvelope.report.who_gets_what import examples_section, who_section
 from tests.report.parsed import Parsed

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.plan.plan import Plan
+from redenvelope import Plan
 from redenvelope.report import page
 from redenvelope.report.page import save_with_report
 from tests.two_step_plan import campaign, log, plan, stages

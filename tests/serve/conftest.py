@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import redenvelope
-from redenvelope import Budget, Campaign
-from redenvelope.plan.plan import Plan
+from redenvelope import Budget, Campaign, Plan
 from redenvelope.serve.active_plan import LoadedPlan
 from tests.ledger.conftest import postgres, url
 from tests.quick_programs import quick_programs

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redenvelope.ledger.ledger import open_ledger
+from redenvelope import open_ledger
 from redenvelope.ledger.records import Fund
 from redenvelope.serve.admission import Tokens
 from redenvelope.serve.server import serving

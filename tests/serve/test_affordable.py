@@ -7,9 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import Plan, UsageError
 from redenvelope.ledger.records import Choice
-from redenvelope.plan.plan import Plan
 from redenvelope.randomness import draw
 from redenvelope.serve.funds import ChargeTable, FundedBudget, charge_table_of, choose, face_values
 from redenvelope.serve.settings import ServeSettings

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from redenvelope.errors import ModelError, UsageError
-from redenvelope.ledger.ledger import Ledger
+from redenvelope import Ledger, ModelError, Plan, UsageError
 from redenvelope.log.log import ActionCatalogue
-from redenvelope.plan.plan import Plan
 from redenvelope.serve import active_plan as use
 from redenvelope.serve import service
 from redenvelope.serve.active_plan import ActionDistribution, DecisionQuery, LoadedPlan

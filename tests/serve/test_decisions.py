@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redenvelope.ledger.ledger import open_ledger
+from redenvelope import Decider, Plan, open_ledger
 from redenvelope.ledger.verify import verify
-from redenvelope.plan.decide import Decider
-from redenvelope.plan.plan import Plan
 from redenvelope.serve.settings import ServeSettings
 from tests.ledger.postgres_server import PostgresServer
 from tests.serve.coupons import Coupons

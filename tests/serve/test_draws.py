@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from redenvelope.errors import UsageError
-from redenvelope.ledger.ledger import open_ledger
+from redenvelope import UsageError, open_ledger
 from redenvelope.serve.active_plan import ActionDistribution, DecisionQuery
 from tests.program import run_here
 from tests.serve.running import Running, running

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redenvelope.ledger.ledger import open_ledger
+from redenvelope import open_ledger
 from redenvelope.ledger.records import Balance, Fund
 from redenvelope.ledger.verify import verify
 from redenvelope.plan.ladder import Place

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from redenvelope.ledger.ledger import open_ledger
+from redenvelope import open_ledger
 from redenvelope.ledger.verify import verify
 from tests.ledger.asking import rows
 from tests.program import run_here

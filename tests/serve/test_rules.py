@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope import Decider, Rule
-from redenvelope.plan.plan import Plan
+from redenvelope import Decider, Plan, Rule
 from redenvelope.serve.active_plan import DecisionQuery, LoadedPlan
 from tests.serve.coupons import LABELS
 

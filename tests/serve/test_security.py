@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redenvelope.errors import UsageError
+from redenvelope import UsageError
 from redenvelope.serve.admission import ROLES, Tokens, new_token
 from redenvelope.serve.app import HEADERS
 from redenvelope.serve.settings import Limits, ServeSettings

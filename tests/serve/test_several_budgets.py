@@ -12,14 +12,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from redenvelope import UsageError
+from redenvelope import Decider, Plan, Pricing, UsageError, open_ledger
 from redenvelope.ledger.export import log_frame
-from redenvelope.ledger.ledger import open_ledger
 from redenvelope.ledger.records import Balance, Fund
 from redenvelope.ledger.verify import verify
-from redenvelope.plan.decide import Decider
-from redenvelope.plan.plan import Plan
-from redenvelope.policies.pricing import Pricing
 from redenvelope.serve.funds import funded_budgets, funds_for
 from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeRequest
 from redenvelope.serve.pacing import Pacer, PriceMixer, Progress

@@ -6,10 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import UsageError
+from redenvelope import EnvelopeCampaign, UsageError, two_step
 from redenvelope.simulate.campaign import Campaign, ask, draw_actions, summarise_run
-from redenvelope.simulate.envelopes import EnvelopeCampaign
-from redenvelope.simulate.finite import two_step
 
 FRAME = pl.DataFrame({"user": [0, 1], "step": [0, 0]})
 

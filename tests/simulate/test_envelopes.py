@@ -10,12 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import ProblemError, UsageError
-from redenvelope.finite.linear_program import linear_program
-from redenvelope.finite.problem import FiniteProblem
+from redenvelope import EnvelopeCampaign, FiniteCampaign, FiniteProblem, ProblemError, UsageError, linear_program
 from redenvelope.simulate.dynamics import EnvelopeParameters, random_parameters
-from redenvelope.simulate.envelopes import EnvelopeCampaign
-from redenvelope.simulate.finite import FiniteCampaign
 
 CONTRACT = ["user", "step", "action", "propensity", "reward", "cost"]
 STATIC = [

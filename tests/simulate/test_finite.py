@@ -8,10 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope.errors import ProblemError, UsageError
-from redenvelope.finite.linear_program import linear_program
+from redenvelope import FiniteCampaign, ProblemError, UsageError, linear_program
 from redenvelope.finite.problem import evaluate, occupancy
-from redenvelope.simulate.finite import FiniteCampaign, random_problem
+from redenvelope.simulate.finite import random_problem
 
 SEEDS = range(4)
 

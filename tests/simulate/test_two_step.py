@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redenvelope.simulate.finite import two_step, two_step_problem
+from redenvelope import two_step
+from redenvelope.simulate.finite import two_step_problem
 
 BUDGET = 2.9295
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -215,10 +216,11 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     assert not (tmp_path / "plan").exists()
 
 
-def test_demo_runs_end_to_end(tmp_path: Path) -> None:
-    """With a small model; as it stands, in a process of its own, with the pages of the documentation."""
+@pytest.mark.parametrize("program", [run_here, pytest.param(run, marks=pytest.mark.slow)])
+def test_demo_runs_end_to_end(program: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    """Here with a small model; as it stands in a process of its own, which takes a minute to compile."""
     with models_that_train_quickly():
-        result = run_here("demo", "--users", 600, "--population", 20, "--budget", 8, "--out", tmp_path / "demo")
+        result = program("demo", "--users", 600, "--population", 20, "--budget", 8, "--out", tmp_path / "demo")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "demo" / "plan" / "certificate.json").is_file()
     for word in ("simulate", "fit", "truth", "optimum", "bandit", "uniform", "this plan"):

@@ -1,6 +1,10 @@
 """Speed of training: the neural model against the bare matrix multiplications that its training consists of.
 
 Both sides take turns in one run on one core, so that a busy machine slows both.
+
+`--curve` prints instead what more training buys: for every size of log and every setting (rows of a batch, steps,
+members, width) the processor seconds of training without compilation, the held-out losses, and the share of the true
+optimum's gain that a plan with this model earns (as in `quality.py`; means over seeds).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy as np
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
+from redenvelope.models.fit import fit_neural
 from redenvelope.models.networks import WideDeep, event_count, tail_scale
 from redenvelope.models.neural_model import Architecture
 from redenvelope.models.targets import outcome_targets, starting_scores
@@ -26,6 +31,7 @@ from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 MOST_RATIO = 2.0
 EPOCHS = 3
+CURVE_HORIZON = 3
 
 
 def start_again_on_one_core() -> None:
@@ -72,13 +78,74 @@ def products(networks: dict[str, object], members: int, batch_rows: int) -> Call
     return run
 
 
+def settings_on_the_curve() -> dict[str, NeuralSettings]:
+    """The default, and settings that differ from it in one thing."""
+    # Structures are given: trials would only blur the comparison.
+    plain = NeuralSettings(members=4, reward_structure="dose", cost_structure="dose")
+
+    def trained(**changed: int) -> NeuralSettings:
+        return replace(plain, training=replace(plain.training, **changed))
+
+    def wide(units: int) -> NeuralSettings:
+        return replace(plain, outcome_hidden=(units, units), transition_hidden=(units,))
+
+    steps, least, most = plain.training.steps, plain.training.epochs_least, plain.training.epochs_most
+    return {
+        "default": plain,
+        "twice the steps": trained(steps=2 * steps, epochs_least=2 * least, epochs_most=2 * most),
+        "half the steps": trained(steps=steps // 2, epochs_least=least // 2, epochs_most=most // 2),
+        "batches of 128": trained(batch_rows=128, epochs_least=1, epochs_most=most // 2),
+        "batches of 1,024": trained(batch_rows=1_024, epochs_least=4, epochs_most=30),
+        "2 members": replace(plain, members=2),
+        "1 member": replace(plain, members=1),
+        "32 units": wide(32),
+        "128 units": wide(128),
+    }
+
+
+def print_curve(sizes: list[int], seeds: int, names: list[str]) -> None:
+    """One line per size and setting."""
+    from quality import Stage, answers, learn  # they need a planner, which the rest does not
+
+    stage = Stage(EnvelopeCampaign(population=150))
+    print("  users  setting             processor s  outcome loss  transition loss  share of the optimum's gain")
+    for users in sizes:
+        logs = [learn(stage.campaign, users, seed) for seed in range(seeds)]
+        for name, settings in settings_on_the_curve().items():
+            if names and name not in names:
+                continue
+            found = []
+            for seed, (encoder, examples) in enumerate(logs):
+                once = replace(settings.training, epochs_least=1, epochs_most=1)
+                fit_neural(examples, replace(settings, training=once), seed=seed)  # compiles
+                start = time.process_time()
+                fit = fit_neural(examples, settings, seed=seed)
+                seconds = time.process_time() - start
+                shares = stage.share(stage.earn(answers(stage, encoder, fit, CURVE_HORIZON, 0.0)))
+                found.append((seconds, *fit.held_out_loss.values(), shares.mean()))
+            seconds, outcome, transition, share = np.mean(found, axis=0)
+            apart = np.ptp([figures[-1] for figures in found])
+            print(
+                f"{users:>7,}  {name:<20}{seconds:>11.1f}{outcome:>14.4f}{transition:>17.4f}"
+                f"{share:>13.3f} (range over seeds {apart:.3f})",
+                flush=True,
+            )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hidden", type=int, nargs="*", help="units of the outcome network's hidden layers")
+    parser.add_argument("--curve", action="store_true", help="what more training buys, instead")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[5_000, 20_000, 80_000], help="users of its logs")
+    parser.add_argument("--seeds", type=int, default=2, help="logs drawn for each size")
+    parser.add_argument("--settings", nargs="*", default=[], help="only these, by their names in the table")
     options = parser.parse_args()
     start_again_on_one_core()
+    if options.curve:
+        print_curve(options.sizes, options.seeds, options.settings)
+        return
     log = log_from_frame(EnvelopeCampaign().log(options.users, seed=0))
     encoder = Encoder.fit(log)
     examples = Examples.from_log(log, encoder)

@@ -15,7 +15,7 @@ SETTINGS = TrainingSettings(learning_rate=0.05, weight_decay=0.0, batch_rows=64,
 
 def line_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, Any]:
     predicted = rows.states @ networks["line"]["weights"]
-    return {"line": jnp.square(predicted - rows.outcomes[:, 0]).mean()}
+    return {"line": jnp.square(predicted - rows.outcomes[:, 0])}
 
 
 def draw_line(rows: int, seed: int = 0) -> Rows:

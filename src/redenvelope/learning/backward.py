@@ -121,12 +121,12 @@ def fit_backward(
 
 
 def future_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Array]:
-    """Mean Bellman loss of one fold's value network on FoldedRows (a training `Loss`)."""
+    """Bellman loss of every row under one fold's value network, on FoldedRows (a training `Loss`)."""
     return {"future": _squared_error(networks["future"], rows)}
 
 
 def _squared_error(network: ValueNetwork, rows: FoldedRows) -> jax.Array:
-    """Half the squared error of the logged action's curves, in units of the heads' own variance, []."""
+    """Half the squared error of the logged action's curves, in units of the heads' own variance, [rows]."""
     states, action, target = (pick(column, network.slot) for column in (rows.states, rows.action, rows.target))
     raw = network.network(states).reshape(len(states), network.level.shape[0], 1 + network.shapes.shape[0])
     taken = jax.nn.one_hot(action, network.level.shape[1])
@@ -136,7 +136,7 @@ def _squared_error(network: ValueNetwork, rows: FoldedRows) -> jax.Array:
     score = score + (raw[..., 1:] * (taken @ network.advantages().T)[:, None]).sum(axis=-1)
     # The share of the heads' variance in each curve.
     weight = jnp.square(jax.lax.stop_gradient(network.basis)).mean(axis=(1, 2))
-    return 0.5 * (jnp.square(target - score) @ weight).mean()
+    return 0.5 * (jnp.square(target - score) @ weight)
 
 
 def _require_sane(training: Training, stage: int) -> None:
@@ -272,7 +272,7 @@ def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSett
 
 
 def immediate_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Array]:
-    """Mean losses of one fold's outcome and behaviour networks on FoldedRows (a training `Loss`)."""
+    """Losses of every row under one fold's outcome and behaviour networks, on FoldedRows (a training `Loss`)."""
     rewarding, costing = constants
     slot = networks["outcome"].slot
     states, action, reward, cost = (pick(column, slot) for column in rows[:4])
@@ -281,7 +281,7 @@ def immediate_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Ar
     scores = networks["behaviour"].network(states)
     taken = (scores * jax.nn.one_hot(action, scores.shape[1])).sum(axis=1)
     behaviour_loss = jax.scipy.special.logsumexp(scores, axis=1) - taken
-    return {"outcome": losses.mean(axis=1).sum(), "behaviour": behaviour_loss.mean()}
+    return {"outcome": losses.sum(axis=0), "behaviour": behaviour_loss}
 
 
 def _started(

@@ -269,9 +269,9 @@ def _helps(outcome: float, transition: float) -> bool:
 
 
 def sighted_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
-    """Mean loss of one member (a training `Loss`)."""
+    """Loss of every row under one member, summed over its networks (a training `Loss`)."""
     losses = networks["sighted"].losses(rows, constants)
-    return {"sighted": sum(own.mean() for own in losses.values())}
+    return {"sighted": jnp.stack(list(losses.values())).sum(axis=0)}
 
 
 @jax.jit

@@ -27,13 +27,13 @@ from redenvelope.models.targets import OutcomeTargets, Survival, outcome_targets
 Networks = Any
 """A dictionary of equinox modules, one per part of the model; every array has a leading axis [members]."""
 Loss = Callable[[Networks, Any, Rows], dict[str, jax.Array]]
-"""(networks of one member, constants, rows) -> mean loss over the rows of each part. A module-level function."""
+"""(networks of one member, constants, rows) -> loss of every row, [rows], of each part. A module-level function."""
 ChunkSource = Callable[[int], Iterable[Rows]]
 """Epoch -> the rows to learn from, in chunks: from memory, a memory map or a stream."""
 Progress = Callable[[int, int], None]
 """Called with (epochs done, most epochs) after every epoch."""
 
-_EVALUATION_ROWS = 4_096
+_EVALUATION_ROWS = 1_024  # a block of them stays in the cache
 _DECAYED = ("weights", "tables")
 _WARM_UP_SHARE = 0.05
 
@@ -226,7 +226,7 @@ def _train_chunk(
 
     def member(flat: jax.Array, moment: Any, taken: jax.Array) -> tuple[jax.Array, Any]:
         batch = jax.tree.map(lambda column: column[taken], chunk)
-        gradient = jax.grad(lambda trained: sum(loss(unravel(trained), constants, batch).values()))(flat)
+        gradient = jax.grad(lambda trained: _mean_loss(loss(unravel(trained), constants, batch)))(flat)
         rate = _rate(moment.count.astype(jnp.float32), rates)
         update, moment = _adam().update(gradient, moment)
         return flat - rate * (update + rates[1] * decayed * flat), moment
@@ -238,6 +238,11 @@ def _train_chunk(
     start = jax.vmap(lambda network: ravel_pytree(network)[0])(networks)
     flat, moments = jax.lax.fori_loop(0, batches, one_step, (start, moments))
     return jax.vmap(unravel)(flat), moments
+
+
+def _mean_loss(losses: dict[str, jax.Array]) -> jax.Array:
+    """The loss of a batch: the mean over its rows, summed over the parts."""
+    return jnp.stack([rows.mean() for rows in losses.values()]).sum()
 
 
 def _evaluate(loss: Loss, networks: Networks, constants: Any, held_out: _Filled) -> dict[str, np.ndarray]:
@@ -257,13 +262,8 @@ def _block_losses(
     def by_block(column: jax.Array) -> jax.Array:
         return column.reshape(length // size, size, *column.shape[1:])
 
-    def of_row(network: Networks, row: Rows) -> dict[str, jax.Array]:
-        # The loss of several rows is their mean, so that of a single row is its own loss.
-        alone: Rows = jax.tree.map(lambda column: column[None], row)
-        return loss(network, constants, alone)
-
     def block(part: tuple[Rows, jax.Array]) -> dict[str, jax.Array]:
-        losses = jax.vmap(lambda network: jax.vmap(partial(of_row, network))(part[0]))(networks)
+        losses = jax.vmap(lambda network: loss(network, constants, part[0]))(networks)
         added: dict[str, jax.Array] = jax.tree.map(lambda values: jnp.where(part[1], values, 0.0).sum(axis=1), losses)
         return added
 
@@ -399,15 +399,15 @@ def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
 
 
 def outcome_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
-    """Mean loss of one member's outcome network."""
+    """Loss of every row under one member's outcome network, summed over the outcomes."""
     targets: OutcomeTargets = constants[0]
-    return {"outcome": networks["outcome"].losses(rows, targets).mean(axis=1).sum()}
+    return {"outcome": networks["outcome"].losses(rows, targets).sum(axis=0)}
 
 
 def transition_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
-    """Mean loss of one member's transition network."""
+    """Loss of every row under one member's transition network."""
     scale: TailScale = constants[1]
-    return {"transition": networks["transition"].loss(rows, scale).mean()}
+    return {"transition": networks["transition"].loss(rows, scale)}
 
 
 def _thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -78,24 +78,28 @@ def products(networks: dict[str, object], members: int, batch_rows: int) -> Call
     return run
 
 
-def settings_on_the_curve() -> dict[str, NeuralSettings]:
-    """The default, and settings that differ from it in one thing."""
+def settings_on_the_curve(rows: int) -> dict[str, NeuralSettings]:
+    """The default with four members, and settings that differ from it, for a log of so many rows."""
     # Structures are given: trials would only blur the comparison.
     plain = NeuralSettings(members=4, reward_structure="dose", cost_structure="dose")
 
-    def trained(**changed: int) -> NeuralSettings:
-        return replace(plain, training=replace(plain.training, **changed))
+    def trained(batch_rows: int, share: float) -> NeuralSettings:
+        """Batches of this size, in a share of 2,500 steps of 1,024 rows, but at most of 30 epochs."""
+        epochs = max(1, round(share * min(2_500 * 1_024 / rows, 30)))
+        steps = epochs * rows // batch_rows
+        schedule = replace(plain.training, batch_rows=batch_rows, steps=steps, epochs_least=epochs, epochs_most=epochs)
+        return replace(plain, training=schedule)
 
     def wide(units: int) -> NeuralSettings:
         return replace(plain, outcome_hidden=(units, units), transition_hidden=(units,))
 
-    steps, least, most = plain.training.steps, plain.training.epochs_least, plain.training.epochs_most
     return {
         "default": plain,
-        "twice the steps": trained(steps=2 * steps, epochs_least=2 * least, epochs_most=2 * most),
-        "half the steps": trained(steps=steps // 2, epochs_least=least // 2, epochs_most=most // 2),
-        "batches of 128": trained(batch_rows=128, epochs_least=1, epochs_most=most // 2),
-        "batches of 1,024": trained(batch_rows=1_024, epochs_least=4, epochs_most=30),
+        "1,024 rows": trained(1_024, 1.0),
+        "1,024 rows, half the epochs": trained(1_024, 0.5),
+        "512 rows": trained(512, 1.0),
+        "512 rows, half the epochs": trained(512, 0.5),
+        "256 rows, a quarter": trained(256, 0.25),
         "2 members": replace(plain, members=2),
         "1 member": replace(plain, members=1),
         "32 units": wide(32),
@@ -108,10 +112,12 @@ def print_curve(sizes: list[int], seeds: int, names: list[str]) -> None:
     from quality import Stage, answers, learn  # they need a planner, which the rest does not
 
     stage = Stage(EnvelopeCampaign(population=150))
-    print("  users  setting             processor s  outcome loss  transition loss  share of the optimum's gain")
+    print(
+        "  users  setting                     processor s  outcome loss  transition loss  share of the optimum's gain"
+    )
     for users in sizes:
         logs = [learn(stage.campaign, users, seed) for seed in range(seeds)]
-        for name, settings in settings_on_the_curve().items():
+        for name, settings in settings_on_the_curve(9 * len(logs[0][1]) // 10).items():
             if names and name not in names:
                 continue
             found = []
@@ -126,7 +132,7 @@ def print_curve(sizes: list[int], seeds: int, names: list[str]) -> None:
             seconds, outcome, transition, share = np.mean(found, axis=0)
             apart = np.ptp([figures[-1] for figures in found])
             print(
-                f"{users:>7,}  {name:<20}{seconds:>11.1f}{outcome:>14.4f}{transition:>17.4f}"
+                f"{users:>7,}  {name:<28}{seconds:>11.1f}{outcome:>14.4f}{transition:>17.4f}"
                 f"{share:>13.3f} (range over seeds {apart:.3f})",
                 flush=True,
             )

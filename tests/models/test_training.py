@@ -133,6 +133,16 @@ def test_epochs_follow_the_number_of_rows() -> None:
     assert [settings.epochs(rows) for rows in (1_000, 10_000, 1_000_000)] == [20, 10, 5]
 
 
+def test_small_logs_take_as_many_steps_of_smaller_batches() -> None:
+    settings = TrainingSettings(batch_rows=100, steps=1_000, epochs_least=5, epochs_most=20)
+    assert settings.suited(5_000) == settings
+    for rows, batch_rows in ((4_000, 50), (60, 30)):
+        small = settings.suited(rows)
+        assert (small.batch_rows, small.epochs(rows)) == (batch_rows, 10)
+        taken, before = (own.epochs(rows) * (rows // min(own.batch_rows, rows)) for own in (small, settings))
+        assert taken == before
+
+
 def test_numbers_beyond_all_bounds_are_refused_in_words() -> None:
     rows = rewarded(draw_line(256), np.full(256, np.inf))
     with pytest.raises(ModelError, match="did not settle"):

@@ -281,16 +281,15 @@ class TransitionNetwork(eqx.Module):
     def of_action(self, states: jax.Array, action: jax.Array, event: jax.Array) -> jax.Array:
         """Scores after one action [n] and one event, one-hot [n, events], per state: [n, tail]."""
         events, actions, tail = self.level.shape
-        taken = jax.nn.one_hot(action, actions)
-        both = (event[:, :, None] * taken[:, None, :]).reshape(len(states), events * actions)
-        raw = (self._raw(states) * event[:, :, None, None]).sum(axis=1)
-        shares = jnp.concatenate([jnp.ones((len(states), 1)), taken @ self.shapes.T], axis=1)
-        return both @ self.level.reshape(events * actions, tail) + (raw * shares[:, :, None]).sum(axis=1)
-
-    def _raw(self, states: jax.Array) -> jax.Array:
-        """Base and weights of the shapes after every event, [n, events, 1 + rank, tail]."""
-        events, rank = self.level.shape[0], self.shapes.shape[0]
-        return self.network(states).reshape(len(states), events, 1 + rank, self.layout.predicted_width)
+        both = event[:, :, None] * jax.nn.one_hot(action, actions)[:, None, :]
+        both = both.reshape(len(states), events * actions)
+        # The network's outputs are [events, 1 + rank, tail]: base and weights of the shapes after every event. Products
+        # weight and add up those of the row's own event: sums over such short axes would not be vectorised.
+        shares = jnp.concatenate([jnp.ones((1, actions)), self.shapes])
+        own = jnp.einsum("ef,ka->eafk", jnp.eye(events), shares)[..., None] * jnp.ones(tail)
+        weights = both @ own.reshape(events * actions, -1)
+        added = np.tile(np.eye(tail, dtype=np.float32), (events * len(shares), 1))
+        return both @ self.level.reshape(events * actions, tail) + (self.network(states) * weights) @ added
 
     def loss(self, rows: Rows, scale: TailScale) -> jax.Array:
         """Loss of the logged next state given the logged action and event, summed over dynamic features, [rows]."""

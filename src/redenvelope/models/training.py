@@ -40,7 +40,8 @@ _WARM_UP_SHARE = 0.05
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of training; the defaults were chosen on a few logs of the envelopes campaign and random variants."""
+    """Settings of training; the defaults are the cheapest that earn as much as longer training on logs of the envelopes
+    campaign (docs/guides/horizon-and-temperature.md has the curve)."""
 
     learning_rate: float = 1e-2
     """Peak of the learning rate, which warms up and then decays to zero along a cosine."""
@@ -58,6 +59,14 @@ class TrainingSettings:
     def epochs(self, rows: int) -> int:
         """Epochs for a number of rows."""
         return int(np.clip(round(self.steps * self.batch_rows / rows), self.epochs_least, self.epochs_most))
+
+    def suited(self, rows: int) -> TrainingSettings:
+        """The same where the rows suffice for the planned steps, else with half the epochs of batches half as large: as
+        many steps, which is what teaches on a small log. On large ones the noise of small batches costs reward."""
+        if self.steps * self.batch_rows <= self.epochs_most * rows:
+            return self
+        batch_rows, epochs = max(1, min(self.batch_rows, rows) // 2), max(self.epochs_least, self.epochs_most // 2)
+        return replace(self, batch_rows=batch_rows, epochs_most=epochs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,8 +302,8 @@ class NeuralSettings:
     """Size of the ensemble; None is `ensemble`, or one from `enough_users` users on."""
     ensemble: int = 4
     """Members where users are few: their mean averages out the noise of small logs."""
-    enough_users: int = 100_000
-    """From this many users on, one member earns as much as four and decides four times as fast."""
+    enough_users: int = 8_000
+    """From this many users on, one member earns as much as four, trains and decides four times as fast."""
     reward_structure: str | None = None
     """How the actions share strength for the reward; None chooses on held-out users."""
     cost_structure: str | None = None
@@ -307,6 +316,8 @@ class NeuralSettings:
     """Most rows of a trial: with more, structures differ too little to matter."""
     trial_share: float = 0.25
     """Share of the training steps that a trial takes: it only has to rank the structures."""
+    trial_batch_rows: int = 512
+    """Most rows of a trial's batch."""
     disagreement_rows: int = 8_192
     """Most held-out rows on which members are compared."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -343,7 +354,8 @@ class Task:
         """A trial: fewer rows and fewer steps."""
         training = self.settings.training
         steps = round(self.settings.trial_share * training.steps)
-        settings = replace(self.settings, training=replace(training, steps=steps))
+        batch_rows = min(training.batch_rows, self.settings.trial_batch_rows)
+        settings = replace(self.settings, training=replace(training, steps=steps, batch_rows=batch_rows))
         return replace(self, rows=_thinned(self.rows, settings.trial_rows), settings=settings, fill=Fill())
 
     def train(
@@ -393,7 +405,7 @@ def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
         targets=targets,
         scale=tail_scale(examples, rows),
         starts=np.stack(starts),
-        settings=settings,
+        settings=replace(settings, training=settings.training.suited(len(rows))),
         seed=seed,
     )
 

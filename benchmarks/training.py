@@ -97,6 +97,7 @@ def settings_on_the_curve(rows: int) -> dict[str, NeuralSettings]:
         "default": plain,
         "1,024 rows": trained(1_024, 1.0),
         "1,024 rows, half the epochs": trained(1_024, 0.5),
+        "1,024 rows, twice the epochs": trained(1_024, 2.0),
         "512 rows": trained(512, 1.0),
         "512 rows, half the epochs": trained(512, 0.5),
         "256 rows, a quarter": trained(256, 0.25),
@@ -113,7 +114,7 @@ def print_curve(sizes: list[int], seeds: int, names: list[str]) -> None:
 
     stage = Stage(EnvelopeCampaign(population=150))
     print(
-        "  users  setting                     processor s  outcome loss  transition loss  share of the optimum's gain"
+        "  users  setting                       processor s  outcome loss  transition loss  share of the optimum's gain"
     )
     for users in sizes:
         logs = [learn(stage.campaign, users, seed) for seed in range(seeds)]
@@ -132,7 +133,7 @@ def print_curve(sizes: list[int], seeds: int, names: list[str]) -> None:
             seconds, outcome, transition, share = np.mean(found, axis=0)
             apart = np.ptp([figures[-1] for figures in found])
             print(
-                f"{users:>7,}  {name:<28}{seconds:>11.1f}{outcome:>14.4f}{transition:>17.4f}"
+                f"{users:>7,}  {name:<30}{seconds:>11.1f}{outcome:>14.4f}{transition:>17.4f}"
                 f"{share:>13.3f} (range over seeds {apart:.3f})",
                 flush=True,
             )

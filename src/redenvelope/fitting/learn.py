@@ -97,7 +97,7 @@ class CampaignTerms:
         if state is None:
             return None
         none = np.zeros((len(log), 0), np.float32)  # a log's conditions are known, so no encoded state is needed
-        return allowed(state, self.constraint, none, np.zeros(len(log), np.intp))
+        return np.asarray(allowed(state, self.constraint, none, np.zeros(len(log), np.intp)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from redenvelope.engine.memory import keep_programs
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.cleaning.dates import dates_of
 from redenvelope.log.cleaning.ids import read_steps, serving_ids
 from redenvelope.log.eligibility import BETWEEN, ELIGIBLE
 from redenvelope.log.encoding.row import step_number
 from redenvelope.log.findings import EXAMPLES, Finding, Findings
+from redenvelope.plan.engine import DecisionEngine, stacked
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.policy import SingleValuer
 from redenvelope.policies.eligibility_state import (
     EligibilityRows,
     allowed,
@@ -28,11 +29,7 @@ from redenvelope.policies.eligibility_state import (
     eligibility_of_row,
     is_feature,
 )
-from redenvelope.policies.policy import normalised
-from redenvelope.randomness import draw, fraction, user_key, user_keys
-
-ACTION_STREAM = "action"
-"""Name of the stream that actions are drawn with."""
+from redenvelope.randomness import user_key, user_keys
 
 
 def decide_frame(
@@ -48,28 +45,24 @@ def decide_frame(
     policy = plan.policy
     states, findings = policy.encoder.encode_frame(users, history)
     step = read_steps(users["step"]).to_numpy()
-    keys, rows = user_keys(users["user"]), np.arange(len(users))
-    followed = policy.pricing.drawn(keys, seed)
     found = eligibility_of_frame(policy.constraint, policy.encoder, plan.catalogue, users, history)
-    decided = policy.valuer.decided(states, policy.steps_left(step), policy.pricing.table, found.standing)
-    probabilities = normalised(decided.probabilities[rows, followed])
-    action = draw(probabilities, fraction(keys, ACTION_STREAM, seed, step))
+    decided = DecisionEngine(policy, seed).decide(states, step, found.standing, user_keys(users["user"]))
+    rows, action = np.arange(len(users)), decided.actions()
     labels = pl.Series("action", plan.catalogue.labels).gather(action)
     decisions = pl.DataFrame(
         {
             "user": users["user"],
             "step": users["step"],
             "action": _whole(labels.cast(pl.Float64)) if plan.catalogue.numeric else labels,
-            "propensity": probabilities[rows, action],
-            "expected_reward": decided.outcomes[0, rows, action].astype(np.float64),
-            "expected_cost": decided.outcomes[1, rows, action].astype(np.float64),
+            "propensity": decided.probabilities[rows, action],
+            "expected_reward": decided.outcomes[0, rows, action],
+            "expected_cost": decided.outcomes[1, rows, action],
             **{
-                expected_column(name): decided.outcomes[place, rows, action].astype(np.float64)
+                expected_column(name): decided.outcomes[place, rows, action]
                 for place, name in enumerate(policy.several_budgets, start=1)
             },
         }
     )
-    require_numbers(decisions["propensity"], decisions["expected_reward"], decisions["expected_cost"])
     if found.standing is None:
         return decisions, findings
     return decisions.with_columns(_listed(plan, found, states, step)), findings + _nothing_left(plan, found)
@@ -104,17 +97,6 @@ def _nothing_left(plan: Plan, found: EligibilityRows) -> tuple[Finding, ...]:
     return findings.sorted()
 
 
-def require_numbers(*answers: ArrayLike) -> None:
-    """Refuse decisions that are no numbers, [rows] each: what was learned is damaged, or beyond all bounds."""
-    for answer in answers:
-        wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(np.asarray(answer, dtype=np.float64))))
-        if len(wrong):
-            raise ModelError(
-                f"row {wrong[0] + 1:,}: what the plan learned gives no number for this user ({len(wrong)} row(s) like "
-                "it); fit the plan again, or ask who made it"
-            )
-
-
 def _check(plan: Plan, users: pl.DataFrame) -> None:
     for name in ("user", "step"):
         if name not in users.columns:
@@ -145,7 +127,7 @@ def _whole(labels: pl.Series) -> pl.Series:
     return labels.cast(pl.Int64) if (labels == labels.floor()).all() else labels
 
 
-# Decisions for one user at a time in a long-lived process: plain mappings in and out, nothing compiled on the way.
+# Decisions for one user at a time in a long-lived process: plain mappings in and out.
 
 
 @dataclass(frozen=True)
@@ -184,17 +166,20 @@ class Decider:
         policy = plan.policy
         self._encoder, self._pricing = policy.encoder, policy.pricing
         self._steps = policy.specification.steps
-        self._valuer: SingleValuer = policy.single()
+        self._engine = DecisionEngine(policy, seed)
         self._constraint = policy.constraint
         self._labels, self._numeric = plan.catalogue.labels, plan.catalogue.numeric
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
-        self._seed = seed
         self._budgets = policy.several_budgets
         self.unfamiliar: Counter[str] = Counter()
         """How often each feature had a value that training never saw, since the decider was made."""
 
     def warm(self) -> Decider:
-        """Decide once for nobody at every step, so that no real user waits for what is done only once."""
+        """Decide once for nobody at every step, so that no real user waits for what is done only once.
+
+        Compiled programs are kept for the next process, see `keep_programs`.
+        """
+        keep_programs()
         past: list[dict[str, Any]] = []
         for step in range(self._encoder.first_step, self._encoder.first_step + self._steps):
             self.decide({"user": 0, "step": step}, history=past)
@@ -220,14 +205,12 @@ class Decider:
         assert step is not None  # or it would not have been encoded
         listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
         standing = eligibility_of_row(self._constraint, self._encoder, row, step, history, listed).standing
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is asked for below
-            found = self._valuer.decide(state, self._encoder.first_step + self._steps - step, standing)
+        columns = 0 if self._constraint is None else self._constraint.remembers
         keys = np.array([user_key(user)], dtype=np.uint64)
-        followed = int(self._pricing.drawn(keys, self._seed)[0])
-        shares = found.values.probabilities[0, followed]
-        probabilities = shares / shares.sum()
-        require_numbers(probabilities.sum(), found.outcomes.sum())
-        action = int(draw(probabilities[None], fraction(keys, ACTION_STREAM, self._seed, step))[0])
+        found = self._engine.decide(
+            state[None], np.array([step]), stacked([standing], len(self._labels), columns), keys
+        )
+        probabilities, outcomes, action = found.probabilities[0], found.outcomes[:, 0], int(found.actions()[0])
         if unfamiliar:
             self.unfamiliar.update(unfamiliar)
         return Decision(
@@ -236,10 +219,10 @@ class Decider:
             action=self._written[action],
             propensity=float(probabilities[action]),
             probabilities=dict(zip(self._labels, probabilities.tolist(), strict=True)),
-            expected_reward=float(found.outcomes[0, action]),
-            expected_cost=float(found.outcomes[1, action]),
-            prices=self._pricing.prices[followed],
-            expected_costs={name: float(found.outcomes[1 + place, action]) for place, name in enumerate(self._budgets)},
+            expected_reward=float(outcomes[0, action]),
+            expected_cost=float(outcomes[1, action]),
+            prices=self._pricing.prices[int(found.followed[0])],
+            expected_costs={name: float(outcomes[1 + place, action]) for place, name in enumerate(self._budgets)},
             unfamiliar=tuple(unfamiliar),
         )
 

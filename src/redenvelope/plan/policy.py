@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import polars as pl
@@ -29,9 +29,6 @@ from redenvelope.policies.policy import Constraint, normalised
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rules import RuleConstraint
 from redenvelope.serialization import from_plain, to_plain
-
-if TYPE_CHECKING:
-    from redenvelope.planning.single_user import SingleDecision
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +59,6 @@ class DeployedPolicy:
     def planner(self) -> TreePlanner | None:
         """The planner behind it; None where nothing is planned."""
         return self.source.planner(self.specification, self.constraint)
-
-    def single(self) -> SingleValuer:
-        """The same for one user at a time, at the policy's own prices."""
-        return self.source.single(self.specification, self.pricing.table, self.constraint)
 
     def believed(
         self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: EligibilityState | None
@@ -150,16 +143,6 @@ Weights = dict[str, NDArray[np.float32]]
 _CHARGES = "charges"
 
 
-class SingleValuer(Protocol):
-    """Says what one user's actions are worth at the prices it was made for, in plain arrays."""
-
-    def decide(
-        self, state: Float32Array, steps_left: int, eligible: EligibilityState | NDArray[np.bool_] | None = None
-    ) -> SingleDecision:
-        """Of a state [width]; `eligible` [actions], or an `EligibilityState` of one row, rules actions out."""
-        ...
-
-
 class Source(Protocol):
     """Something learned that says what actions are worth."""
 
@@ -176,12 +159,6 @@ class Source(Protocol):
 
     def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner | None:
         """The planner behind it, whose trees may end before the campaign does; None where nothing is planned."""
-        ...
-
-    def single(
-        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
-    ) -> SingleValuer:
-        """The same for one user at a time, at prices [prices, budgets]."""
         ...
 
     def believed(
@@ -237,14 +214,6 @@ class ModelSource:
     def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
         """See Source."""
         return self.valuer(wanted, rules)
-
-    def single(
-        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
-    ) -> SingleValuer:
-        """See Source."""
-        from redenvelope.planning.single_user import SinglePlanner
-
-        return SinglePlanner.of(self.valuer(wanted, rules), self.model, prices)
 
     def believed(
         self,
@@ -302,14 +271,6 @@ class LearnedSource:
     def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> None:
         """See Source."""
         return
-
-    def single(
-        self, wanted: PolicySpecification, prices: NDArray[np.float64], rules: Constraint | None = None
-    ) -> SingleValuer:
-        """See Source."""
-        from redenvelope.planning.single_user import SingleLearned
-
-        return SingleLearned.of(self.valuer(wanted, rules), prices)
 
     def believed(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.planning.tree import Tree, parts, users_per_block, users_per_call
+from redenvelope.planning.tree import Tree
 from redenvelope.policies.action_values import ActionValues
 from redenvelope.prices import checked_prices, outcome_weights
 
@@ -77,21 +76,15 @@ def node_value(
     return ask
 
 
-def futures(level: jax.Array, share: Any | None, below: NodeValue, discount: jax.Array) -> Ask:
-    """The function that tells what follows actions at the nodes of a level, given the nodes below."""
+def futures(level: jax.Array, below: NodeValue, discount: jax.Array, survival: jax.Array | None) -> Ask:
+    """The function that tells what follows actions at the nodes of a level, given the nodes below and the chance of a
+    next step [actions, users, nodes]: users who leave bring nothing."""
     nodes = level.shape[2] * level.shape[3]
     branches = jax.tree.map(lambda values: discount * values.reshape(nodes, -1, values.shape[-1]), below)
-    if share is None:
+    if survival is None:
         return lambda action: jax.tree.map(lambda values: values[:, action], branches)
-    return lambda action: jax.tree.map(
-        lambda values: jnp.moveaxis(jnp.tensordot(jnp.asarray(share)[action], values, (-1, 1)), -2, 0), branches
-    )
-
-
-def if_staying(later: Ask, survival: jax.Array) -> Ask:
-    """The futures of those who stay, with a chance [actions, users, nodes]: who leaves brings nothing."""
     chances = survival.reshape(len(survival), -1)
-    return lambda action: jax.tree.map(lambda values: chances[action].T[..., None] * values, later(action))
+    return lambda action: jax.tree.map(lambda values: chances[action].T[..., None] * values[:, action], branches)
 
 
 def best(ask: Ask, actions: int, wins: Wins, unroll: int) -> tuple[NodeValue, jax.Array]:
@@ -131,126 +124,8 @@ def in_order(own: NodeValue, other: NodeValue) -> jax.Array:
     return found
 
 
-# What of the values of some users is wanted: arrays [..., users, prices, anything].
-_Keep = Callable[[ActionValues], tuple[jax.Array, ...]]
 # From what actions are worth, their number, and how many are worked on in one turn of a loop, to what nodes are worth.
 _Choose = Callable[[Ask, int, int], NodeValue]
-
-
-def backup(
-    tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0, explore: float = 0.0
-) -> ActionValues:
-    """Back trees up for prices [prices, budgets], softly where the temperature is above 0; arrays of numpy.
-
-    A row with an infinite price plans on those costs alone, and then on the least costs and the greatest reward, at
-    any temperature. At every node a share `explore` of the decisions is drawn evenly among what the node allows.
-    """
-    return ActionValues(*_backed_up(tree, prices, temperature, discount, explore, _everything))
-
-
-def expected_backup(
-    tree: Tree, prices: ArrayLike, temperature: float, discount: float = 1.0, explore: float = 0.0
-) -> NDArray[np.float32]:
-    """Outcomes [outcomes, users, prices] of following the policy to the trees' end; far less to write than `backup`."""
-    (expected,) = _backed_up(tree, prices, temperature, discount, explore, _expected)
-    return np.asarray(expected[..., 0])
-
-
-def _everything(values: ActionValues) -> tuple[jax.Array, ...]:
-    return values
-
-
-def _expected(values: ActionValues) -> tuple[jax.Array, ...]:
-    return ((values.probabilities * values.to_go).sum(axis=-1, keepdims=True),)
-
-
-def _backed_up(
-    tree: Tree, prices: ArrayLike, temperature: float, discount: float, explore: float, keep: _Keep
-) -> list[Any]:
-    """What is to be kept of the values: arrays [..., users, prices, kept]."""
-    blocks = price_blocks(prices, len(tree.levels[0]) - 1, temperature)
-    order = np.argsort(np.concatenate([block.places for block in blocks]))
-    found = []
-    for part in parts(tree.users, users_per_call(tree.deepest_nodes)):
-        some = _filled(tree, part)
-        users = part.stop - part.start
-        by_block = [_run(some, users, block, temperature, discount, explore, keep) for block in blocks]
-        if len(by_block) == 1:
-            found += by_block
-        else:  # the prices back in the order they were asked for
-            found.append([np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block, strict=True)])
-    # One part alone, as a planner gives it, is not copied.
-    return found[0] if len(found) == 1 else [np.concatenate(arrays, axis=-3) for arrays in zip(*found, strict=True)]
-
-
-def _filled(tree: Tree, part: slice) -> Tree:
-    """The trees of some users, filled up with trees of zeros: one shape, one compilation."""
-    size = users_per_call(tree.deepest_nodes)
-
-    def fill(array: Any) -> Any:
-        some = array[..., part, :]
-        if some.shape[-2] == size:
-            return some
-        whole = np.zeros((*some.shape[:-2], size, some.shape[-1]), some.dtype)
-        whole[..., : some.shape[-2], :] = some
-        return whole
-
-    levels, masks, survival = (jax.tree.map(fill, part) for part in (tree.levels, tree.masks, tree.survival))
-    return Tree(levels, masks, tree.shares, survival)
-
-
-def _run(
-    tree: Tree, users: int, block: PriceBlock, temperature: float, discount: float, explore: float, keep: _Keep
-) -> list[NDArray[np.float32]]:
-    """What is to be kept of the first users at the prices that the block was asked for, in numpy."""
-    size = users_per_block(tree.deepest_nodes, block.weights.shape[1])
-    count = np.int32(-(-users // size))
-    # Without exploration its sums are not made at all.
-    numbers = (np.float32(temperature), np.float32(discount), np.float32(explore) if explore else None)
-    arrays = _compiled(tree, block.weights, *numbers, count, soft=block.soft, finite=block.finite, size=size, keep=keep)
-    return [np.asarray(array)[..., :users, : len(block.places), :] for array in arrays]
-
-
-@partial(jax.jit, static_argnames=("soft", "finite", "size", "keep"))
-def _compiled(
-    tree: Tree,
-    weights: jax.Array,
-    temperature: jax.Array,
-    discount: jax.Array,
-    explore: jax.Array | None,
-    count: jax.Array,
-    soft: bool,
-    finite: bool,
-    size: int,
-    keep: _Keep,
-) -> tuple[jax.Array, ...]:
-    """Back up the first `count` blocks of `size` users one after the other, so that nothing of a block leaves the
-    cache; zeros for the other users."""
-
-    def block(first: jax.Array | int) -> tuple[jax.Array, ...]:
-        cut = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=size)
-        levels = tuple(cut(level, axis=2) for level in tree.levels)
-        masks = None if tree.masks is None else tuple(cut(mask, axis=1) for mask in tree.masks)
-        survival = None if tree.survival is None else tuple(cut(staying, axis=1) for staying in tree.survival)
-        some = Tree(levels, masks, tree.shares, survival)
-        if soft:
-            return keep(soft_backup(some, weights, temperature, discount, explore))
-        if keep is _expected and finite and explore is None and has_greedy_path(some):
-            return (greedy_path(some, weights, discount)[..., None],)
-        return keep(hard_backup(some, weights, discount, explore, finite))
-
-    def store(position: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return tuple(
-            jax.lax.dynamic_update_slice_in_dim(whole, own, position * size, whole.ndim - 3)
-            for whole, own in zip(results, block(position * size), strict=True)
-        )
-
-    users = tree.levels[0].shape[2]
-    empty = tuple(
-        jnp.zeros((*shape.shape[:-3], users, *shape.shape[-2:]), shape.dtype) for shape in jax.eval_shape(block, 0)
-    )
-    stored: tuple[jax.Array, ...] = jax.lax.fori_loop(0, count, store, empty)
-    return stored
 
 
 def soft_backup(
@@ -335,19 +210,23 @@ def _evenly(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
 
 def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array, carry: Carry = tuple) -> NodeValue:
     """What the first actions are worth, [users, actions, prices]."""
-    masks, survival = tree.masks or (None,) * len(tree.levels), tree.survival or (None,) * len(tree.shares)
-    actions, prices = tree.levels[0].shape[1], weights.shape[1]
-    ask, unroll = (
-        node_value(tree.levels[-1], masks[-1], None, weights, carry),
-        unrolled(actions, prices, last_level=True),
-    )
-    above = zip(tree.levels[-2::-1], masks[-2::-1], tree.shares[::-1], survival[::-1], strict=True)
-    for level, mask, share, staying in above:
-        later = futures(level, share, choose(ask, actions, unroll), discount)
-        if staying is not None:
-            later = if_staying(later, staying)
-        ask, unroll = node_value(level, mask, later, weights, carry), unrolled(actions, prices, last_level=False)
+    ask, unroll = _level(tree, -1, None, weights, carry)
+    for place in range(len(tree.levels) - 2, -1, -1):
+        later = futures(tree.levels[place], choose(ask, tree.actions, unroll), discount, _survival(tree, place))
+        ask, unroll = _level(tree, place, later, weights, carry)
     return ask(ALL)
+
+
+def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array, carry: Carry) -> tuple[Ask, int]:
+    """What tells what actions at the nodes of a level are worth, and how many are worked on in one turn of a loop."""
+    mask = None if tree.masks is None else tree.masks[place]
+    ask = node_value(tree.levels[place], mask, later, weights, carry)
+    return ask, unrolled(tree.actions, weights.shape[1], last_level=later is None)
+
+
+def _survival(tree: Tree, place: int) -> jax.Array | None:
+    """Chance of a next step after a level, [actions, users, nodes]; None where nobody leaves."""
+    return None if tree.survival is None else tree.survival[place]
 
 
 def _finish(root: NodeValue, probabilities: jax.Array, explore: jax.Array | None) -> ActionValues:
@@ -359,47 +238,39 @@ def _finish(root: NodeValue, probabilities: jax.Array, explore: jax.Array | None
     return ActionValues(root.value.swapaxes(1, 2), probabilities.swapaxes(1, 2), to_go)
 
 
-# The one path that a policy without chance takes through a full tree: what comes of it, for many prices at once.
+# The one path that a policy without chance takes through a tree: what comes of it, for many prices at once.
 #
 # On the way up nodes carry a value, what is spent, and which action is the best, however many budgets there are;
 # costs are looked up on the way down, at the nodes of the path alone.
 
 
-def has_greedy_path(tree: Tree) -> bool:
-    """Whether every action leads to one node: in a thinned tree it may lead to two."""
-    return all(share is None for share in tree.shares)
-
-
 def greedy_path(tree: Tree, weights: jax.Array, discount: jax.Array) -> jax.Array:
     """Outcomes [outcomes, users, prices] of the best actions at finite prices, weights [outcomes, prices]."""
-    users = tree.levels[0].shape[2]
+    users = tree.users
     node = jnp.zeros((users, weights.shape[1]), jnp.int32)
     reached = jnp.ones(node.shape, weights.dtype)
     total = jnp.zeros((len(weights), *node.shape), weights.dtype)
-    survival = (*(tree.survival or (None,) * len(tree.shares)), None)
-    for level, choice, staying in zip(tree.levels, _choices(tree, weights, discount), survival, strict=True):
-        actions, nodes = level.shape[1], level.shape[3]
+    for place, (level, choice) in enumerate(zip(tree.levels, _choices(tree, weights, discount), strict=True)):
+        nodes = level.shape[3]
         action = jnp.take_along_axis(choice.reshape(users, nodes, -1), node[:, None], axis=1)[:, 0]
-        place = (action * users + jnp.arange(users)[:, None]) * nodes + node
-        total = total + reached * level.reshape(len(level), -1)[:, place]
-        reached = discount * reached if staying is None else discount * reached * staying.reshape(-1)[place]
-        node = node * actions + action
+        own = (action * users + jnp.arange(users)[:, None]) * nodes + node
+        total = total + reached * level.reshape(len(level), -1)[:, own]
+        if place + 1 < len(tree.levels):
+            staying = _survival(tree, place)
+            reached = discount * reached if staying is None else discount * reached * staying.reshape(-1)[own]
+        node = node * tree.actions + action
     return total
 
 
 def _choices(tree: Tree, weights: jax.Array, discount: jax.Array) -> list[jax.Array]:
     """The best action at every node of every level, from the root, [users · nodes, prices] each."""
-    masks, survival = tree.masks or (None,) * len(tree.levels), tree.survival or (None,) * len(tree.shares)
-    actions, prices = tree.levels[0].shape[1], weights.shape[1]
     choices, later = [], None
-    for depth in range(len(tree.levels) - 1, -1, -1):
-        ask = node_value(tree.levels[depth], masks[depth], later, weights, _spent)
-        below, chosen = best(ask, actions, cheaper, unrolled(actions, prices, last_level=False))
+    for place in range(len(tree.levels) - 1, -1, -1):
+        ask, unroll = _level(tree, place, later, weights, _spent)
+        below, chosen = best(ask, tree.actions, cheaper, unroll)
         choices.append(chosen)
-        if depth:
-            later = futures(tree.levels[depth - 1], None, below, discount)
-            staying = survival[depth - 1]
-            later = later if staying is None else if_staying(later, staying)
+        if place:
+            later = futures(tree.levels[place - 1], below, discount, _survival(tree, place - 1))
     return choices[::-1]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property, lru_cache, reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,32 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import LocalEngine
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.models.environment import EnvironmentModel, SplitModel, apply_outcomes, apply_steps, split_model
-from redenvelope.planning.bellman import PriceBlock, backup, expected_backup, hard_backup, price_blocks, soft_backup
+from redenvelope.models.environment import EnvironmentModel, apply_outcomes, apply_steps, filled, split_model
+from redenvelope.planning.bellman import PriceBlock, greedy_path, hard_backup, price_blocks, soft_backup
 from redenvelope.planning.temperature import is_temperature
-from redenvelope.planning.tree import (
-    NODE_LIMIT,
-    Branching,
-    NodeMasks,
-    Tree,
-    fit_branching,
-    grow,
-    grow_inside,
-    parts,
-    power_of_two,
-    users_per_call,
-)
+from redenvelope.planning.tree import NODE_LIMIT, Tree, TreeRows, fit_depth, grow, nodes_at, power_of_two
 from redenvelope.policies.action_values import ActionValues, Decided
 from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state
 from redenvelope.policies.policy import Constraint, checked_steps_left
 from redenvelope.prices import checked_prices
 from redenvelope.randomness import draw, fraction
-
-# The tree planner: what every first action is worth, for any number of users and prices.
-
-
-Backed = TypeVar("Backed")
-Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +39,7 @@ class TreePlanner:
     """Steps of the campaign."""
     discount: float = 1.0
     node_limit: int = NODE_LIMIT
-    """Nodes a user at the deepest level; a larger tree is thinned."""
+    """Nodes per user at the deepest level; a larger tree is planned less far ahead."""
     columns: tuple[str, ...] = ()
     """Names of the columns of a state, for error messages."""
     constraint: Constraint | None = None
@@ -86,14 +69,9 @@ class TreePlanner:
         return self.model.budgets
 
     @cached_property
-    def branching(self) -> Branching:
-        """The shape of the tree of a user at the first step."""
-        return fit_branching(self.actions, min(self.horizon, self.steps), self.node_limit)
-
-    @property
     def depth(self) -> int:
         """Steps that are really planned ahead while that many are left."""
-        return self.branching.depth
+        return fit_depth(self.actions, min(self.horizon, self.steps), self.node_limit)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -107,14 +85,8 @@ class TreePlanner:
         wanted = min(self.horizon, self.steps)
         if self.depth < wanted:
             notes.append(
-                f"a tree of {wanted} steps is too large for {self.node_limit} nodes a user: "
+                f"a tree of {wanted} steps is too large for {self.node_limit} nodes per user: "
                 f"planning {self.depth} steps ahead"
-            )
-        if not self.branching.is_full:
-            notes.append(
-                f"a full tree is too large for {self.node_limit} nodes a user: past the first step "
-                f"{self.branching.branches} of {self.actions} actions are followed, the futures of "
-                "the others are interpolated"
             )
         return tuple(notes)
 
@@ -126,103 +98,98 @@ class TreePlanner:
         `eligible` [users, actions] rules actions out at every step of a user's tree; an `EligibilityState` also holds
         what constraints remember of the users.
         """
-        rows = checked_states(states, self.columns)
-        shape = (len(rows), len(checked_prices(prices, self.budgets)), self.actions)
-        result = ActionValues(
-            np.empty(shape, np.float32),
-            np.empty(shape, np.float32),
-            np.empty((1 + self.budgets, *shape), np.float32),
-        )
-        for users, found in self._planned(rows, steps_left, prices, eligible, backup):
-            for whole, own in zip(result, found, strict=True):
-                whole[..., users, :, :] = own
-        return result
+        return ActionValues(*self._run(_everything, states, steps_left, prices, eligible))
 
     def decided(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> Decided:
-        """See Valuer. Where every node allows every action, no tree leaves the compiled program."""
-        rows = checked_states(states, self.columns)
-        if eligible is not None or self.constraint is not None:
-            values = self.values(rows, steps_left, prices, eligible)
-            return Decided(values.probabilities, apply_outcomes(self.model, rows))
-        count = len(checked_prices(prices, self.budgets))
-        result = Decided(
-            np.empty((len(rows), count, self.actions), np.float32),
-            np.empty((1 + self.budgets, len(rows), self.actions), np.float32),
-        )
-        depths = np.minimum(checked_steps_left(steps_left, len(rows), self.steps), self.depth)
-
-        def decide(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], DecidedPart]:
-            shape = self.branching.at_depth(int(depths[users[0]]))
-            terms = (self.temperature, self.discount, self.explore)
-            return users, decide_in_one_program(self.model, rows[users], shape, prices, *terms)
-
-        for users, part in _mapped(decide, depths, lambda depth: USERS_PER_CALL):
-            _require_finite(part.finite, users)
-            result.probabilities[users] = part.probabilities
-            result.outcomes[:, users] = part.outcomes
-        return result
+        """See Valuer."""
+        probabilities, outcomes = self._run(_decision, states, steps_left, prices, eligible)
+        return Decided(probabilities, outcomes[:, :, 0])
 
     def expected(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> FloatArray:
         """Outcomes [outcomes, users, prices] of following the tree's policy to the tree's end; see `values`."""
-        rows = checked_states(states, self.columns)
-        result = np.empty((1 + self.budgets, len(rows), len(checked_prices(prices, self.budgets))))
-        for users, found in self._planned(rows, steps_left, prices, eligible, expected_backup):
-            result[:, users] = found
-        return result
+        (expected,) = self._run(_expected, states, steps_left, prices, eligible)
+        return np.asarray(expected[..., 0], dtype=np.float64)
 
     def outcomes(self, states: ArrayLike) -> FloatArray:
         """Expected outcomes of this step alone: [users, width] -> [outcomes, users, actions]."""
         return apply_outcomes(self.model, checked_states(states, self.columns)).astype(np.float64)
 
-    def _planned(
-        self,
-        rows: NDArray[np.float32],
-        steps_left: ArrayLike,
-        prices: ArrayLike,
-        eligible: Eligible,
-        back_up: Callable[[Tree, ArrayLike, float, float, float], Backed],
-    ) -> Iterator[tuple[NDArray[np.intp], Backed]]:
-        """Some users after the others, with what the backup of their trees gives."""
-        left = checked_steps_left(steps_left, len(rows), self.steps)
-        standing = None
+    def _run(
+        self, keep: _Keep, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible
+    ) -> list[NDArray[np.float32]]:
+        """What is kept of the users' trees, arrays [..., users, prices, anything]."""
+        rows = checked_states(states, self.columns)
+        left = checked_steps_left(steps_left, len(rows), self.steps).astype(np.int32)
+        asked = TreeRows(rows, left)
         if eligible is not None or self.constraint is not None:
             standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
+            asked = TreeRows(rows, left, standing.always, standing.memory)
+        blocks = _price_blocks(self.budgets, self.temperature, prices)
+        if len(rows) <= FEW_USERS[-1]:  # one call, whatever their steps left
+            return self._call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=self.depth > 1)
         depths = np.minimum(left, self.depth)
+        result: list[NDArray[np.float32]] = []
+        for depth in np.unique(depths).tolist():
+            alike = np.flatnonzero(depths == depth)
+            most = _sizes_of_calls(keep)[-1]
+            first, *others = [alike[start : start + most] for start in range(0, len(alike), most)]
 
-        def plan(users: NDArray[np.intp]) -> tuple[NDArray[np.intp], Backed]:
-            shape = self.branching.at_depth(int(depths[users[0]]))
-            masks = None
-            if standing is not None:
-                masks = NodeMasks.at_root(standing[users], left[users], self.constraint)
-            tree = grow(self.model, rows[users], shape, masks)
-            _check_predictions(tree, users)
-            return users, back_up(tree, prices, self.temperature, self.discount, self.explore)
+            def work(users: NDArray[np.intp], depth: int = depth) -> tuple[NDArray[np.intp], list[NDArray[np.float32]]]:
+                return users, self._call(keep, asked, users, depth, blocks)
 
-        return _mapped(plan, depths, lambda depth: users_per_call(self.branching.at_depth(depth).deepest_nodes))
+            # The first part alone, so that only one thread compiles what all of them need.
+            for users, found in (work(first), *LocalEngine().map(work, others)):
+                if not result:
+                    result = [np.empty((*own.shape[:-3], len(rows), *own.shape[-2:]), np.float32) for own in found]
+                for whole, own in zip(result, found, strict=True):
+                    whole[..., users, :, :] = own
+        return result
 
+    def _call(
+        self,
+        keep: _Keep,
+        asked: TreeRows,
+        users: NDArray[np.intp],
+        depth: int,
+        blocks: Sequence[PriceBlock],
+        ragged: bool = False,
+    ) -> list[NDArray[np.float32]]:
+        """The same of some users [users], whose trees have a depth."""
+        size = next(size for size in _sizes_of_calls(keep) if len(users) <= size)
+        rows = filled(jax.tree.map(lambda array: array[users], asked), size)
+        structure, weights = self._weights
+        numbers = (np.float32(self.temperature), np.float32(self.discount), np.float32(self.explore))
+        by_block = []
+        for block in blocks:
+            form = ProgramForm(
+                structure=structure,
+                constraint=self.constraint,
+                depth=depth,
+                ragged=ragged,
+                soft=block.soft,
+                finite=block.finite,
+                explores=self.explore > 0,
+                users=_users_per_block(nodes_at(self.actions, depth), block.weights.shape[1], size),
+                keep=keep,
+            )
+            is_number, *found = program(form)(weights, rows, block.weights, numbers, np.int32(len(users)))
+            _require_finite(np.asarray(is_number)[: len(users)], users)
+            by_block.append([np.asarray(array)[..., : len(users), : len(block.places), :] for array in found])
+        if len(by_block) == 1:
+            return by_block[0]
+        # The prices back in the order they were asked for.
+        order = np.argsort(np.concatenate([block.places for block in blocks]))
+        return [np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block, strict=True)]
 
-def _mapped(
-    work: Callable[[NDArray[np.intp]], Done], depths: NDArray[np.int64], size: Callable[[int], int]
-) -> Iterator[Done]:
-    """Work done for users of one depth [users] after those of another, at most `size(depth)` of them at a time."""
-    for depth in np.unique(depths):
-        alike = np.flatnonzero(depths == depth)
-        first, *others = [alike[part] for part in parts(len(alike), size(int(depth)))]
-        # The first part alone, so that only one thread compiles what all of them need.
-        yield work(first)
-        yield from LocalEngine().map(work, others)
-
-
-def _check_predictions(tree: Tree, users: NDArray[np.intp]) -> None:
-    """Refuse trees of some users [users] that hold anything but numbers."""
-    for level in tree.levels:
-        # One sum is several times cheaper than a test of each number, and is finite only if all are.
-        if not np.isfinite(level.sum()):
-            _require_finite(np.isfinite(level).all(axis=(0, 1, 3)), users)
+    @cached_property
+    def _weights(self) -> tuple[Hashable, list[Any]]:
+        """The structure of the model, and its arrays: a program takes them one by one, which is faster to call."""
+        leaves, structure = jax.tree.flatten(split_model(self.model))
+        return structure, jax.device_put(leaves)
 
 
 def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
@@ -235,148 +202,144 @@ def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
         )
 
 
+@lru_cache(maxsize=64)
+def _known_price_blocks(budgets: int, temperature: float, prices: bytes, shape: tuple[int, ...]) -> Any:
+    return price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature)
+
+
+def _price_blocks(budgets: int, temperature: float, prices: ArrayLike) -> tuple[PriceBlock, ...]:
+    """See `price_blocks`; a plan asks for the same prices again and again."""
+    table = np.asarray(prices, dtype=np.float64)
+    found: tuple[PriceBlock, ...] = _known_price_blocks(budgets, temperature, table.tobytes(), table.shape)
+    return found
+
+
 # Grow, back up and decide in one compiled program: no tree leaves the processor's cache.
 #
-# Several times faster than level by level, where a table of users is long and the prices are few, as they are when a
-# plan decides. It is compiled for every depth, number of prices and shape of model; so a fit, which asks for many
-# prices of trees that it grows once, works level by level.
+# A program is compiled for what a `ProgramForm` says, and for the shapes of its arrays. There are few of either: rows
+# and prices are padded.
 
-
-# Measured: half and twice as many nodes in a block are slower by a tenth; so are calls of a quarter of the users.
+# Users in one call of a program, whether there are so many or not: the least that suffices.
+FEW_USERS = (1, 8, 64)
+"""Up to the last of these, users are planned for in one call, whatever their steps left."""
+# What is worked on at once stays in the second-level cache. Measured: half and twice as many nodes, or values (nodes
+# times prices), are slower by a tenth.
 _NODES_PER_BLOCK = 4_608
-USERS_PER_CALL = 4_096
-"""Most users of one call."""
+_VALUES_PER_BLOCK = 32_768
 
 
-class DecidedPart(NamedTuple):
-    """What deciding needs of some users; arrays of numpy, or of jax inside the program."""
-
-    probabilities: Any
-    """[users, prices, actions]"""
-    outcomes: Any
-    """Of this step alone, [outcomes, users, actions]."""
-    finite: Any
-    """Whether all that was predicted for a user are numbers, [users]."""
+def _sizes_of_calls(keep: _Keep) -> tuple[int, ...]:
+    # All values of many users at many prices take far more memory than decisions.
+    return (*FEW_USERS, 4_096) if keep is _decision else (FEW_USERS[-1], 1_024)
 
 
-def decide_in_one_program(
-    model: EnvironmentModel,
-    states: NDArray[np.float32],
-    branching: Branching,
-    prices: ArrayLike,
-    temperature: float,
-    discount: float,
-    explore: float = 0.0,
-    users_per_call: int = USERS_PER_CALL,
-    reach: NDArray[np.int32] | None = None,
-) -> DecidedPart:
-    """Decide for the states [users, width] of one call at prices [prices, budgets].
+def _users_per_block(deepest_nodes: int, prices: int, most: int) -> int:
+    """Users whose trees are grown and backed up at once, a power of two."""
+    return power_of_two(min(most, _NODES_PER_BLOCK // deepest_nodes, _VALUES_PER_BLOCK // (deepest_nodes * prices)))
 
-    A call is always made for `users_per_call` users; of few, it takes less time, and is compiled for itself. `reach`
-    says how many steps each user [users] has left, where not all have as many as the trees: nothing follows the last.
+
+class Numbers(NamedTuple):
+    """What a backup needs beside trees and prices."""
+
+    temperature: jax.Array
+    discount: jax.Array
+    explore: jax.Array | None
+    """None where nothing is explored: then its sums are not made at all."""
+
+
+_Keep = Callable[["ProgramForm", Tree, jax.Array, Numbers], tuple[jax.Array, ...]]
+"""What is kept of trees backed up with weights [outcomes, prices]: arrays [..., users, prices, anything]."""
+
+
+class ProgramForm(NamedTuple):
+    """All that a program is compiled for, besides the shapes of its arrays."""
+
+    structure: Any
+    """Of the model."""
+    constraint: Constraint | None
+    depth: int
+    ragged: bool
+    """Whether users may have fewer steps left than the trees are deep."""
+    soft: bool
+    finite: bool
+    """Whether all prices are."""
+    explores: bool
+    users: int
+    """Users in a block."""
+    keep: _Keep
+
+
+@lru_cache(maxsize=256)
+def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
+    """The compiled program: whether all predictions for a user are numbers, [users], and what is kept.
+
+    Blocks of users are worked on one after the other, so that nothing of a block leaves the cache; blocks of padding
+    are left at zero.
     """
-    blocks = price_blocks(prices, model.budgets, temperature)
-    order = np.argsort(np.concatenate([block.places for block in blocks]))
-    by_block = [
-        _run(model, states, branching, block, temperature, discount, explore, users_per_call, reach) for block in blocks
-    ]
-    probabilities = np.concatenate([part.probabilities for part in by_block], axis=1)[:, order]
-    return by_block[0]._replace(probabilities=probabilities)
 
-
-def _run(
-    model: EnvironmentModel,
-    states: NDArray[np.float32],
-    branching: Branching,
-    block: PriceBlock,
-    temperature: float,
-    discount: float,
-    explore: float,
-    users_per_call: int,
-    reach: NDArray[np.int32] | None,
-) -> DecidedPart:
-    """One call, filled up with states of zeros: one shape, one compilation."""
-    users = len(states)
-    size = min(users_per_call, power_of_two(_NODES_PER_BLOCK // branching.deepest_nodes))
-    filled = states
-    if users < users_per_call:
-        filled = np.zeros((users_per_call, states.shape[1]), np.float32)
-        filled[:users] = states
-    ends = None if reach is None else np.resize(reach.astype(np.int32), users_per_call)
-    share = np.float32(explore) if explore else None
-    numbers = (np.float32(temperature), np.float32(discount), share, np.int32(-(-users // size)))
-    whole = _compiled(
-        split_model(model),
-        filled,
-        ends,
-        block.weights,
-        *numbers,
-        branching=branching,
-        soft=block.soft,
-        finite=block.finite,
-        size=size,
-    )
-    found = jax.tree.map(np.asarray, whole)
-    return DecidedPart(
-        found.probabilities[:users, : len(block.places)], found.outcomes[:, :users], found.finite[:users]
-    )
-
-
-@partial(jax.jit, static_argnames=("branching", "soft", "finite", "size"))
-def _compiled(
-    model: SplitModel,
-    states: jax.Array,
-    reach: jax.Array | None,
-    weights: jax.Array,
-    temperature: jax.Array,
-    discount: jax.Array,
-    explore: jax.Array | None,
-    count: jax.Array,
-    branching: Branching,
-    soft: bool,
-    finite: bool,
-    size: int,
-) -> DecidedPart:
-    """The first `count` blocks of `size` users one after the other; zeros for the other users."""
-    axes = DecidedPart(0, 1, 0)  # that of the users
-
-    def block(position: jax.Array | int) -> DecidedPart:
-        tree = grow_inside(model, jax.lax.dynamic_slice_in_dim(states, position * size, size), branching)
-        if reach is not None:
-            tree = _ending(tree, jax.lax.dynamic_slice_in_dim(reach, position * size, size))
-        if soft:
-            values = soft_backup(tree, weights, temperature, discount, explore)
-        else:
-            values = hard_backup(tree, weights, discount, explore, finite)
+    def block(
+        position: jax.Array | int, weights: list[jax.Array], rows: TreeRows, prices: jax.Array, numbers: Numbers
+    ) -> tuple[jax.Array, ...]:
+        some = jax.tree.map(lambda array: _slice(array, position * form.users, form.users), rows)
+        model = jax.tree.unflatten(form.structure, weights)
+        tree = grow(model, some, form.depth, form.constraint, form.ragged)
         # One sum of all is finite only if all are.
         total = sum(level.sum(axis=(0, 1, 3)) for level in tree.levels)
-        return DecidedPart(values.probabilities, tree.levels[0][..., 0].swapaxes(1, 2), jnp.isfinite(total))
+        return jnp.isfinite(total)[:, None, None], *form.keep(form, tree, prices, numbers)
 
-    def store(position: jax.Array, results: DecidedPart) -> DecidedPart:
-        def put(whole: jax.Array, own: jax.Array, axis: int) -> jax.Array:
-            return jax.lax.dynamic_update_slice_in_dim(whole, own, position * size, axis)
+    @jax.jit
+    def run(
+        weights: list[jax.Array], rows: TreeRows, prices: jax.Array, numbers: tuple[jax.Array, ...], count: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        temperature, discount, explore = numbers
+        given = (weights, rows, prices, Numbers(temperature, discount, explore if form.explores else None))
+        size = len(rows.states)
+        if size == form.users:
+            found = block(0, *given)
+        else:
 
-        stored: DecidedPart = jax.tree.map(put, results, block(position), axes)
-        return stored
+            def store(position: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+                return tuple(
+                    jax.lax.dynamic_update_slice_in_dim(whole, own, position * form.users, whole.ndim - 3)
+                    for whole, own in zip(results, block(position, *given), strict=True)
+                )
 
-    def empty(shape: jax.ShapeDtypeStruct, axis: int) -> jax.Array:
-        return jnp.zeros((*shape.shape[:axis], len(states), *shape.shape[axis + 1 :]), shape.dtype)
+            shapes = jax.eval_shape(lambda: block(0, *given))
+            start = tuple(jnp.zeros((*one.shape[:-3], size, *one.shape[-2:]), one.dtype) for one in shapes)
+            found = jax.lax.fori_loop(0, -(-count // form.users), store, start)
+        return found[0][:, 0, 0], *found[1:]
 
-    start: DecidedPart = jax.tree.map(empty, jax.eval_shape(block, 0), axes)
-    decided: DecidedPart = jax.lax.fori_loop(0, count, store, start)
-    return decided
+    return run
 
 
-def _ending(tree: Tree, reach: jax.Array) -> Tree:
-    """Trees of users who have so many steps left [users]: below those nothing happens, and nobody gets there."""
-    levels = tuple(
-        jnp.where((reach > number)[None, None, :, None], level, 0.0) for number, level in enumerate(tree.levels)
-    )
-    staying = tree.survival or tuple(jnp.ones(level.shape[1:], level.dtype) for level in tree.levels[:-1])
-    survival = tuple(
-        jnp.where((reach > number + 1)[None, :, None], chance, 0.0) for number, chance in enumerate(staying)
-    )
-    return Tree(levels, tree.masks, tree.shares, survival)
+def _slice(array: jax.Array, first: jax.Array | int, size: int) -> jax.Array:
+    return array if len(array) == size else jax.lax.dynamic_slice_in_dim(array, first, size)
+
+
+def _backed_up(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> ActionValues:
+    temperature, discount, explore = numbers
+    if form.soft:
+        return soft_backup(tree, prices, temperature, discount, explore)
+    return hard_backup(tree, prices, discount, explore, form.finite)
+
+
+def _everything(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> tuple[jax.Array, ...]:
+    return _backed_up(form, tree, prices, numbers)
+
+
+def _expected(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> tuple[jax.Array, ...]:
+    """Outcomes of following the policy, [outcomes, users, prices, 1]; far less to write than `_everything`."""
+    if form.finite and not (form.soft or form.explores):
+        return (greedy_path(tree, prices, numbers.discount)[..., None],)
+    values = _backed_up(form, tree, prices, numbers)
+    return ((values.probabilities * values.to_go).sum(axis=-1, keepdims=True),)
+
+
+def _decision(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> tuple[jax.Array, ...]:
+    """Probabilities [users, prices, actions], and outcomes of this step alone, [outcomes, users, prices, actions]."""
+    probabilities = _backed_up(form, tree, prices, numbers).probabilities
+    outcomes = tree.levels[0][..., 0].swapaxes(1, 2)[:, :, None]
+    return probabilities, jnp.broadcast_to(outcomes, (len(outcomes), *probabilities.shape))
 
 
 # Checks of what a planner is given, in words that its user understands.

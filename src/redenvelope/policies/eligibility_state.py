@@ -25,11 +25,12 @@ from redenvelope.policies.rules import RuleConstraint
 
 @dataclass(frozen=True, eq=False)
 class EligibilityState:
-    """What is known of rows (users, or nodes of their trees) in addition to their states."""
+    """What is known of rows (users, or nodes of their trees) in addition to their states; arrays of numpy, or of jax inside
+    a compiled program."""
 
-    always: BoolArray
+    always: Any
     """What each may get at this and every later step, [rows, actions]; at least one action each."""
-    memory: Memory
+    memory: Any
     """Of the constraint, [rows, columns]."""
 
     def __len__(self) -> int:
@@ -69,23 +70,21 @@ def eligibility_state(eligible: Eligible, rows: int, actions: int, constraint: C
     return eligible
 
 
-def allowed(
-    standing: EligibilityState, constraint: Constraint | None, states: NDArray[np.float32], steps_left: NDArray[np.intp]
-) -> BoolArray:
-    """What rows with states [rows, width] and steps left [rows] may get now, [rows, actions].
+def allowed(standing: EligibilityState, constraint: Constraint | None, states: Any, steps_left: Any) -> Any:
+    """What rows with states [rows, width] and steps left [rows] may get now, [rows, actions]; arrays of numpy, or of
+    jax inside a compiled program.
 
     A row with nothing left gets the cheapest action that it may ever get.
     """
     own = standing.always
     if constraint is None:
         return own
-    said = np.asarray(constraint.eligible(states, steps_left, standing.memory), dtype=bool)
+    said = constraint.eligible(states, steps_left, standing.memory)
     if said.shape != own.shape:
         raise UsageError(f"a constraint must answer with a mask of shape {own.shape}, not {said.shape}")
-    both: BoolArray = own & said
-    nothing = np.flatnonzero(~both.any(axis=1))
-    both[nothing, own[nothing].argmax(axis=1)] = True
-    return both
+    both = own & said
+    cheapest = np.arange(own.shape[1]) == own.argmax(axis=1)[:, None]
+    return both | (cheapest & ~both.any(axis=1)[:, None])
 
 
 # The eligibility state of a log, of a table of users to decide for, and of one user.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,7 +85,8 @@ class Constraint(Protocol):
 
     A planner asks it at every node of a tree, so that what it forbids later counts in what an action is worth now.
     States are encoded; rows are users, or nodes of their trees. What must be known of the past stands in a memory of so
-    many columns as it `remembers`, zeros where nothing has happened.
+    many columns as it `remembers`, zeros where nothing has happened. Its methods become part of compiled programs:
+    arrays may be of jax, so they are combined by operators, never changed in place.
 
     A small one forbids the dearest action at the last step:
 
@@ -93,9 +94,8 @@ class Constraint(Protocol):
     ...     actions = 3
     ...
     ...     def eligible(self, states, steps_left, memory):
-    ...         mask = np.ones((len(states), self.actions), dtype=bool)
-    ...         mask[steps_left == 1, -1] = False
-    ...         return mask
+    ...         dearest = np.arange(self.actions) == self.actions - 1
+    ...         return ~(dearest & (steps_left == 1)[:, None])
     >>> NoLastSplurge().eligible(np.zeros((2, 5), np.float32), np.array([2, 1]), np.zeros((2, 0))).tolist()
     [[True, True, True], [True, True, False]]
     """
@@ -105,11 +105,11 @@ class Constraint(Protocol):
         """Columns of its memory; 0 where it needs none."""
         return 0
 
-    def eligible(self, states: NDArray[np.float32], steps_left: NDArray[np.intp], memory: Memory) -> NDArray[np.bool_]:
+    def eligible(self, states: Any, steps_left: Any, memory: Any) -> Any:
         """States [n, width], steps left, this one included, [n] and memory [n, columns] -> what is allowed, [n,
         actions]."""
         ...
 
-    def after(self, memory: Memory, action: NDArray[np.intp]) -> Memory:
+    def after(self, memory: Any, action: NDArray[np.intp]) -> Any:
         """What is remembered one step on, when rows with a memory [n, columns] got an action [n]."""
         return memory

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.arrays import BoolArray
+from redenvelope.arrays import BoolArray, library_of
 from redenvelope.campaign.conditions import Condition, Leaf, RowColumns, Verdict, columns_of, judged, leaves
 from redenvelope.campaign.records import Rule
 from redenvelope.campaign.rows import STEP, places_of
@@ -42,19 +44,19 @@ class Cap:
     columns: slice
     """Of the memory: one that counts, or one for each step that is looked back."""
 
-    def after(self, before: Memory, given: BoolArray) -> Memory:
+    def after(self, before: Any, given: BoolArray) -> list[Any]:
         """Its columns one step on, when rows were given one of the actions or not, [rows]."""
         if self.window is None:
             # Once it is used up, more does not matter.
-            return np.minimum(before + given[:, None], self.most).astype(np.int16)
-        return np.concatenate([given[:, None].astype(np.int16), before[:, :-1]], axis=1)
+            return [(before + given[:, None]).clip(0, self.most)]
+        return [given[:, None].astype(np.int16), before[:, :-1]]
 
-    def used_up(self, memory: Memory) -> BoolArray:
+    def used_up(self, memory: Any) -> Any:
         """Whether no more may be given, [rows]."""
-        return np.asarray(memory[:, self.columns].sum(axis=1) >= self.most)
+        return memory[:, self.columns].sum(axis=1) >= self.most
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class RuleConstraint(Constraint):
     """Rules of a campaign with these features and actions."""
 
@@ -134,26 +136,25 @@ class RuleConstraint(Constraint):
         """See Constraint."""
         return int(self._now.stop)
 
-    def eligible(self, states: NDArray[np.float32], steps_left: NDArray[np.intp], memory: Memory) -> BoolArray:
+    def eligible(self, states: Any, steps_left: Any, memory: Any) -> Any:
         """See Constraint."""
-        allowed = np.ones((len(states), len(self.catalogue)), dtype=bool)
+        library = library_of(memory)
+        allowed = library.ones((len(states), len(self.catalogue)), dtype=bool)
         if self.conditions:
             now = memory[:, self._now]
-            known = now[:, 0] != 0
-            allowed[known] = now[known] == _YES
-            if not known.all():
-                allowed[~known] = self._by_states(states[~known], memory[~known])
+            allowed, known = now == _YES, now[:, :1] != 0
+            if library is not np or not known.all():
+                allowed = library.where(known, allowed, self._by_states(states, memory))
         for cap in self.caps:
-            allowed[np.ix_(cap.used_up(memory), cap.group)] = False
+            allowed = allowed & ~(cap.used_up(memory)[:, None] & cap.group)
         return allowed
 
-    def after(self, memory: Memory, action: NDArray[np.intp]) -> Memory:
+    def after(self, memory: Any, action: NDArray[np.intp]) -> Any:
         """See Constraint."""
-        moved = memory.copy()
-        for cap in self.caps:
-            moved[:, cap.columns] = cap.after(memory[:, cap.columns], cap.group[action])
-        moved[:, self._now] = 0
-        return moved
+        library = library_of(memory)
+        parts = [part for cap in self.caps for part in cap.after(memory[:, cap.columns], cap.group[action])]
+        unknown = library.zeros_like(memory[:, self._now])
+        return library.concatenate([*parts, memory[:, self._answers], unknown], axis=1)
 
     def remembered(self, rows: RowColumns, counters: Memory) -> Memory:
         """The memory of rows whose features are known, given its counters, [rows, counters]."""
@@ -163,7 +164,7 @@ class RuleConstraint(Constraint):
             said = leaf.verdict(rows)
             memory[:, column] = np.where(said.true, _TRUE, np.where(said.false, _FALSE, _UNKNOWN))
         if self.conditions:
-            allowed = self._judged(len(counters), lambda leaf: leaf.verdict(rows))
+            allowed = self._judged(lambda leaf: leaf.verdict(rows))
             memory[:, self._now] = np.where(allowed, _YES, _NO)
         return memory
 
@@ -205,28 +206,29 @@ class RuleConstraint(Constraint):
         rows[place] = action
         return np.asarray(self.counters(more, rows)[more[1:] - 1])
 
-    def _by_states(self, states: NDArray[np.float32], memory: Memory) -> BoolArray:
+    def _by_states(self, states: Any, memory: Any) -> Any:
         """What conditions allow in predicted states, [rows, actions]; what never changes is remembered."""
+        library = library_of(memory)
         places = {leaf: column for column, leaf in enumerate(self.lasting, start=self._answers.start)}
-        nowhere = np.zeros(len(states), dtype=bool)
+        nowhere = library.zeros(len(states), dtype=bool)
         unknown = Verdict(nowhere, nowhere)  # as of a column that states do not show
         shown = self.texts | {number.name for number in self.encoder.numbers} | {STEP}
 
         def answer(leaf: Leaf) -> Verdict:
-            read = self._decoding.said(leaf, states) if columns_of(leaf) <= shown else unknown
+            read = self._decoding.said(leaf, states, library) if columns_of(leaf) <= shown else unknown
             if leaf not in places:
                 return read
             known = memory[:, places[leaf]]
             asked = known != 0
-            return Verdict(np.where(asked, known == _TRUE, read.true), np.where(asked, known == _FALSE, read.false))
+            true, false = known == _TRUE, known == _FALSE
+            return Verdict(library.where(asked, true, read.true), library.where(asked, false, read.false))
 
-        return self._judged(len(states), answer)
+        return self._judged(answer)
 
-    def _judged(self, rows: int, answer: Callable[[Leaf], Verdict]) -> BoolArray:
-        allowed = np.ones((rows, len(self.catalogue)), dtype=bool)
-        for condition, group in self.conditions:
-            allowed[np.ix_(~judged(condition, answer).true, group)] = False
-        return allowed
+    def _judged(self, answer: Callable[[Leaf], Verdict]) -> Any:
+        """What conditions with these answers allow, [rows, actions]."""
+        each = [judged(condition, answer).true[:, None] | ~group for condition, group in self.conditions]
+        return reduce(and_, each)
 
     def _group(self, rule: Rule) -> BoolArray:
         group = np.zeros(len(self.catalogue), dtype=bool)

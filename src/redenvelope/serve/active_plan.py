@@ -12,18 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
-from redenvelope.errors import ModelError
+from redenvelope.engine.memory import keep_programs
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Fund, PriceNote
-from redenvelope.plan.decide import ACTION_STREAM
+from redenvelope.plan.engine import DecisionEngine, stacked
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import policy_sha256
-from redenvelope.planning.planner import TreePlanner, decide_in_one_program
-from redenvelope.planning.single_user import SinglePlanner
-from redenvelope.policies.action_values import Valuer
+from redenvelope.planning.planner import FEW_USERS
 from redenvelope.policies.eligibility_state import EligibilityState, allowed, eligibility_of_row
 from redenvelope.policies.pricing import Pricing
-from redenvelope.randomness import fraction, user_key
+from redenvelope.randomness import user_key
 from redenvelope.serve.funds import Amounts, ChargeTable, charge_table_of, funded_budgets, served_funds
 from redenvelope.serve.pacing import Pacer, Progress
 from redenvelope.serve.settings import ServeSettings
@@ -86,11 +84,7 @@ def load_active_plan(
     return ActivePlan(LoadedPlan(plan, seed, rows).warm(), charges, pacer), served
 
 
-# Probabilities for users who wait at the same time: one by one in plain arrays, or together in one program.
-
-# From so many on, a call of the compiled program takes less time than as many decisions one by one; see
-# benchmarks/serve.py.
-_TOGETHER = 3
+# What a plan would do for users who wait at the same time, in calls small enough for somebody who waits.
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,14 +122,13 @@ class LoadedPlan:
 
     def __init__(self, plan: Plan, seed: int = 0, rows: int = 2) -> None:
         """`rows` of prices are mixed at most: a number of rows is compiled for once, and nobody waits for another."""
-        self.plan, self.seed, self._rows = plan, seed, max(rows, 2)
+        self.plan, self.seed = plan, seed
         self.sha256 = policy_sha256(plan.policy)
         policy = plan.policy
         self._encoder = policy.encoder
         self.first_step, self.steps = policy.encoder.first_step, policy.specification.steps
         self.labels = plan.catalogue.labels
-        self._together = can_decide_together(policy.valuer)
-        self._single: tuple[Pricing, Any] = (policy.pricing, self._single_at(policy.pricing))
+        self._engine = DecisionEngine(policy, seed, max(rows, 2))
 
     @property
     def needs_history(self) -> bool:
@@ -143,15 +136,14 @@ class LoadedPlan:
         return self.plan.needs_history
 
     def warm(self) -> LoadedPlan:
-        """Decide for nobody at every step, alone and together, so that no real user waits for a compilation."""
-        past: list[dict[str, Any]] = []
-        for step in range(self.first_step, self.first_step + self.steps):
-            asked = DecisionQuery(0, step, {}, past)
-            self.propose([asked], self.plan.policy.pricing)
-            for size in CALL_SIZES:  # one program each, whatever the step
-                self.propose([asked] * size, self.plan.policy.pricing)
-            label: Any = float(self.labels[0]) if self.plan.catalogue.numeric else self.labels[0]
-            past = [*past, {"step": step, "action": label, "reward": 0.0, "cost": 0.0}]
+        """Decide for nobody, alone and together, at prices that are finite and at one that is not, so that no real user
+        waits for a compilation."""
+        keep_programs()
+        nobody = DecisionQuery(0, self.first_step, {}, ())
+        own = self.plan.policy.pricing
+        for pricing in (own, Pricing.at(*[np.inf] * own.budgets), Pricing.at(*[1.0] * own.budgets)):
+            for size in FEW_USERS:
+                self.propose([nobody] * size, pricing)
         return self
 
     def encode(self, asked: DecisionQuery) -> NDArray[np.float32]:
@@ -163,27 +155,31 @@ class LoadedPlan:
         self, asked: Sequence[DecisionQuery], pricing: Pricing, states: Sequence[NDArray[np.float32]] | None = None
     ) -> list[ActionDistribution]:
         """What each would get at prices; `states` spare encoding again."""
-        rows = [self.encode(one) for one in asked] if states is None else states
+        rows = np.stack([self.encode(one) for one in asked] if states is None else states)
         keys = np.array([user_key(one.user) for one in asked], dtype=np.uint64)
         steps = np.array([one.step for one in asked], dtype=np.int64)
-        uniforms = fraction(keys, ACTION_STREAM, self.seed, steps)
-        followed = pricing.drawn(keys, self.seed)
-        left = self.first_step + self.steps - steps
+        constraint = self.plan.policy.constraint
         standings = [self._standing(one) for one in asked]
-        found = self._found(standings, rows, left, pricing)
-        own = np.array([shares[price] for (shares, _), price in zip(found, followed.tolist(), strict=True)], np.float64)
-        own /= own.sum(axis=1, keepdims=True)
-        outcomes = np.array([outcomes for _, outcomes in found], np.float64)
+        standing = stacked(standings, len(self.labels), 0 if constraint is None else constraint.remembers)
+        found = [
+            self._engine.decide(rows[part], steps[part], standing[part], keys[part], pricing)
+            for part in _parts(len(asked))
+        ]
+        mask = allowed(standing, constraint, rows, self.first_step + self.steps - steps)
+        probabilities, uniforms, followed = (
+            np.concatenate([getattr(one, name) for one in found]) for name in ("probabilities", "uniforms", "followed")
+        )
+        outcomes = np.concatenate([one.outcomes for one in found], axis=1)
         return [
             ActionDistribution(
-                own[row],
-                outcomes[row, 0],
-                outcomes[row, 1:],
+                probabilities[row],
+                outcomes[0, row],
+                outcomes[1:, row],
                 pricing.prices[price],
-                uniform,
-                self._allowed(standings[row], rows[row], left[row : row + 1]),
+                float(uniforms[row]),
+                None if standings[row] is None else mask[row],
             )
-            for row, (price, uniform) in enumerate(zip(followed.tolist(), uniforms.tolist(), strict=True))
+            for row, price in enumerate(followed.tolist())
         ]
 
     def _standing(self, one: DecisionQuery) -> EligibilityState | None:
@@ -194,101 +190,8 @@ class LoadedPlan:
         row = {**one.features, "step": one.step}
         return eligibility_of_row(constraint, self._encoder, row, one.step, one.past, one.eligible).standing
 
-    def _allowed(
-        self, standing: EligibilityState | None, state: NDArray[np.float32], left: NDArray[np.int64]
-    ) -> NDArray[np.bool_] | None:
-        """What may be given now, [actions]."""
-        if standing is None:
-            return None
-        return np.asarray(allowed(standing, self.plan.policy.constraint, state[None], left.astype(np.intp))[0])
 
-    def _found(
-        self,
-        standings: Sequence[EligibilityState | None],
-        states: Sequence[NDArray[np.float32]],
-        left: NDArray[np.int64],
-        pricing: Pricing,
-    ) -> list[tuple[FloatArray, FloatArray]]:
-        """Probabilities [prices, actions] and outcomes [outcomes, actions] of each.
-
-        Those of whom nothing is ruled out are planned for together, where they are enough.
-        """
-        valuer, table = self.plan.policy.valuer, _filled(pricing.table, self._rows)
-        free = [place for place, standing in enumerate(standings) if standing is None]
-        # Infinite prices are another program, which nobody should wait for.
-        together = self._together and len(free) >= _TOGETHER and bool(np.isfinite(table).all())
-        found: dict[int, tuple[FloatArray, FloatArray]] = {}
-        if together:
-            assert isinstance(valuer, TreePlanner)
-            group = decide_together(valuer, [states[place] for place in free], left[free], table)
-            found.update(zip(free, group, strict=True))
-        others = [place for place in range(len(standings)) if place not in found]
-        if others:
-            own = [states[place] for place in others]
-            group = self._one_by_one([standings[place] for place in others], own, left[others], pricing)
-            found.update(zip(others, group, strict=True))
-        return [found[place] for place in range(len(standings))]
-
-    def _one_by_one(
-        self,
-        standings: Sequence[EligibilityState | None],
-        states: Sequence[NDArray[np.float32]],
-        left: NDArray[np.int64],
-        pricing: Pricing,
-    ) -> list[tuple[FloatArray, FloatArray]]:
-        """Probabilities [prices, actions] and outcomes [outcomes, actions] of each."""
-        known, single = self._single
-        if known != pricing:
-            single = self._single_at(pricing, single)
-            self._single = (pricing, single)
-        found = []
-        for standing, state, steps_left in zip(standings, states, left, strict=True):
-            decision = single.decide(state, int(steps_left), standing)
-            found.append((decision.values.probabilities[0], decision.outcomes))
-        return found
-
-    def _single_at(self, pricing: Pricing, before: Any = None) -> Any:
-        if isinstance(before, SinglePlanner):
-            return before.at(pricing.table)
-        policy = self.plan.policy
-        return policy.source.single(policy.specification, pricing.table, policy.constraint)
-
-
-def _filled(table: FloatArray, rows: int) -> FloatArray:
-    """Prices [prices, budgets] of at least so many rows, the last one repeated."""
-    missing = rows - len(table)
-    return table if missing <= 0 else np.concatenate([table, np.repeat(table[-1:], missing, axis=0)])
-
-
-# Decisions for some users at once, in calls that are small enough for somebody who waits.
-
-CALL_SIZES = (8, 16, 32)
-"""Whose trees one call of the compiled program plans, whether there are so many or not: the least that are enough."""
-
-
-def can_decide_together(valuer: Valuer) -> bool:
-    """Whether there is one compiled program for it: rules at the nodes of a tree do not fit in."""
-    return isinstance(valuer, TreePlanner) and valuer.constraint is None
-
-
-def decide_together(
-    planner: TreePlanner, states: Sequence[NDArray[np.float32]], left: NDArray[np.int64], table: FloatArray
-) -> list[tuple[FloatArray, FloatArray]]:
-    """Probabilities [prices, actions] and outcomes of this step [outcomes, actions] of each state [width].
-
-    Users have so many decisions `left` [users]: those near the end share the program of the others, and their trees
-    end where the campaign does. Prices are a table [prices, budgets].
-    """
-    found: list[tuple[FloatArray, FloatArray]] = []
-    reach = np.minimum(left, planner.depth).astype(np.int32)
-    shape = planner.branching.at_depth(planner.depth)
-    for first in range(0, len(states), CALL_SIZES[-1]):
-        rows = np.stack(states[first : first + CALL_SIZES[-1]])
-        size = next(size for size in CALL_SIZES if len(rows) <= size)
-        terms = (planner.temperature, planner.discount, planner.explore, size)
-        part = decide_in_one_program(planner.model, rows, shape, table, *terms, reach[first : first + len(rows)])
-        if not part.finite.all():
-            raise ModelError("the model's predictions for a user are not finite numbers; the state lies far outside")
-        outcomes = np.asarray(part.outcomes, dtype=np.float64).swapaxes(0, 1)
-        found.extend(zip(np.asarray(part.probabilities, dtype=np.float64), outcomes, strict=True))
-    return found
+def _parts(users: int) -> list[slice]:
+    """Users in calls of at most the largest of the few sizes."""
+    most = FEW_USERS[-1]
+    return [slice(first, min(first + most, users)) for first in range(0, users, most)]

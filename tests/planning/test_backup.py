@@ -7,19 +7,13 @@ import pytest
 from scipy.optimize import linprog
 
 from redenvelope.errors import UsageError
-from redenvelope.planning import tree as batches
-from redenvelope.planning.bellman import backup
-from redenvelope.planning.tree import Branching, NodeMasks, grow
-from redenvelope.policies.eligibility_state import EligibilityState as Standing
+from tests.planning.backing_up import backup
+from tests.planning.backing_up import grown as tree
 from tests.planning.exact import World, induction
 
 DUALS = np.array([0.0, 0.3, np.inf, 1.0, 4.0])
 # float32 sums of a few numbers of order one.
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-
-
-def tree(model, states, depth, masks=None):
-    return grow(model, np.asarray(states, np.float32), Branching.full(model.actions, depth), masks)
 
 
 def prices_of(budgets: int, seed: int = 0) -> np.ndarray:
@@ -128,9 +122,7 @@ def test_prices_bound_what_any_mixture_within_the_budgets_earns(table_world, eve
 def test_eligible_holds_at_every_step(table_world, every_state, temperature):
     model, world = table_world(5)
     allowed = np.array([False, True, True, False])
-    standing = Standing(np.tile(allowed, (world.states, 1)), np.zeros((world.states, 0), np.int16))
-    masks = NodeMasks.at_root(standing, np.full(world.states, 4), None)
-    found = backup(tree(model, every_state(world), 4, masks), DUALS, temperature)
+    found = backup(tree(model, every_state(world), 4, np.tile(allowed, (world.states, 1))), DUALS, temperature)
     exact = induction(world, DUALS, temperature, allowed=np.tile(allowed, (4, world.states, 1)))
     require_equal(found, exact, DUALS)
     assert np.all(found.probabilities[:, :, ~allowed] == 0)
@@ -221,17 +213,6 @@ def test_discount_weighs_later_steps(table_world, every_state):
     penalised = world.rewards - 0.5 * world.costs
     expected = penalised + 0.25 * penalised.max(axis=1)[world.following]
     np.testing.assert_allclose(found.q[:, 0], expected, **CLOSE)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.1])
-def test_users_do_not_depend_on_their_block(network_world, monkeypatch, temperature):
-    model, states = network_world(1, users=37)
-    grown = tree(model, states, 3)
-    whole = backup(grown, [0.5, 2.0], temperature)
-    monkeypatch.setattr(batches, "_USERS_PER_CALL", 16)
-    monkeypatch.setattr(batches, "_VALUES_PER_BLOCK", 250)
-    for one, other in zip(whole, backup(grown, [0.5, 2.0], temperature), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("duals", [[-1.0], [np.nan], []])

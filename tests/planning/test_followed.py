@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from redenvelope.planning.bellman import backup, expected_backup
 from redenvelope.planning.tree import Tree
+from tests.planning.backing_up import backup, path
 
 
 def drawn(seed: int, budgets: int, users: int = 70, actions: int = 3, depth: int = 3) -> Tree:
@@ -20,7 +20,7 @@ def drawn(seed: int, budgets: int, users: int = 70, actions: int = 3, depth: int
     survival = tuple(
         generator.choice(np.array([0.5, 1.0], np.float32), (actions, users, count)) for count in nodes[:-1]
     )
-    return Tree(levels, masks if seed % 2 else None, (None,) * (depth - 1), survival if seed % 3 else None)
+    return Tree(levels, masks if seed % 2 else None, survival if seed % 3 else None)
 
 
 @pytest.mark.parametrize("budgets", [1, 2, 3])
@@ -28,9 +28,9 @@ def drawn(seed: int, budgets: int, users: int = 70, actions: int = 3, depth: int
 def test_the_path_is_that_of_the_values(seed: int, budgets: int) -> None:
     tree = drawn(seed, budgets)
     prices = np.random.default_rng(seed).choice([0.0, 0.5, 1.0, 2.0], size=(30, budgets))
-    path = expected_backup(tree, prices, 0.0, discount=0.5)
+    found = path(tree, prices, discount=0.5)
     values = backup(tree, prices, 0.0, discount=0.5)
-    np.testing.assert_array_equal(path, (values.probabilities * values.to_go).sum(axis=-1))
+    np.testing.assert_array_equal(found, (values.probabilities * values.to_go).sum(axis=-1))
 
 
 def test_among_equals_who_spends_least_in_all_wins() -> None:
@@ -38,15 +38,6 @@ def test_among_equals_who_spends_least_in_all_wins() -> None:
     level = np.array([[[1.0, 1.0, 1.0]], [[2.0, 0.0, 1.0]], [[0.0, 1.0, 1.0]]], np.float32).transpose(0, 2, 1)[
         ..., None
     ]
-    tree = Tree((level,), None, ())
-    np.testing.assert_array_equal(expected_backup(tree, [[0.0, 0.0]], 0.0)[:, 0, 0], [1, 0, 1])
+    tree = Tree((level,))
+    np.testing.assert_array_equal(path(tree, [[0.0, 0.0]])[:, 0, 0], [1, 0, 1])
     np.testing.assert_array_equal(backup(tree, [[0.0, 0.0]], 0.0).probabilities[0, 0], [0, 1, 0])
-
-
-def test_infinite_prices_and_exploration_take_the_way_of_values() -> None:
-    tree = drawn(1, 2)
-    prices = [[np.inf, 1.0], [0.5, 0.5], [np.inf, np.inf]]
-    for explore in (0.0, 0.1):
-        values = backup(tree, prices, 0.0, explore=explore)
-        expected = (values.probabilities * values.to_go).sum(axis=-1)
-        np.testing.assert_allclose(expected_backup(tree, prices, 0.0, explore=explore), expected, rtol=1e-6)

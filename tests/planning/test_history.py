@@ -13,7 +13,6 @@ import pytest
 from redenvelope.log.encoding.history import HistoryEncoding
 from redenvelope.models.neural_model import KnownMoves, NeuralModel, known_moves, moved
 from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.single_user import SinglePlanner
 from tests.random_networks import WIDE, random_model, random_states
 
 ACTIONS, STEPS = 3, 4
@@ -115,19 +114,15 @@ def remembering_model(leaves: bool = False) -> NeuralModel:
 def test_one_user_at_a_time_decides_as_in_batches(leaves: bool) -> None:
     model = remembering_model(leaves)
     planner = TreePlanner(model, 3, 0.5, 10)
-    single = SinglePlanner.of(planner, model, [0.2, np.inf])
     for left in (1, 2, 8):
         states = random_states(model.layout, 6, 10 - left, seed=left)
         batch = planner.values(states, left, [0.2, np.inf])
         decided = planner.decided(states, left, [0.2, np.inf])
         np.testing.assert_allclose(decided.probabilities, batch.probabilities, atol=1e-5)
         for user, state in enumerate(states):
-            found = single.decide(state, left)
-            np.testing.assert_allclose(found.values.q[0], batch.q[user], atol=2e-5)
-            np.testing.assert_allclose(found.values.to_go[:, 0], batch.to_go[:, user], atol=2e-5)
-        np.testing.assert_allclose(
-            single.model.successors(states), np.asarray(model.successors(states)), atol=1e-5, rtol=1e-4
-        )
+            alone = planner.decided(state[None], left, [0.2, np.inf])
+            np.testing.assert_allclose(alone.probabilities[0], decided.probabilities[user], atol=2e-5)
+            np.testing.assert_allclose(alone.outcomes[:, 0], decided.outcomes[:, user], atol=2e-5)
 
 
 def test_a_network_moves_the_past_by_the_rule_and_stores_it() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from redenvelope.planning.continuation import Continuation
 from redenvelope.planning.planner import ModelPrice, TreePlanner
-from redenvelope.planning.single_user import SinglePlanner
-from redenvelope.planning.tree import Branching, grow
+from tests.planning.backing_up import grown
 from tests.planning.conftest import TableModel
 from tests.planning.exact import World, induction
 from tests.random_networks import random_model, random_states
@@ -89,20 +88,17 @@ def test_what_comes_after_a_tree_is_exact(horizon: int) -> None:
 
 def test_nobody_leaves_where_the_model_does_not_say_so() -> None:
     model, _, states = leaving_world(4)
-    assert grow(TableModel(model.tables, model.following), states, Branching.full(3, 3)).survival is None
+    assert grown(TableModel(model.tables, model.following), states, 3).survival is None
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
-@pytest.mark.parametrize("node_limit", [pytest.param(10_000, marks=pytest.mark.slow), 30])
-def test_one_user_at_a_time_decides_as_in_batches(temperature: float, node_limit: int) -> None:
+def test_one_user_at_a_time_decides_as_in_batches(temperature: float) -> None:
     model = random_model(members=2, leaves=True)
-    planner = TreePlanner(model, 3, temperature, 10, node_limit=node_limit)
-    single = SinglePlanner.of(planner, model, [0.2, np.inf])
+    planner = TreePlanner(model, 3, temperature, 10)
     for left in (1, 2, 8):
-        states = random_states(model.layout, 6, 10 - left, seed=left)
-        batch = planner.values(states, left, [0.2, np.inf])
-        for user, state in enumerate(states):
-            found = single.decide(state, left)
-            np.testing.assert_allclose(found.values.q[0], batch.q[user], atol=1e-5)
-            np.testing.assert_allclose(found.values.to_go[:, 0], batch.to_go[:, user], atol=1e-5)
-            assert found.outcomes.shape == (2, model.actions)
+        states = random_states(model.layout, 70, 10 - left, seed=left)
+        batch = planner.decided(states, left, [0.2, np.inf])
+        for user, state in enumerate(states[:3]):
+            alone = planner.decided(state[None], left, [0.2, np.inf])
+            np.testing.assert_allclose(alone.probabilities[0], batch.probabilities[user], atol=1e-5)
+            np.testing.assert_allclose(alone.outcomes[:, 0], batch.outcomes[:, user], atol=1e-5)

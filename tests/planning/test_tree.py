@@ -5,12 +5,9 @@ import numpy as np
 import pytest
 
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.planning import tree as batches
-from redenvelope.planning.bellman import backup
 from redenvelope.planning.planner import TreePlanner
-from redenvelope.planning.tree import Branching, NodeMasks, grow
 from redenvelope.policies.action_values import Valuer
-from redenvelope.policies.eligibility_state import EligibilityState as Standing
+from tests.planning.backing_up import backup, grown
 from tests.planning.exact import induction
 
 
@@ -55,24 +52,13 @@ def test_what_is_expected_is_the_mean_of_the_plan(network_world):
     np.testing.assert_allclose(expected, (plan.probabilities * plan.to_go).sum(axis=3), rtol=1e-5)
 
 
-def test_calls_and_filling_change_nothing(network_world, monkeypatch):
-    model, states = network_world(3, users=150)
-    planner = TreePlanner(model, horizon=3, temperature=0.1, steps=3)
-    direct = backup(grow(model, states, Branching.full(5, 3)), [0.5, 2.0], 0.1)
-    monkeypatch.setattr(batches, "_USERS_PER_CALL", 64)
-    plan = planner.values(states, 3, [0.5, 2.0])
-    for planned, expected in zip(plan, direct, strict=True):
-        np.testing.assert_allclose(planned, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_eligible_reaches_each_users_own_tree(network_world):
     model, states = network_world(4, users=30)
     mask = np.random.default_rng(0).uniform(size=(30, 5)) < 0.6
     mask[:, 0] = True
     planner = TreePlanner(model, horizon=3, temperature=0.0, steps=3)
     plan = planner.values(states, 3, [0.3], mask)
-    masks = NodeMasks.at_root(Standing(mask, np.zeros((30, 0), np.int16)), np.full(30, 3), None)
-    direct = backup(grow(model, states, Branching.full(5, 3), masks), [0.3], 0.0)
+    direct = backup(grown(model, states, 3, mask), [0.3], 0.0)
     np.testing.assert_allclose(plan.to_go, direct.to_go, rtol=1e-4, atol=1e-5)
     assert np.all(plan.probabilities[:, 0][~mask] == 0)
 

@@ -192,6 +192,39 @@ def node_steps(
     return responses[:-1], responses[-1], changed
 
 
+@dataclass(frozen=True)
+class AppliedModel:
+    """A model as a split one outside of compiled programs: arrays of numpy, a compiled program for each call.
+
+    The programs serve every level of every tree, so that growing trees level by level compiles little.
+    """
+
+    model: EnvironmentModel
+
+    @property
+    def leaves(self) -> bool:
+        """See LeavingModel."""
+        return users_leave(self.model)
+
+    @property
+    def fixed_width(self) -> int:
+        """See SplitModel."""
+        return fixed_width(self.model)
+
+    def fixed_parts(self, states: Float32Array) -> tuple[Any, Any]:
+        """See SplitModel."""
+        return fixed_parts(self.model, states)
+
+    def node_outcomes(self, fixed: Any, nodes: Float32Array) -> tuple[Float32Array, ...]:
+        """See SplitModel."""
+        return tuple(node_outcomes(self.model, fixed, nodes))
+
+    def node_steps(self, fixed: tuple[Any, Any], nodes: Float32Array) -> tuple[tuple[Float32Array, ...], Float32Array]:
+        """See SplitModel."""
+        outcomes, staying, changed = node_steps(self.model, fixed, nodes)
+        return (*outcomes, *(() if staying is None else (staying,))), changed
+
+
 def split_model(model: EnvironmentModel) -> SplitModel:
     """The model as a split one."""
     # Looked up on the class: an equinox module creates a method object at every access.

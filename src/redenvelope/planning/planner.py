@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import LocalEngine
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.models.environment import EnvironmentModel, apply_outcomes, apply_steps, filled, split_model
+from redenvelope.models.environment import (
+    AppliedModel,
+    EnvironmentModel,
+    apply_outcomes,
+    apply_steps,
+    filled,
+    split_model,
+)
 from redenvelope.planning.bellman import PriceBlock, greedy_path, hard_backup, price_blocks, soft_backup
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.planning.tree import NODE_LIMIT, Tree, TreeRows, fit_depth, grow, nodes_at, power_of_two
@@ -129,17 +136,18 @@ class TreePlanner:
             standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
             asked = TreeRows(rows, left, standing.always, standing.memory)
         blocks = _price_blocks(self.budgets, self.temperature, prices)
+        call = self._decide if keep is _decision else self._level_by_level
         if len(rows) <= FEW_USERS[-1]:  # one call, whatever their steps left
-            return self._call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=self.depth > 1)
+            return call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=self.depth > 1)
         depths = np.minimum(left, self.depth)
         result: list[NDArray[np.float32]] = []
         for depth in np.unique(depths).tolist():
             alike = np.flatnonzero(depths == depth)
-            most = _sizes_of_calls(keep)[-1]
+            most = _MOST_DECIDED if keep is _decision else _users_per_call(nodes_at(self.actions, depth))
             first, *others = [alike[start : start + most] for start in range(0, len(alike), most)]
 
             def work(users: NDArray[np.intp], depth: int = depth) -> tuple[NDArray[np.intp], list[NDArray[np.float32]]]:
-                return users, self._call(keep, asked, users, depth, blocks)
+                return users, call(keep, asked, users, depth, blocks)
 
             # The first part alone, so that only one thread compiles what all of them need.
             for users, found in (work(first), *LocalEngine().map(work, others)):
@@ -149,7 +157,7 @@ class TreePlanner:
                     whole[..., users, :, :] = own
         return result
 
-    def _call(
+    def _decide(
         self,
         keep: _Keep,
         asked: TreeRows,
@@ -158,25 +166,51 @@ class TreePlanner:
         blocks: Sequence[PriceBlock],
         ragged: bool = False,
     ) -> list[NDArray[np.float32]]:
-        """The same of some users [users], whose trees have a depth."""
-        size = next(size for size in _sizes_of_calls(keep) if len(users) <= size)
+        """The same of some users [users], whose trees have a depth, in one program: no tree leaves the cache.
+
+        Several times faster than level by level, where the prices are few, as they are when a plan decides.
+        """
+        size = next(size for size in (*FEW_USERS, _MOST_DECIDED) if len(users) <= size)
         rows = filled(jax.tree.map(lambda array: array[users], asked), size)
         structure, weights = self._weights
+        form = ProgramForm(keep, depth, self.explore > 0, structure, self.constraint, ragged)
+        return self._kept(form, (weights, rows), users, size, blocks)
+
+    def _level_by_level(
+        self,
+        keep: _Keep,
+        asked: TreeRows,
+        users: NDArray[np.intp],
+        depth: int,
+        blocks: Sequence[PriceBlock],
+        ragged: bool = False,
+    ) -> list[NDArray[np.float32]]:
+        """The same from trees that are grown once for all prices, by the programs that serve every depth."""
+        rows = jax.tree.map(lambda array: array[users], asked)
+        tree = grow(AppliedModel(self.model), rows, depth, self.constraint, ragged)
+        size = _users_per_call(nodes_at(self.actions, depth))
+
+        def fill(array: NDArray[Any]) -> NDArray[Any]:
+            return np.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, size - len(users)), (0, 0)])
+
+        padded = tree if len(users) == size else jax.tree.map(fill, tree)
+        return self._kept(ProgramForm(keep, depth, self.explore > 0), ([], padded), users, size, blocks)
+
+    def _kept(
+        self,
+        form: ProgramForm,
+        given: tuple[Any, Any],
+        users: NDArray[np.intp],
+        size: int,
+        blocks: Sequence[PriceBlock],
+    ) -> list[NDArray[np.float32]]:
+        """What a program keeps at all prices."""
         numbers = (np.float32(self.temperature), np.float32(self.discount), np.float32(self.explore))
-        by_block = []
+        nodes, by_block = nodes_at(self.actions, form.depth), []
         for block in blocks:
-            form = ProgramForm(
-                structure=structure,
-                constraint=self.constraint,
-                depth=depth,
-                ragged=ragged,
-                soft=block.soft,
-                finite=block.finite,
-                explores=self.explore > 0,
-                users=_users_per_block(nodes_at(self.actions, depth), block.weights.shape[1], size),
-                keep=keep,
-            )
-            is_number, *found = program(form)(weights, rows, block.weights, numbers, np.int32(len(users)))
+            fits = _users_per_block(nodes, block.weights.shape[1], size)
+            own = form._replace(soft=block.soft, finite=block.finite, users=fits)
+            is_number, *found = program(own)(*given, block.weights, numbers, np.int32(len(users)))
             _require_finite(np.asarray(is_number)[: len(users)], users)
             by_block.append([np.asarray(array)[..., : len(users), : len(block.places), :] for array in found])
         if len(by_block) == 1:
@@ -214,23 +248,27 @@ def _price_blocks(budgets: int, temperature: float, prices: ArrayLike) -> tuple[
     return found
 
 
-# Grow, back up and decide in one compiled program: no tree leaves the processor's cache.
+# The compiled programs: they back up trees, and where a plan decides they grow them too.
 #
 # A program is compiled for what a `ProgramForm` says, and for the shapes of its arrays. There are few of either: rows
 # and prices are padded.
 
-# Users in one call of a program, whether there are so many or not: the least that suffices.
 FEW_USERS = (1, 8, 64)
-"""Up to the last of these, users are planned for in one call, whatever their steps left."""
+"""Up to the last of these, users are planned for in one call, whatever their steps left. A call that decides is made
+for the least of these numbers that suffices, and for many users for `_MOST_DECIDED`."""
+_MOST_DECIDED = 4_096
+# Users whose trees are grown level by level at once: long enough to hide what a call costs; those of the largest trees
+# are fewer, so that they fit in memory.
+_USERS_PER_CALL = 1_024
+_NODES_PER_CALL = 262_144
 # What is worked on at once stays in the second-level cache. Measured: half and twice as many nodes, or values (nodes
 # times prices), are slower by a tenth.
 _NODES_PER_BLOCK = 4_608
 _VALUES_PER_BLOCK = 32_768
 
 
-def _sizes_of_calls(keep: _Keep) -> tuple[int, ...]:
-    # All values of many users at many prices take far more memory than decisions.
-    return (*FEW_USERS, 4_096) if keep is _decision else (FEW_USERS[-1], 1_024)
+def _users_per_call(deepest_nodes: int) -> int:
+    return power_of_two(min(_USERS_PER_CALL, _NODES_PER_CALL // deepest_nodes))
 
 
 def _users_per_block(deepest_nodes: int, prices: int, most: int) -> int:
@@ -254,46 +292,51 @@ _Keep = Callable[["ProgramForm", Tree, jax.Array, Numbers], tuple[jax.Array, ...
 class ProgramForm(NamedTuple):
     """All that a program is compiled for, besides the shapes of its arrays."""
 
-    structure: Any
-    """Of the model."""
-    constraint: Constraint | None
-    depth: int
-    ragged: bool
-    """Whether users may have fewer steps left than the trees are deep."""
-    soft: bool
-    finite: bool
-    """Whether all prices are."""
-    explores: bool
-    users: int
-    """Users in a block."""
     keep: _Keep
+    depth: int
+    explores: bool
+    structure: Any = None
+    """Of the model in which trees are grown; None where grown trees are given."""
+    constraint: Constraint | None = None
+    ragged: bool = False
+    """Whether users may have fewer steps left than the trees are deep."""
+    soft: bool = False
+    finite: bool = True
+    """Whether all prices are."""
+    users: int = 1
+    """Users in a block."""
 
 
 @lru_cache(maxsize=256)
 def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
     """The compiled program: whether all predictions for a user are numbers, [users], and what is kept.
 
-    Blocks of users are worked on one after the other, so that nothing of a block leaves the cache; blocks of padding
-    are left at zero.
+    Its arguments are the model's arrays, the rows (`TreeRows`, or a `Tree`), weights of outcomes [outcomes, prices],
+    numbers, and how many of the users are not padding. Blocks of users are worked on one after the other, so that
+    nothing of a block leaves the cache; blocks of padding are left at zero.
     """
 
     def block(
-        position: jax.Array | int, weights: list[jax.Array], rows: TreeRows, prices: jax.Array, numbers: Numbers
+        position: jax.Array | int, weights: list[jax.Array], rows: Any, prices: jax.Array, numbers: Numbers
     ) -> tuple[jax.Array, ...]:
-        some = jax.tree.map(lambda array: _slice(array, position * form.users, form.users), rows)
-        model = jax.tree.unflatten(form.structure, weights)
-        tree = grow(model, some, form.depth, form.constraint, form.ragged)
+        first = position * form.users
+        if form.structure is None:
+            tree: Tree = jax.tree.map(lambda array: _slice(array, first, form.users, array.ndim - 2), rows)
+        else:
+            some = jax.tree.map(lambda array: _slice(array, first, form.users, 0), rows)
+            model = jax.tree.unflatten(form.structure, weights)
+            tree = grow(model, some, form.depth, form.constraint, form.ragged)
         # One sum of all is finite only if all are.
         total = sum(level.sum(axis=(0, 1, 3)) for level in tree.levels)
         return jnp.isfinite(total)[:, None, None], *form.keep(form, tree, prices, numbers)
 
     @jax.jit
     def run(
-        weights: list[jax.Array], rows: TreeRows, prices: jax.Array, numbers: tuple[jax.Array, ...], count: jax.Array
+        weights: list[jax.Array], rows: Any, prices: jax.Array, numbers: tuple[jax.Array, ...], count: jax.Array
     ) -> tuple[jax.Array, ...]:
         temperature, discount, explore = numbers
         given = (weights, rows, prices, Numbers(temperature, discount, explore if form.explores else None))
-        size = len(rows.states)
+        size = rows.levels[0].shape[2] if form.structure is None else len(rows.states)
         if size == form.users:
             found = block(0, *given)
         else:
@@ -312,8 +355,8 @@ def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
     return run
 
 
-def _slice(array: jax.Array, first: jax.Array | int, size: int) -> jax.Array:
-    return array if len(array) == size else jax.lax.dynamic_slice_in_dim(array, first, size)
+def _slice(array: jax.Array, first: jax.Array | int, size: int, axis: int) -> jax.Array:
+    return array if array.shape[axis] == size else jax.lax.dynamic_slice_in_dim(array, first, size, axis)
 
 
 def _backed_up(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> ActionValues:

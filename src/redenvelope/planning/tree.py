@@ -1,14 +1,13 @@
-"""Grow: the trees of mean outcomes of some users, inside of a compiled program and once for all prices."""
+"""Grow: trees of mean outcomes, once for all prices, inside of a compiled program or level by level."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.models.environment import SplitModel, users_leave
+from redenvelope.arrays import library_of
+from redenvelope.models.environment import users_leave
 from redenvelope.policies.eligibility_state import EligibilityState, allowed
 from redenvelope.policies.policy import Constraint
 
@@ -56,12 +55,14 @@ class TreeRows(NamedTuple):
     """What the constraint remembers of each user, [users, columns]."""
 
 
-def grow(model: SplitModel, rows: TreeRows, depth: int, constraint: Constraint | None, ragged: bool) -> Tree:
-    """The trees of some users to a depth, few enough that they stay in the cache.
+def grow(model: Any, rows: TreeRows, depth: int, constraint: Constraint | None, ragged: bool) -> Tree:
+    """The trees of some users to a depth, in a split model: inside of a compiled program, for few enough users that
+    they stay in the cache; or, in an `AppliedModel`, with arrays of numpy.
 
     `ragged` says that some of them may have fewer steps left than the trees are deep: below those nothing happens, and
     nobody gets there.
     """
+    library = library_of(rows.states)
     users, first = len(rows.states), model.fixed_width
     fixed, nodes = model.fixed_parts(rows.states), rows.states[:, None, first:]
     masks = None
@@ -79,12 +80,12 @@ def grow(model: SplitModel, rows: TreeRows, depth: int, constraint: Constraint |
             staying = outcomes.pop().reshape(-1, users, nodes.shape[1]) if users_leave(model) else None
             if ragged:
                 ends = (rows.steps_left <= level + 1)[None, :, None]
-                one = jnp.ones((len(outcomes[0]), users, nodes.shape[1])) if staying is None else staying
-                staying = jnp.where(ends, 0.0, one)
+                one = library.ones((len(outcomes[0]), users, nodes.shape[1])) if staying is None else staying
+                staying = library.where(ends, 0.0, one)
             if staying is not None:
                 survival.append(staying)
-        found = jnp.stack([outcome.reshape(len(outcome), users, -1) for outcome in outcomes])
-        levels.append(jnp.where((rows.steps_left > level)[None, None, :, None], found, 0.0) if ragged else found)
+        found = library.stack([outcome.reshape(len(outcome), users, -1) for outcome in outcomes])
+        levels.append(library.where((rows.steps_left > level)[None, None, :, None], found, 0.0) if ragged else found)
         if level + 1 < depth:
             # A user's nodes are one group: what is fixed is added once per user, at every depth.
             nodes = children.reshape(users, -1, children.shape[2])
@@ -101,17 +102,17 @@ class NodeMasks(NamedTuple):
     """Of each node, [users · nodes]."""
     constraint: Constraint | None
 
-    def at(self, fixed: jax.Array, nodes: jax.Array) -> jax.Array:
+    def at(self, fixed: Any, nodes: Any) -> Any:
         """Of nodes [users, nodes, changing] of users with fixed columns [users, fixed]: [actions, users, nodes].
 
         A node with nothing left allows the cheapest action that its user may get.
         """
         users, size, _ = nodes.shape
-        before = jnp.broadcast_to(fixed[:, None], (users, size, fixed.shape[1]))
-        states = jnp.concatenate([before, nodes], axis=2).reshape(users * size, -1)
+        library = library_of(nodes)
+        before = library.broadcast_to(fixed[:, None], (users, size, fixed.shape[1]))
+        states = library.concatenate([before, nodes], axis=2).reshape(users * size, -1)
         own = allowed(self.eligibility, self.constraint, states, self.steps_left)
-        masks: jax.Array = own.T.reshape(-1, users, size)
-        return masks
+        return own.T.reshape(-1, users, size)
 
     def below(self, actions: int) -> NodeMasks:
         """The masks of the next level."""

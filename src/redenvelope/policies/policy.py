@@ -86,7 +86,8 @@ class Constraint(Protocol):
     A planner asks it at every node of a tree, so that what it forbids later counts in what an action is worth now.
     States are encoded; rows are users, or nodes of their trees. What must be known of the past stands in a memory of so
     many columns as it `remembers`, zeros where nothing has happened. Its methods become part of compiled programs:
-    arrays may be of jax, so they are combined by operators, never changed in place.
+    arrays may be of jax, so they are combined by operators, never changed in place; and programs are looked up by the
+    constraint, so it has a hash.
 
     A small one forbids the dearest action at the last step:
 

@@ -70,6 +70,7 @@ def grow(model: Any, rows: TreeRows, depth: int, constraint: Constraint | None, 
         masks = NodeMasks(EligibilityState(rows.always, rows.memory), rows.steps_left, constraint)
     levels, allowed_actions, survival = [], [], []
     for level in range(depth):
+        size = nodes.shape[1]
         if masks is not None:
             allowed_actions.append(masks.at(rows.states[:, :first], nodes))
         if level + 1 == depth:
@@ -77,18 +78,18 @@ def grow(model: Any, rows: TreeRows, depth: int, constraint: Constraint | None, 
         else:
             responses, children = model.node_steps(fixed, nodes)
             outcomes = list(responses)
-            staying = outcomes.pop().reshape(-1, users, nodes.shape[1]) if users_leave(model) else None
+            staying = outcomes.pop().reshape(-1, users, size) if users_leave(model) else None
             if ragged:
                 ends = (rows.steps_left <= level + 1)[None, :, None]
-                one = library.ones((len(outcomes[0]), users, nodes.shape[1])) if staying is None else staying
+                one = library.ones((len(outcomes[0]), users, size)) if staying is None else staying
                 staying = library.where(ends, 0.0, one)
             if staying is not None:
                 survival.append(staying)
-        found = library.stack([outcome.reshape(len(outcome), users, -1) for outcome in outcomes])
+        found = library.stack([outcome.reshape(len(outcome), users, size) for outcome in outcomes])
         levels.append(library.where((rows.steps_left > level)[None, None, :, None], found, 0.0) if ragged else found)
         if level + 1 < depth:
             # A user's nodes are one group: what is fixed is added once per user, at every depth.
-            nodes = children.reshape(users, -1, children.shape[2])
+            nodes = children.reshape(users, size * children.shape[1], children.shape[2])
             masks = None if masks is None else masks.below(found.shape[1])
     return Tree(tuple(levels), tuple(allowed_actions) if masks is not None else None, tuple(survival) or None)
 
@@ -110,9 +111,9 @@ class NodeMasks(NamedTuple):
         users, size, _ = nodes.shape
         library = library_of(nodes)
         before = library.broadcast_to(fixed[:, None], (users, size, fixed.shape[1]))
-        states = library.concatenate([before, nodes], axis=2).reshape(users * size, -1)
+        states = library.concatenate([before, nodes], axis=2).reshape(users * size, fixed.shape[1] + nodes.shape[2])
         own = allowed(self.eligibility, self.constraint, states, self.steps_left)
-        return own.T.reshape(-1, users, size)
+        return own.T.reshape(own.shape[1], users, size)
 
     def below(self, actions: int) -> NodeMasks:
         """The masks of the next level."""

@@ -136,14 +136,12 @@ class LoadedPlan:
         return self.plan.needs_history
 
     def warm(self) -> LoadedPlan:
-        """Decide for nobody, alone and together, at prices that are finite and at one that is not, so that no real user
-        waits for a compilation."""
+        """Decide for nobody, alone and together, so that no real user waits for a compilation; compiled programs are
+        kept for the next process."""
         keep_programs()
         nobody = DecisionQuery(0, self.first_step, {}, ())
-        own = self.plan.policy.pricing
-        for pricing in (own, Pricing.at(*[np.inf] * own.budgets), Pricing.at(*[1.0] * own.budgets)):
-            for size in FEW_USERS:
-                self.propose([nobody] * size, pricing)
+        for size in FEW_USERS:
+            self.propose([nobody] * size, self.plan.policy.pricing)
         return self
 
     def encode(self, asked: DecisionQuery) -> NDArray[np.float32]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from redenvelope.evaluation.evaluate import EstimatorChoice, checking_estimators
 from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.evaluate import EstimatorChoice, checking_estimators
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
 from redenvelope.fitting.certify import Trusted, relied_on, trusted_check

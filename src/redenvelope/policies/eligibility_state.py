@@ -25,8 +25,10 @@ from redenvelope.policies.rules import RuleConstraint
 
 @dataclass(frozen=True, eq=False)
 class EligibilityState:
-    """What is known of rows (users, or nodes of their trees) in addition to their states; arrays of numpy, or of jax inside
-    a compiled program."""
+    """What is known of rows (users, or nodes of their trees) in addition to their states.
+
+    Arrays of numpy, or of jax inside a compiled program.
+    """
 
     always: Any
     """What each may get at this and every later step, [rows, actions]; at least one action each."""

@@ -15,7 +15,7 @@ from redenvelope.arrays import FloatArray
 from redenvelope.engine.memory import keep_programs
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Fund, PriceNote
-from redenvelope.plan.engine import DecisionEngine, stacked
+from redenvelope.plan.decide import DecisionEngine, stacked
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import policy_sha256
 from redenvelope.planning.planner import FEW_USERS

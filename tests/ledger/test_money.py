@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from redenvelope import Ledger, LedgerError, UsageError
+from redenvelope.ledger.ledger import verify
 from redenvelope.ledger.records import Decided, Done, Expire, PriceNote, Refusal, Refused, Settled, Status
-from redenvelope.ledger.verify import verify
 from tests.ledger.asking import NOW, TTL, fund, hold, rows, settle
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from redenvelope import Ledger
+from redenvelope.ledger.ledger import verify
 from redenvelope.ledger.records import Decided, Done, Expire, Hold, Refused, Settle, Settled, Status
-from redenvelope.ledger.verify import verify
 from tests.ledger.asking import NOW, TTL, fund, hold, settle
 
 TOTAL, CAP = 400, 60

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redenvelope import Ledger
+from redenvelope.ledger.ledger import verify
 from redenvelope.ledger.records import Expire
-from redenvelope.ledger.verify import verify
 from tests.ledger.asking import NOW, TTL, fund, hold, settle
 
 

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from redenvelope import Ledger, LedgerError
-from redenvelope.ledger.ledger import Writer, steady_clock
+from redenvelope.ledger.ledger import Writer, steady_clock, verify
 from redenvelope.ledger.records import Decided
-from redenvelope.ledger.verify import verify
 from tests.ledger.asking import fund, hold, settle
 
 

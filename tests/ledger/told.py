@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redenvelope import Ledger
-from redenvelope.ledger.verify import verify
+from redenvelope.ledger.ledger import verify
 from tests.ledger.asking import rows
 
 __all__ = ["MUST_BE_ZERO", "Told", "killed"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from redenvelope import Decider, Plan, open_ledger
-from redenvelope.ledger.verify import verify
+from redenvelope.ledger.ledger import verify
 from redenvelope.serve.settings import ServeSettings
 from tests.ledger.postgres_server import PostgresServer
 from tests.serve.coupons import Coupons

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from redenvelope import open_ledger
+from redenvelope.ledger.ledger import verify
 from redenvelope.ledger.records import Balance, Fund
-from redenvelope.ledger.verify import verify
 from redenvelope.plan.ladder import Place
 from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeRequest
 from redenvelope.serve.pacing import Belief, Pacer, Progress, place_for, users_to_come

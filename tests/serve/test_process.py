@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from redenvelope import open_ledger
-from redenvelope.ledger.verify import verify
+from redenvelope.ledger.ledger import verify
 from tests.ledger.asking import rows
 from tests.program import run_here
 from tests.serve.coupons import Coupons

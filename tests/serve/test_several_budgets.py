@@ -14,8 +14,8 @@ from scipy.optimize import linprog
 
 from redenvelope import Decider, Plan, Pricing, UsageError, open_ledger
 from redenvelope.ledger.export import log_frame
+from redenvelope.ledger.ledger import verify
 from redenvelope.ledger.records import Balance, Fund
-from redenvelope.ledger.verify import verify
 from redenvelope.serve.funds import funded_budgets, funds_for
 from redenvelope.serve.messages import DecisionAnswer, DecisionRequest, OutcomeRequest
 from redenvelope.serve.pacing import Pacer, PriceMixer, Progress

@@ -202,7 +202,7 @@ def verify(url: LedgerArgument, as_json: options.Json = False) -> None:
     Exit code 0: no difference; 2: the ledger cannot be opened; 3: differences.
     """
     from redenvelope.ledger.ledger import open_ledger
-    from redenvelope.ledger.verify import verify as verify_ledger
+    from redenvelope.ledger.ledger import verify as verify_ledger
 
     with closing(open_ledger(url, create=False)) as opened:
         found = verify_ledger(opened)

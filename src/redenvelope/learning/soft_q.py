@@ -28,6 +28,7 @@ from redenvelope.learning.backward import (
 from redenvelope.learning.late_effects import Ahead, LateEffects
 from redenvelope.models.dataset import Examples
 from redenvelope.models.networks import Immediate, ValueNetwork
+from redenvelope.planning.bellman import explored
 from redenvelope.planning.q_values import (
     LearnedPolicy,
     LearnedPrice,
@@ -36,7 +37,6 @@ from redenvelope.planning.q_values import (
     block_rows,
     checked_duals,
     choose,
-    exploring,
     future,
     in_blocks,
     present,
@@ -284,7 +284,7 @@ def double_value(
     """
     others = _others(values)
     own, judged = choose(others, weights, temperature, allowed), values
-    chosen = exploring(own, allowed, explore)
+    chosen = explored(own, allowed[:, None], explore, axis=-1)
     value = (chosen[..., None, :] * judged).sum(axis=-1)
     if values.shape[-2] == 3:
         entropy = -jax.scipy.special.xlogy(own, own).sum(axis=-1)

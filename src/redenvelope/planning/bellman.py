@@ -192,6 +192,11 @@ def _exploring(choose: _Choose, explore: jax.Array | None) -> _Choose:
     return chosen
 
 
+def explored(probabilities: jax.Array, allowed: jax.Array, explore: jax.Array | float, axis: int) -> jax.Array:
+    """Probabilities of actions, along an axis, with a share drawn evenly among what is allowed."""
+    return (1 - explore) * probabilities + explore * allowed / jnp.maximum(allowed.sum(axis=axis, keepdims=True), 1)
+
+
 def _evenly(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
     """Sums over what nodes allow, and how many actions that is."""
 
@@ -232,8 +237,7 @@ def _survival(tree: Tree, place: int) -> jax.Array | None:
 def _finish(root: NodeValue, probabilities: jax.Array, explore: jax.Array | None) -> ActionValues:
     """[users, actions, prices] -> [users, prices, actions]."""
     if explore is not None:
-        allowed = root.value > -jnp.inf
-        probabilities = (1 - explore) * probabilities + explore * allowed / allowed.sum(axis=1, keepdims=True)
+        probabilities = explored(probabilities, root.value > -jnp.inf, explore, axis=1)
     to_go = jnp.stack([outcome.swapaxes(1, 2) for outcome in root.outcomes])
     return ActionValues(root.value.swapaxes(1, 2), probabilities.swapaxes(1, 2), to_go)
 

@@ -33,6 +33,7 @@ from redenvelope.models.networks import (
 from redenvelope.models.neural_model import named_arrays, require_sizes, restored
 from redenvelope.models.responses import STRUCTURES, Response, new_response
 from redenvelope.models.targets import WrittenTarget, new_target, written_target
+from redenvelope.planning.bellman import NodeValue, best, explored, in_order
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.policies.action_values import ActionValues, Decided
 from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state
@@ -247,7 +248,7 @@ def _decided(
     """Decisions from values [n, prices, components, actions]: q, probabilities, and outcomes to go of the same shape
     but [n, prices, outcomes, actions]."""
     q = jnp.where(allowed[:, None], action_scores(mixed, weights), -jnp.inf)
-    chosen = exploring(choose(mixed, weights, temperature, allowed), allowed, explore)
+    chosen = explored(choose(mixed, weights, temperature, allowed), allowed[:, None], explore, axis=-1)
     return q, chosen, mixed[..., :2, :]
 
 
@@ -255,9 +256,6 @@ def _decided(
 #
 # The components are reward, cost and, with a temperature, entropy bonus to go. Weights [outcomes, prices] are what
 # `prices.outcome_weights` gives: what reward and cost count at each price.
-
-
-_Candidate = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def action_scores(values: jax.Array, weights: jax.Array) -> jax.Array:
@@ -277,33 +275,16 @@ def choose(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowe
     The best action where the temperature is zero (or the price infinite), else the soft maximum.
     """
     score = jnp.where(allowed[:, None, :], action_scores(values, weights), -jnp.inf)
-    chosen = _best(score, values[..., 1, :], values[..., 0, :])
-    best = jax.nn.one_hot(chosen, score.shape[-1], dtype=score.dtype)
+    actions = score.shape[-1]
+
+    def ask(action: Any) -> NodeValue:
+        return NodeValue(score[..., action], (values[..., 0, action], values[..., 1, action]))
+
+    hard = jax.nn.one_hot(best(ask, actions, in_order, 1)[1], actions, dtype=score.dtype)
     if values.shape[-2] == 2:
-        return best
+        return hard
     soft = jax.nn.softmax(score / temperature, axis=-1)
-    return jnp.where((weights[0] == 0)[:, None], best, soft)
-
-
-def exploring(chosen: jax.Array, allowed: jax.Array, explore: jax.Array | float) -> jax.Array:
-    """Probabilities [..., prices, actions] with a share drawn evenly among what is allowed, [n, actions]."""
-    even = allowed / jnp.maximum(allowed.sum(axis=-1, keepdims=True), 1)
-    return (1 - explore) * chosen + explore * even[:, None, :]
-
-
-def _best(score: jax.Array, cost: jax.Array, reward: jax.Array) -> jax.Array:
-    """The action of the greatest score; ties go to the least cost and then the greatest reward, [...]."""
-
-    def better(one: _Candidate, other: _Candidate) -> tuple[jax.Array, ...]:
-        cheaper = (one[1] < other[1]) | ((one[1] == other[1]) & (one[2] >= other[2]))
-        first = (one[0] > other[0]) | ((one[0] == other[0]) & cheaper)
-        return tuple(jnp.where(first, left, right) for left, right in zip(one, other, strict=True))
-
-    # One pass: comparing with a maximum that was computed elsewhere would rely on both being rounded alike.
-    place = jax.lax.broadcasted_iota(jnp.int32, score.shape, score.ndim - 1)
-    worst = (-jnp.inf, jnp.inf, -jnp.inf, np.int32(0))
-    found: jax.Array = jax.lax.reduce((score, cost, reward, place), worst, better, (score.ndim - 1,))[3]
-    return found
+    return jnp.where((weights[0] == 0)[:, None], hard, soft)
 
 
 def supported(frequent: NDArray[np.bool_], eligible: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -78,13 +78,13 @@ DIFFERENCES = (
     Difference(
         "price of the budget",
         "bisection until the estimated cost is within δ",
-        "bisection with its directions put right, and the two plans at the jump mixed, drawn once per user",
-        "without entropy the cost is a staircase in λ, and δ may never be met",
+        "bisection with its directions corrected, and the two plans at the jump mixed, drawn once per user",
+        "without entropy the cost is a step function of λ, and δ may never be met",
     ),
     Difference(
         "cost of a policy (CPE)",
         "doubly robust over single rows (s, a, p, c)",
-        "sequential doubly robust on users that taught nothing",
+        "sequential doubly robust on held-out users",
         "the single-row reading ignores that the policy changes which states are met",
     ),
     Difference(

@@ -25,6 +25,7 @@ def number(value: float | None, digits: int = 4) -> str:
         return "∞" if value > 0 else "−∞"
     if isinstance(value, int) or abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}".replace("-", "−")
+    value = float(f"{value:.12g}")  # what differs by the order of a sum alone must not round differently
     # Below 1 a digit less, so that figures of one table have as many decimals.
     figures = digits - 1 if digits > 3 and abs(value) < 1 else digits
     return f"{value:.{figures}g}".replace("-", "−")

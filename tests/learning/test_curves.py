@@ -109,5 +109,6 @@ def test_loss_is_half_the_squared_error_of_the_logged_actions_value() -> None:
     rows = FoldedRows(two(states()), two(action), two(action), two(action), two(aim.target))
     network = jax.tree.map(lambda array: np.asarray(array[1]), aim.networks)
     taken = np.asarray(network(states()))[np.arange(ROWS), :, :, action]
-    exact = 0.5 * np.square((taken - target) / network.scale).mean()
-    assert float(future_loss({"future": network}, None, rows)["future"]) == pytest.approx(float(exact), rel=1e-3)
+    exact = 0.5 * np.square((taken - target) / network.scale).mean(axis=(1, 2))
+    # Single precision, and a row's loss may be far smaller than the terms that it is made of.
+    np.testing.assert_allclose(future_loss({"future": network}, None, rows)["future"], exact, rtol=2e-3, atol=1e-4)

@@ -145,7 +145,7 @@ def test_trees_charge_every_node_by_its_step_and_state(log: Log) -> None:
         truth = by_hand(model, charges, state, prices, 3)
         np.testing.assert_allclose(values.q[row, 0], truth[0], atol=2e-5)
         np.testing.assert_allclose(values.to_go[:, row, 0], truth[1:], atol=2e-5)
-        alone = planner.decided(state[None], 3, prices[None])
+        alone = planner.decided(state[None], 3, prices[None], waiting=True)
         np.testing.assert_allclose(alone.outcomes[:, 0], decided.outcomes[:, row], atol=1e-5)
     np.testing.assert_allclose(decided.probabilities, values.probabilities, atol=1e-6)
 

@@ -128,7 +128,7 @@ def test_every_budget_must_hold() -> None:
     ladder = new_ladder(np.zeros((6, 2)), sums, [()] * 6, [{}] * 6, "test")
     assert climb(ladder, [100.0, 7.0], 0.95).place.rung == 2
     assert climb(ladder, [2.5, 100.0], 0.95).place.rung == 1
-    with pytest.raises(UsageError, match="knows 2 cost"):
+    with pytest.raises(UsageError, match="the plan has 2 costs"):
         climb(ladder, [3.0], 0.95)
 
 

@@ -79,5 +79,5 @@ def test_it_is_written_opened_and_reported_without_the_log(plan: Plan, tmp_path:
     opened = Plan.load(tmp_path / "plan")
     assert opened.certificate == again.certificate
     assert opened.ladder == plan.ladder
-    assert "who gets what was not looked at again" in (tmp_path / "plan" / "report.html").read_text()
+    assert "who gets what was not computed again" in (tmp_path / "plan" / "report.html").read_text()
     assert reprice(opened, budget=2.7).certificate == reprice(plan, budget=2.7).certificate

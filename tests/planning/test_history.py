@@ -120,7 +120,7 @@ def test_one_user_at_a_time_decides_as_in_batches(leaves: bool) -> None:
         decided = planner.decided(states, left, [0.2, np.inf])
         np.testing.assert_allclose(decided.probabilities, batch.probabilities, atol=1e-5)
         for user, state in enumerate(states):
-            alone = planner.decided(state[None], left, [0.2, np.inf])
+            alone = planner.decided(state[None], left, [0.2, np.inf], waiting=True)
             np.testing.assert_allclose(alone.probabilities[0], decided.probabilities[user], atol=2e-5)
             np.testing.assert_allclose(alone.outcomes[:, 0], decided.outcomes[:, user], atol=2e-5)
 

@@ -99,6 +99,6 @@ def test_one_user_at_a_time_decides_as_in_batches(temperature: float) -> None:
         states = random_states(model.layout, 70, 10 - left, seed=left)
         batch = planner.decided(states, left, [0.2, np.inf])
         for user, state in enumerate(states[:3]):
-            alone = planner.decided(state[None], left, [0.2, np.inf])
+            alone = planner.decided(state[None], left, [0.2, np.inf], waiting=True)
             np.testing.assert_allclose(alone.probabilities[0], batch.probabilities[user], atol=1e-5)
             np.testing.assert_allclose(alone.outcomes[:, 0], batch.outcomes[:, user], atol=1e-5)

@@ -62,10 +62,10 @@ class Decisions(NamedTuple):
 class DecisionEngine:
     """Decides for any number of users at once by a deployed policy."""
 
-    def __init__(self, policy: DeployedPolicy, seed: int = 0, least_prices: int = 1) -> None:
-        """`least_prices` rows of prices are decided for at least: a number of rows is compiled for once, and nobody
-        waits for another when the pricing of a campaign gains a row."""
-        self._policy, self._seed, self._least = policy, seed, least_prices
+    def __init__(self, policy: DeployedPolicy, seed: int = 0, least_prices: int = 1, waiting: bool = False) -> None:
+        """Users are `waiting` where decisions are made for few at a time. Prices have at least `least_prices` rows: a
+        number of rows is compiled for once, and nobody waits for another when the pricing of a campaign gains a row."""
+        self._policy, self._seed, self._least, self._waiting = policy, seed, least_prices, waiting
 
     def decide(
         self,
@@ -84,7 +84,7 @@ class DecisionEngine:
         followed = pricing.drawn(keys, self._seed)
         table = _filled(pricing.table, self._least)
         with np.errstate(over="ignore", invalid="ignore"):  # what is no number is refused below
-            found = policy.valuer.decided(states, policy.steps_left(step), table, standing)
+            found = policy.valuer.decided(states, policy.steps_left(step), table, standing, self._waiting)
             probabilities = normalised(found.probabilities[np.arange(len(keys)), followed])
         outcomes = np.asarray(found.outcomes, dtype=np.float64)
         _require_numbers(probabilities.sum(axis=1) + outcomes.sum(axis=(0, 2)))
@@ -254,7 +254,7 @@ class Decider:
         policy = plan.policy
         self._encoder, self._pricing = policy.encoder, policy.pricing
         self._steps = policy.specification.steps
-        self._engine = DecisionEngine(policy, seed)
+        self._engine = DecisionEngine(policy, seed, waiting=True)
         self._constraint = policy.constraint
         self._labels, self._numeric = plan.catalogue.labels, plan.catalogue.numeric
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]

@@ -108,10 +108,15 @@ class TreePlanner:
         return ActionValues(*self._run(_everything, states, steps_left, prices, eligible))
 
     def decided(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
+        self,
+        states: ArrayLike,
+        steps_left: ArrayLike,
+        prices: ArrayLike,
+        eligible: Eligible = None,
+        waiting: bool = False,
     ) -> Decided:
         """See Valuer."""
-        probabilities, outcomes = self._run(_decision, states, steps_left, prices, eligible)
+        probabilities, outcomes = self._run(_decision, states, steps_left, prices, eligible, waiting)
         return Decided(probabilities, outcomes[:, :, 0])
 
     def expected(
@@ -126,7 +131,13 @@ class TreePlanner:
         return apply_outcomes(self.model, checked_states(states, self.columns)).astype(np.float64)
 
     def _run(
-        self, keep: _Keep, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible
+        self,
+        keep: _Keep,
+        states: ArrayLike,
+        steps_left: ArrayLike,
+        prices: ArrayLike,
+        eligible: Eligible,
+        waiting: bool = False,
     ) -> list[NDArray[np.float32]]:
         """What is kept of the users' trees, arrays [..., users, prices, anything]."""
         rows = checked_states(states, self.columns)
@@ -137,8 +148,8 @@ class TreePlanner:
             asked = TreeRows(rows, left, standing.always, standing.memory)
         blocks = _price_blocks(self.budgets, self.temperature, prices)
         call = self._decide if keep is _decision else self._level_by_level
-        if len(rows) <= FEW_USERS[-1]:  # one call, whatever their steps left
-            return call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=self.depth > 1)
+        if not len(rows) or (waiting and len(rows) <= FEW_USERS[-1]):  # one call, whatever their steps left
+            return call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=True)
         depths = np.minimum(left, self.depth)
         result: list[NDArray[np.float32]] = []
         for depth in np.unique(depths).tolist():
@@ -170,7 +181,7 @@ class TreePlanner:
 
         Several times faster than level by level, where the prices are few, as they are when a plan decides.
         """
-        size = next(size for size in (*FEW_USERS, _MOST_DECIDED) if len(users) <= size)
+        size = next(size for size in FEW_USERS if len(users) <= size) if ragged else _MOST_DECIDED
         rows = filled(jax.tree.map(lambda array: array[users], asked), size)
         structure, weights = self._weights
         form = ProgramForm(keep, depth, self.explore > 0, structure, self.constraint, ragged)
@@ -254,8 +265,8 @@ def _price_blocks(budgets: int, temperature: float, prices: ArrayLike) -> tuple[
 # and prices are padded.
 
 FEW_USERS = (1, 8, 64)
-"""Up to the last of these, users are planned for in one call, whatever their steps left. A call that decides is made
-for the least of these numbers that suffices, and for many users for `_MOST_DECIDED`."""
+"""Users who wait are decided for in one call, whatever their steps left, of the least of these sizes that suffices. A
+table is always decided for in calls of `_MOST_DECIDED` users: so a decision depends on nobody else, to the last bit."""
 _MOST_DECIDED = 4_096
 # Users whose trees are grown level by level at once: long enough to hide what a call costs; those of the largest trees
 # are fewer, so that they fit in memory.

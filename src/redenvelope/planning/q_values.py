@@ -131,7 +131,12 @@ class LearnedValues:
         return self.between(*self.at_knots(states, steps_left, eligible), prices)
 
     def decided(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
+        self,
+        states: ArrayLike,
+        steps_left: ArrayLike,
+        prices: ArrayLike,
+        eligible: Eligible = None,
+        waiting: bool = False,
     ) -> Decided:
         """See Valuer."""
         probabilities = self.values(states, steps_left, prices, eligible).probabilities

@@ -66,9 +66,17 @@ class Valuer(Protocol):
         ...
 
     def decided(
-        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
+        self,
+        states: ArrayLike,
+        steps_left: ArrayLike,
+        prices: ArrayLike,
+        eligible: Eligible = None,
+        waiting: bool = False,
     ) -> Decided:
-        """The decisions of `values` and this step's `outcomes`, in one pass: quicker for many users at few prices."""
+        """The decisions of `values` and this step's `outcomes`, in one pass: quicker for many users at few prices.
+
+        Where somebody is `waiting`, few users are decided for at once, as quickly as possible.
+        """
         ...
 
     def outcomes(self, states: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -128,7 +128,7 @@ class LoadedPlan:
         self._encoder = policy.encoder
         self.first_step, self.steps = policy.encoder.first_step, policy.specification.steps
         self.labels = plan.catalogue.labels
-        self._engine = DecisionEngine(policy, seed, max(rows, 2))
+        self._engine = DecisionEngine(policy, seed, max(rows, 2), waiting=True)
 
     @property
     def needs_history(self) -> bool:

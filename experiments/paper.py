@@ -123,7 +123,7 @@ DIFFERENCES = (
         "real-world data",
         "a campaign of Alipay, not published",
         "the same table on envelopes, whose truth is known, and on any log given",
-        "the data cannot be had; absolute numbers are of another campaign and not comparable",
+        "the data are not available; absolute numbers are of another campaign and not comparable",
     ),
     Difference(
         "gains on real data",

@@ -242,6 +242,10 @@ class NeuralModel(eqx.Module):
         return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture, history)
 
 
+# For so few users the turns of a loop over the members take longer than the members.
+_FEW_GROUPS = 8
+
+
 def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any, fixed: FixedPart) -> Any:
     """Mean of a function of each member's network and own fixed part; arrays [members, ...], [groups, members, ...].
 
@@ -257,7 +261,8 @@ def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any,
     def add(sums: Any, own: Any) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, sums, function(*own)), None
 
-    sums = jax.lax.scan(add, zeros, both)[0]
+    few = len(jax.tree.leaves(fixed)[0]) <= _FEW_GROUPS
+    sums = jax.lax.scan(add, zeros, both, unroll=members if few else 1)[0]
     return jax.tree.map(lambda total: total / members, sums)
 
 

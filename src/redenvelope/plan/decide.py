@@ -98,6 +98,8 @@ def stacked(standings: Sequence[EligibilityState | None], actions: int, columns:
     """
     everything = EligibilityState(np.ones((1, actions), dtype=bool), np.zeros((1, columns), np.int16))
     each = [everything if standing is None else standing for standing in standings]
+    if len(each) == 1:
+        return each[0]
     return EligibilityState(np.concatenate([one.always for one in each]), np.concatenate([one.memory for one in each]))
 
 

@@ -43,11 +43,14 @@ ALL = slice(None)
 _UNROLL = 3
 _FEW_ACTIONS = 12
 _MANY_PRICES = 8
+# Of so few values, the turns of a loop take longer than the values: somebody waits for them.
+_FEW_VALUES = 256
 
 
-def unrolled(actions: int, prices: int, last_level: bool) -> int:
+def unrolled(actions: int, prices: int, nodes: int, last_level: bool) -> int:
     """Actions in one turn of a loop over them."""
-    return actions if last_level and actions <= _FEW_ACTIONS and prices >= _MANY_PRICES else _UNROLL
+    few = actions <= _FEW_ACTIONS and (nodes * prices <= _FEW_VALUES or (last_level and prices >= _MANY_PRICES))
+    return actions if few else _UNROLL
 
 
 def node_value(
@@ -226,7 +229,8 @@ def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array, carry:
     """What tells what actions at the nodes of a level are worth, and how many are worked on in one turn of a loop."""
     mask = None if tree.masks is None else tree.masks[place]
     ask = node_value(tree.levels[place], mask, later, weights, carry)
-    return ask, unrolled(tree.actions, weights.shape[1], last_level=later is None)
+    nodes = tree.users * tree.levels[place].shape[3]
+    return ask, unrolled(tree.actions, weights.shape[1], nodes, last_level=later is None)
 
 
 def _survival(tree: Tree, place: int) -> jax.Array | None:

@@ -182,7 +182,8 @@ class TreePlanner:
         Several times faster than level by level, where the prices are few, as they are when a plan decides.
         """
         size = next(size for size in FEW_USERS if len(users) <= size) if ragged else _MOST_DECIDED
-        rows = filled(jax.tree.map(lambda array: array[users], asked), size)
+        rows = asked if len(users) == len(asked.states) else jax.tree.map(lambda array: array[users], asked)
+        rows = rows if len(users) == size else filled(rows, size)
         structure, weights = self._weights
         form = ProgramForm(keep, depth, self.explore > 0, structure, self.constraint, ragged)
         return self._kept(form, (weights, rows), users, size, blocks)

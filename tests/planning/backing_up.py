@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from redenvelope.models.environment import EnvironmentModel, split_model
-from redenvelope.planning.bellman import greedy_path, hard_backup, price_blocks, soft_backup
+from redenvelope.planning.choice import greedy_path, hard_backup, price_blocks, soft_backup
 from redenvelope.planning.tree import Tree, TreeRows, grow
 from redenvelope.policies.action_values import ActionValues
 

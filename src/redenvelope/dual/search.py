@@ -1,6 +1,7 @@
 """`solve_dual`: from a price function and one budget to its dual: slack, infeasible, or searched and verified.
 
-`solvers` has the searches. `fit` does not search: it checks a grid of prices (see `fitting.price_grid`).
+`solvers` has the searches. `fit` does not search: it checks a grid of prices (see `fitting.price_grid`), and
+`plan.fixed_sequence_test` chooses among them.
 """
 
 from __future__ import annotations

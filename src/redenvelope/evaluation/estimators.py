@@ -12,7 +12,7 @@ To add one:
 1. Write it in the module of its family, or in a module of its own beside them. A formula that needs nothing of other
    users is a function from `OffPolicyData` and a discount to `Terms`, wrapped in `OnePass`. One that first learns from
    all users is a class with `name` and `prepare`, which makes passes over `Partitions` with sums that merge.
-2. To select it by name, add it to `ESTIMATORS` in `evaluate.py`.
+2. To select it by name, add it to `_KNOWN` in `evaluate.py`, from which `ESTIMATORS` is made.
 3. Test it against an exact value: `tests/evaluation/conftest.py` has finite campaigns whose truth is known.
 """
 

@@ -3,7 +3,8 @@
 The default estimator uses marginalised ratios, which rely on the state. Some rungs are therefore estimated again by
 estimators that use more of the history. Where those differ by more than noise at the price where the plan would stop,
 the whole ladder is estimated again by the estimator that uses the full history. Its bounds are wider; where its overlap
-is too thin, its rungs are refused with the reason.
+is too thin, its rungs are refused with the reason. The bounds themselves are computed in `plan.ladder`, by the formulas
+of `evaluation.confidence`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from redenvelope.learning.backward import (
 from redenvelope.learning.late_effects import Ahead, LateEffects
 from redenvelope.models.dataset import Examples
 from redenvelope.models.networks import Immediate, ValueNetwork
-from redenvelope.planning.bellman import explored
+from redenvelope.planning.choice import explored
 from redenvelope.planning.q_values import (
     LearnedPolicy,
     LearnedPrice,

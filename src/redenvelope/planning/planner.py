@@ -23,7 +23,7 @@ from redenvelope.models.environment import (
     filled,
     split_model,
 )
-from redenvelope.planning.bellman import PriceBlock, greedy_path, hard_backup, price_blocks, soft_backup
+from redenvelope.planning.choice import PriceBlock, greedy_path, hard_backup, price_blocks, soft_backup
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.planning.tree import NODE_LIMIT, Tree, TreeRows, fit_depth, grow, nodes_at, power_of_two
 from redenvelope.policies.action_values import ActionValues, Decided

@@ -33,7 +33,7 @@ from redenvelope.models.networks import (
 from redenvelope.models.neural_model import named_arrays, require_sizes, restored
 from redenvelope.models.responses import STRUCTURES, Response, new_response
 from redenvelope.models.targets import WrittenTarget, new_target, written_target
-from redenvelope.planning.bellman import NodeValue, best, explored, in_order
+from redenvelope.planning.choice import NodeValue, best, explored, in_order
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.policies.action_values import ActionValues, Decided
 from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state

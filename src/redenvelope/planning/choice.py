@@ -1,5 +1,5 @@
-"""The Bellman core: values backed up from the leaves of trees to every first action, for many prices at once; which
-action is best, how ties are broken (the cheapest of equals), the soft maximum, and exploration."""
+"""The choice among actions, the Bellman core: which action is best, how ties are broken (the cheapest of equals), the
+soft maximum, and exploration; backed up from the leaves of trees to every first action, for many prices at once."""
 
 from __future__ import annotations
 

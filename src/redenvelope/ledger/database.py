@@ -279,7 +279,7 @@ FORMAT = 4
 def first_counters(seed: int | None) -> list[tuple[str, int]]:
     """The counters of a new ledger.
 
-    Without a given seed, one is drawn. If every ledger had the same seed, whoever got a rare action in one campaign
+    Without a given seed, one is drawn. If every ledger had the same seed, users who got a rare action in one campaign
     would get it in the next one too, and the log could not tell the effect of the action from its users.
     """
     drawn = secrets.randbits(63) if seed is None else seed

@@ -285,7 +285,7 @@ class Transaction:
         )
 
     def _load(self, condition: str, values: Sequence[Any]) -> None:
-        """Load decisions with the balances of their own users, whoever asks about them."""
+        """Load decisions with the balances of their own users, not of the user who asks."""
         found = decision_states(self.session, self.session.rows_in(decisions_where(condition), values))
         for state in found:
             self._index(state)

@@ -53,7 +53,7 @@ class AssignmentModel:
 
     def _weights(self, number: int) -> NDArray[np.float64]:
         known = self.weights[number]
-        assert known is not None  # a model of whoever it is asked about
+        assert known is not None  # the model of the users it is asked about
         return known
 
 

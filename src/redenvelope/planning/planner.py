@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
@@ -147,9 +148,8 @@ class TreePlanner:
             standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
             asked = TreeRows(rows, left, standing.always, standing.memory)
         blocks = _price_blocks(self.budgets, self.temperature, prices)
-        call = self._decide if keep is _decision else self._level_by_level
         if not len(rows) or (waiting and len(rows) <= FEW_USERS[-1]):  # one call, whatever their steps left
-            return call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=True)
+            return self._call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=True)
         depths = np.minimum(left, self.depth)
         result: list[NDArray[np.float32]] = []
         for depth in np.unique(depths).tolist():
@@ -158,17 +158,17 @@ class TreePlanner:
             first, *others = [alike[start : start + most] for start in range(0, len(alike), most)]
 
             def work(users: NDArray[np.intp], depth: int = depth) -> tuple[NDArray[np.intp], list[NDArray[np.float32]]]:
-                return users, call(keep, asked, users, depth, blocks)
+                return users, self._call(keep, asked, users, depth, blocks)
 
             # The first part alone, so that only one thread compiles what all of them need.
-            for users, found in (work(first), *LocalEngine().map(work, others)):
+            for users, found in chain([work(first)], LocalEngine().map(work, others)):
                 if not result:
                     result = [np.empty((*own.shape[:-3], len(rows), *own.shape[-2:]), np.float32) for own in found]
                 for whole, own in zip(result, found, strict=True):
                     whole[..., users, :, :] = own
         return result
 
-    def _decide(
+    def _call(
         self,
         keep: _Keep,
         asked: TreeRows,
@@ -177,28 +177,18 @@ class TreePlanner:
         blocks: Sequence[PriceBlock],
         ragged: bool = False,
     ) -> list[NDArray[np.float32]]:
-        """The same of some users [users], whose trees have a depth, in one program: no tree leaves the cache.
+        """The same of some users [users], whose trees have a depth.
 
-        Several times faster than level by level, where the prices are few, as they are when a plan decides.
+        A decision is made in one program that also grows the trees, so that none leaves the cache: several times faster
+        where the prices are few. Otherwise trees are grown once for all prices, by the programs that serve every depth.
         """
-        size = next(size for size in FEW_USERS if len(users) <= size) if ragged else _MOST_DECIDED
         rows = asked if len(users) == len(asked.states) else jax.tree.map(lambda array: array[users], asked)
-        rows = rows if len(users) == size else filled(rows, size)
-        structure, weights = self._weights
-        form = ProgramForm(keep, depth, self.explore > 0, structure, self.constraint, ragged)
-        return self._kept(form, (weights, rows), users, size, blocks)
-
-    def _level_by_level(
-        self,
-        keep: _Keep,
-        asked: TreeRows,
-        users: NDArray[np.intp],
-        depth: int,
-        blocks: Sequence[PriceBlock],
-        ragged: bool = False,
-    ) -> list[NDArray[np.float32]]:
-        """The same from trees that are grown once for all prices, by the programs that serve every depth."""
-        rows = jax.tree.map(lambda array: array[users], asked)
+        if keep is _decision:
+            size = next(size for size in FEW_USERS if len(users) <= size) if ragged else _MOST_DECIDED
+            rows = rows if len(users) == size else filled(rows, size)
+            structure, weights = self._weights
+            form = ProgramForm(keep, depth, self.explore > 0, structure, self.constraint, ragged)
+            return self._kept(form, (weights, rows), users, size, blocks)
         tree = grow(AppliedModel(self.model), rows, depth, self.constraint, ragged)
         size = _users_per_call(nodes_at(self.actions, depth))
 

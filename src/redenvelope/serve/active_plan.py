@@ -81,7 +81,7 @@ def load_active_plan(
         units = [one.minor_units for one in charges.budgets]
         pacer = Pacer(plan, settings.pacing, settings.audience, units)
     rows = len(plan.policy.pricing.shares) if pacer is None else pacer.rows
-    return ActivePlan(LoadedPlan(plan, seed, rows).warm(), charges, pacer), served
+    return ActivePlan(LoadedPlan(plan, seed, rows).warm(paced=pacer is not None), charges, pacer), served
 
 
 # What a plan would do for users who wait at the same time, in calls small enough for somebody who waits.
@@ -114,7 +114,7 @@ class ActionDistribution(NamedTuple):
     uniform: float
     """What the action is drawn with: fixed by user, step and seed."""
     allowed: NDArray[np.bool_] | None
-    """By the plan's rules and by whoever asks, [actions]; None: all."""
+    """By the plan's rules and by the request, [actions]; None: all."""
 
 
 class LoadedPlan:
@@ -135,13 +135,16 @@ class LoadedPlan:
         """Whether it decides by what happened to a user before."""
         return self.plan.needs_history
 
-    def warm(self) -> LoadedPlan:
+    def warm(self, paced: bool = False) -> LoadedPlan:
         """Decide for nobody, alone and together, so that no real user waits for a compilation; compiled programs are
-        kept for the next process."""
+        kept for the next process. Prices that are `paced` may become infinite, which is another program."""
         keep_programs()
         nobody = DecisionQuery(0, self.first_step, {}, ())
-        for size in FEW_USERS:
-            self.propose([nobody] * size, self.plan.policy.pricing)
+        own = self.plan.policy.pricing
+        ends = Pricing(((1.0,) * own.budgets, (np.inf,) * own.budgets), (0.5, 0.5))
+        for pricing in (own, ends) if paced and self.plan.policy.planner is not None else (own,):
+            for size in FEW_USERS:
+                self.propose([nobody] * size, pricing)
         return self
 
     def encode(self, asked: DecisionQuery) -> NDArray[np.float32]:

@@ -46,7 +46,7 @@ class HistoryEncoding:
     """The columns, in this order: last action (one-hot) | last outcomes | number of each action so far | earned and
     spent so far, a column an outcome | steps since the last incentive.
 
-    An incentive is any action but the cheapest; whoever got none has waited since the first step.
+    An incentive is any action but the cheapest; a user who got none has waited since the first step.
     """
 
     labels: tuple[str, ...]

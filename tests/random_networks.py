@@ -30,7 +30,8 @@ from redenvelope.models.targets import (
     RewardedCost,
     Survival,
 )
-from redenvelope.planning.q_values import LearnedValues, LearningReport, unscaled_dual
+from redenvelope.planning.q_values import LearnedValues, LearningReport
+from redenvelope.prices import unscaled_dual
 
 WIDE = StateLayout((5, 8), 10, 6, 2, (), step_change=1 / 9)
 """Twenty features and ten steps: 10 static numbers, 2 static categories, 6 dynamic numbers, 2 binaries."""

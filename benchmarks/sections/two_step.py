@@ -16,7 +16,8 @@ from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice, scaled_dual, unscaled_dual
+from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
+from redenvelope.prices import scaled_dual, unscaled_dual
 from redenvelope.policies.policy import Policy
 from redenvelope.simulate.finite import two_step
 from sections.prices import Price, search

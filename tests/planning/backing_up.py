@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from redenvelope.models.environment import EnvironmentModel, split_model
-from redenvelope.planning.choice import greedy_path, hard_backup, price_blocks, soft_backup
+from redenvelope.planning.choice import Choice, action_values, greedy_path, price_blocks
 from redenvelope.planning.tree import Tree, TreeRows, grow
 from redenvelope.policies.action_values import ActionValues
 
@@ -49,11 +49,9 @@ def _by_block(function, tree, prices, temperature, discount, explore) -> list[np
 
 @partial(jax.jit, static_argnums=(5, 6))
 def _values(tree, weights, temperature, discount, explore, soft, finite):
-    if soft:
-        return soft_backup(tree, weights, temperature, discount, explore)
-    return hard_backup(tree, weights, discount, explore, finite)
+    return action_values(tree, weights, Choice(temperature if soft else None, discount, explore, finite))
 
 
 @partial(jax.jit, static_argnums=(5, 6))
 def _path(tree, weights, temperature, discount, explore, soft, finite):
-    return (greedy_path(tree, weights, discount)[..., None],)
+    return (greedy_path(tree, weights, Choice(None, discount, None, finite=True))[..., None],)

@@ -40,13 +40,11 @@ from redenvelope.planning.q_values import (
     future,
     in_blocks,
     present,
-    scaled_dual,
     supported,
-    unscaled_dual,
 )
 from redenvelope.policies.eligibility_state import EligibilityState
 from redenvelope.policies.policy import Constraint, whole_mask
-from redenvelope.prices import outcome_weights
+from redenvelope.prices import outcome_weights, scaled_dual, unscaled_dual
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,10 +85,30 @@ class WideDeep(eqx.Module):
         for code, table in zip(codes, self.wide_tables, strict=True):
             raw = raw + _look_up(code, table)
         embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
-        units = jnp.concatenate([numbers, *embedded], axis=1)
-        for weights, biases in zip(self.trunk_weights, self.trunk_biases, strict=True):
-            units = jax.nn.silu(units @ weights + biases)
-        return raw + units @ self.deep_weights
+        return raw + self._hidden(jnp.concatenate([numbers, *embedded], axis=1)) @ self.deep_weights
+
+    def last_inputs(self, states: jax.Array) -> jax.Array:
+        """What the outputs are linear in, [n, width] -> [n, units + numbers + dimensions of embeddings]."""
+        numbers = number_inputs(states, self.layout)
+        embedded = [
+            _look_up(code, table) for code, table in zip(self._codes(states), self.embedding_tables, strict=True)
+        ]
+        return jnp.concatenate(
+            [self._hidden(jnp.concatenate([numbers, *embedded], axis=1)), numbers, *embedded], axis=1
+        )
+
+    def with_last_layer(self, weights: NDArray[np.float32]) -> WideDeep:
+        """The same network with other outputs: weights [last inputs, outputs] of `last_inputs`."""
+        sizes = [int(table.shape[1]) for table in self.embedding_tables]
+        units, numbers = len(self.deep_weights), number_width(self.layout)
+        deep, wide, *own = np.split(weights, np.cumsum([units, numbers, *sizes])[:-1])
+        tables = tuple(np.asarray(table) @ part for table, part in zip(self.embedding_tables, own, strict=True))
+        changed: WideDeep = eqx.tree_at(
+            lambda network: (network.wide_tables, network.wide_weights, network.deep_weights),
+            self,
+            (tables, wide, deep),
+        )
+        return changed
 
     def fixed_part(self, states: jax.Array) -> FixedPart:
         """The part of the network that depends only on the columns before the step: [users, width] -> FixedPart."""
@@ -119,7 +139,8 @@ class WideDeep(eqx.Module):
         inputs = changing_inputs(nodes.reshape(groups * size, -1), self.layout)
         if not self.trunk_weights:
             return with_own(inputs @ (self.deep_weights[head:tail] + self.wide_weights[head:]), fixed.raw)
-        units = self._deeper(jax.nn.silu(with_own(inputs @ self.trunk_weights[0][head:tail], fixed.units)))
+        first = jax.nn.silu(with_own(inputs @ self.trunk_weights[0][head:tail], fixed.units))
+        units = self._hidden(first, 1)
         # One product for both parts, deep and wide.
         weights = jnp.concatenate([self.deep_weights, self.wide_weights[head:]])
         return with_own(jnp.concatenate([units, inputs], axis=1) @ weights, fixed.raw)
@@ -128,9 +149,9 @@ class WideDeep(eqx.Module):
         """The codes of each static category, [n] each."""
         return [states[:, column].astype(jnp.int32) for column in range(len(self.layout.static_categories))]
 
-    def _deeper(self, units: jax.Array) -> jax.Array:
-        """The last hidden layer, from the first: both [n, units]."""
-        for weights, biases in zip(self.trunk_weights[1:], self.trunk_biases[1:], strict=True):
+    def _hidden(self, units: jax.Array, first: int = 0) -> jax.Array:
+        """The last hidden layer, from what enters the one at `first`: both [n, units]."""
+        for weights, biases in zip(self.trunk_weights[first:], self.trunk_biases[first:], strict=True):
             units = jax.nn.silu(units @ weights + biases)
         return units
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.planning.tree import Tree
 from redenvelope.policies.action_values import ActionValues
-from redenvelope.prices import checked_prices, outcome_weights
+from redenvelope.prices import PriceGrid, checked_prices, outcome_weights
 
 # What actions at the nodes of trees are worth, for many prices at once, and which of them is the best.
 
@@ -127,72 +127,101 @@ def in_order(own: NodeValue, other: NodeValue) -> jax.Array:
     return found
 
 
-# From what actions are worth, their number, and how many are worked on in one turn of a loop, to what nodes are worth.
-_Choose = Callable[[Ask, int, int], NodeValue]
+@dataclass(frozen=True)
+class Choice:
+    """How an action is chosen at every node: the best, or with entropy the soft maximum, and a share by exploration."""
 
+    temperature: jax.Array | None
+    """Above 0, at finite prices alone; None takes the best action."""
+    discount: jax.Array
+    explore: jax.Array | None
+    """None where nothing is explored: then its sums are not made at all."""
+    finite: bool
+    """Whether all prices are.
 
-def soft_backup(
-    tree: Tree, weights: jax.Array, temperature: jax.Array, discount: jax.Array, explore: jax.Array | None = None
-) -> ActionValues:
-    """With entropy: values are log-sum-exp. Weights [outcomes, prices] of finite prices, a temperature above 0."""
-
-    def choose(ask: Ask, actions: int, unroll: int) -> NodeValue:
-        # One action at a time, and twice, so that no exponential overflows and nothing of the size
-        # [nodes, actions, prices] is ever written to memory.
-        highest = jax.lax.fori_loop(
-            1, actions, lambda action, best: jnp.maximum(best, ask(action).value), ask(0).value, unroll=unroll
-        )
-
-        def add(action: jax.Array, sums: NodeValue) -> NodeValue:
-            value, outcomes = ask(action)
-            weight = jnp.exp((value - highest) * (1 / temperature))
-            added = tuple(total + weight * own for total, own in zip(sums.outcomes, outcomes, strict=True))
-            return NodeValue(sums.value + weight, added)
-
-        zero = jnp.zeros_like(highest)
-        total, outcomes = jax.lax.fori_loop(0, actions, add, NodeValue(zero, (zero,) * len(weights)), unroll=unroll)
-        return NodeValue(highest + temperature * jnp.log(total), tuple(own / total for own in outcomes))
-
-    root = _root(tree, weights, _exploring(choose, explore), discount)
-    return _finish(root, jax.nn.softmax(root.value / temperature, axis=1), explore)
-
-
-def hard_backup(
-    tree: Tree, weights: jax.Array, discount: jax.Array, explore: jax.Array | None = None, finite: bool = False
-) -> ActionValues:
-    """Without entropy: values are maxima. Among equals those win who spend least in all, where all prices are finite.
-
-    At an infinite price the value holds no reward, and its ties are many: then the least costs win, in the order of
-    budgets, and then the best reward.
+    Among equals those win who spend least in all, where all prices are finite. At an infinite price the value holds no
+    reward, and its ties are many: then the least costs win, in the order of budgets, and then the best reward.
     """
-    wins, carry = (cheaper, _with_spent) if finite else (in_order, tuple)
 
-    def choose(ask: Ask, actions: int, unroll: int) -> NodeValue:
-        return best(ask, actions, wins, unroll)[0]
+    @property
+    def wins(self) -> Wins:
+        """How ties are broken."""
+        return cheaper if self.finite else in_order
 
-    root = _root(tree, weights, _exploring(choose, explore), discount, carry)
-    actions = root.value.shape[1]
-    chosen = best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions, wins, 1)[1]
-    root = NodeValue(root.value, root.outcomes[: len(weights)])
-    return _finish(root, jax.nn.one_hot(chosen, actions, axis=1), explore)
+    def carry(self, own: list[jax.Array]) -> Sequence[jax.Array]:
+        """Outcomes and what ties are broken by."""
+        return own if self.temperature is not None or not self.finite else _with_spent(own)
+
+    def node(self, ask: Ask, actions: int, unroll: int) -> NodeValue:
+        """What nodes are worth, given what their actions are worth."""
+        if self.temperature is None:
+            own = best(ask, actions, self.wins, unroll)[0]
+        else:
+            own = _soft_maximum(ask, actions, unroll, self.temperature)
+        if self.explore is None:
+            return own
+        explore = self.explore
+        even, count = _evenly(ask, actions, unroll)
+        mixed: NodeValue = jax.tree.map(lambda one, total: (1 - explore) * one + explore * total / count, own, even)
+        return mixed
+
+    def probabilities(self, root: NodeValue) -> jax.Array:
+        """Of first actions worth `root` [users, actions, prices], of the same shape."""
+        if self.temperature is None:
+            actions = root.value.shape[1]
+            chosen = best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions, self.wins, 1)[1]
+            found = jax.nn.one_hot(chosen, actions, axis=1)
+        else:
+            found = jax.nn.softmax(root.value / self.temperature, axis=1)
+        return found if self.explore is None else explored(found, root.value > -jnp.inf, self.explore, axis=1)
+
+
+def _soft_maximum(ask: Ask, actions: int, unroll: int, temperature: jax.Array) -> NodeValue:
+    """With entropy: values are log-sum-exp."""
+    # One action at a time, and twice, so that no exponential overflows and nothing of the size
+    # [nodes, actions, prices] is ever written to memory.
+    highest = jax.lax.fori_loop(
+        1, actions, lambda action, best: jnp.maximum(best, ask(action).value), ask(0).value, unroll=unroll
+    )
+
+    def add(action: jax.Array, sums: NodeValue) -> NodeValue:
+        value, outcomes = ask(action)
+        weight = jnp.exp((value - highest) * (1 / temperature))
+        added = tuple(total + weight * own for total, own in zip(sums.outcomes, outcomes, strict=True))
+        return NodeValue(sums.value + weight, added)
+
+    zero = jnp.zeros_like(highest)
+    start = NodeValue(zero, (zero,) * len(jax.eval_shape(ask, 0).outcomes))
+    total, outcomes = jax.lax.fori_loop(0, actions, add, start, unroll=unroll)
+    return NodeValue(highest + temperature * jnp.log(total), tuple(own / total for own in outcomes))
+
+
+Ends = Sequence[jax.Array]
+"""What follows the leaves of trees, [users · leaves, prices] each: reward and costs to go; with entropy, its bonus."""
+
+
+def action_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None = None) -> ActionValues:
+    """Values of first actions at prices with weights [outcomes, prices], backed up from the leaves."""
+    root = _root(tree, weights, choice, ends)[0](ALL)
+    to_go = jnp.stack([outcome.swapaxes(1, 2) for outcome in root.outcomes[: len(weights)]])
+    return ActionValues(root.value.swapaxes(1, 2), choice.probabilities(root).swapaxes(1, 2), to_go)
+
+
+def state_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None = None) -> jax.Array:
+    """What the users' states are worth: the value, and outcomes of following the policy, [1 + outcomes, users, prices].
+
+    The value is penalised reward and, with entropy, its bonus.
+    """
+    if choice.finite and choice.temperature is None and choice.explore is None:
+        outcomes = greedy_path(tree, weights, choice, ends)
+        return jnp.concatenate([(weights[:, None] * outcomes).sum(axis=0, keepdims=True), outcomes])
+    worth = choice.node(*_root(tree, weights, choice, ends))
+    return jnp.stack([worth.value, *worth.outcomes[: len(weights)]])
 
 
 def _with_spent(own: list[jax.Array]) -> list[jax.Array]:
     """Reward and costs, and last what is spent in all: of one budget that is its cost."""
     return own if len(own) == 2 else [*own, sum(own[2:], start=own[1])]
-
-
-def _exploring(choose: _Choose, explore: jax.Array | None) -> _Choose:
-    """What nodes are worth when a share of their decisions is drawn evenly among what they allow."""
-    if explore is None:
-        return choose
-
-    def chosen(ask: Ask, actions: int, unroll: int) -> NodeValue:
-        own, (even, count) = choose(ask, actions, unroll), _evenly(ask, actions, unroll)
-        mixed: NodeValue = jax.tree.map(lambda one, total: (1 - explore) * one + explore * total / count, own, even)
-        return mixed
-
-    return chosen
 
 
 def explored(probabilities: jax.Array, allowed: jax.Array, explore: jax.Array | float, axis: int) -> jax.Array:
@@ -216,13 +245,28 @@ def _evenly(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
     return found
 
 
-def _root(tree: Tree, weights: jax.Array, choose: _Choose, discount: jax.Array, carry: Carry = tuple) -> NodeValue:
-    """What the first actions are worth, [users, actions, prices]."""
-    ask, unroll = _level(tree, -1, None, weights, carry)
+def _root(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[Ask, int, int]:
+    """What tells what first actions are worth, their number, and how many are worked on in one turn of a loop."""
+    ask, unroll = _level(tree, -1, _after_leaves(tree, weights, choice, ends), weights, choice.carry)
     for place in range(len(tree.levels) - 2, -1, -1):
-        later = futures(tree.levels[place], choose(ask, tree.actions, unroll), discount, _survival(tree, place))
-        ask, unroll = _level(tree, place, later, weights, carry)
-    return ask(ALL)
+        below = choice.node(ask, tree.actions, unroll)
+        later = futures(tree.levels[place], below, choice.discount, _survival(tree, place))
+        ask, unroll = _level(tree, place, later, weights, choice.carry)
+    return ask, tree.actions, unroll
+
+
+def _after_leaves(
+    tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None, carry: Carry | None = None
+) -> Ask | None:
+    """What follows the actions of the last level; None where that is left out."""
+    if ends is None:
+        return None
+    outcomes, bonus = list(ends[: len(weights)]), ends[len(weights) :]
+    value = sum((weight * outcome for weight, outcome in zip(weights, outcomes, strict=True)), jnp.zeros(()))
+    for part in bonus:
+        value = value + weights[0] * part
+    below = NodeValue(value, tuple((carry or choice.carry)(outcomes)))
+    return futures(tree.levels[-1], below, choice.discount, _survival(tree, len(tree.levels) - 1))
 
 
 def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array, carry: Carry) -> tuple[Ask, int]:
@@ -230,20 +274,13 @@ def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array, carry:
     mask = None if tree.masks is None else tree.masks[place]
     ask = node_value(tree.levels[place], mask, later, weights, carry)
     nodes = tree.users * tree.levels[place].shape[3]
-    return ask, unrolled(tree.actions, weights.shape[1], nodes, last_level=later is None)
+    last = place in (-1, len(tree.levels) - 1)
+    return ask, unrolled(tree.actions, weights.shape[1], nodes, last_level=last)
 
 
 def _survival(tree: Tree, place: int) -> jax.Array | None:
     """Chance of a next step after a level, [actions, users, nodes]; None where nobody leaves."""
     return None if tree.survival is None else tree.survival[place]
-
-
-def _finish(root: NodeValue, probabilities: jax.Array, explore: jax.Array | None) -> ActionValues:
-    """[users, actions, prices] -> [users, prices, actions]."""
-    if explore is not None:
-        probabilities = explored(probabilities, root.value > -jnp.inf, explore, axis=1)
-    to_go = jnp.stack([outcome.swapaxes(1, 2) for outcome in root.outcomes])
-    return ActionValues(root.value.swapaxes(1, 2), probabilities.swapaxes(1, 2), to_go)
 
 
 # The one path that a policy without chance takes through a tree: what comes of it, for many prices at once.
@@ -252,33 +289,36 @@ def _finish(root: NodeValue, probabilities: jax.Array, explore: jax.Array | None
 # costs are looked up on the way down, at the nodes of the path alone.
 
 
-def greedy_path(tree: Tree, weights: jax.Array, discount: jax.Array) -> jax.Array:
+def greedy_path(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None = None) -> jax.Array:
     """Outcomes [outcomes, users, prices] of the best actions at finite prices, weights [outcomes, prices]."""
-    users = tree.users
+    users, last = tree.users, len(tree.levels) - 1
     node = jnp.zeros((users, weights.shape[1]), jnp.int32)
     reached = jnp.ones(node.shape, weights.dtype)
     total = jnp.zeros((len(weights), *node.shape), weights.dtype)
-    for place, (level, choice) in enumerate(zip(tree.levels, _choices(tree, weights, discount), strict=True)):
+    for place, (level, chosen) in enumerate(zip(tree.levels, _choices(tree, weights, choice, ends), strict=True)):
         nodes = level.shape[3]
-        action = jnp.take_along_axis(choice.reshape(users, nodes, -1), node[:, None], axis=1)[:, 0]
+        action = jnp.take_along_axis(chosen.reshape(users, nodes, -1), node[:, None], axis=1)[:, 0]
         own = (action * users + jnp.arange(users)[:, None]) * nodes + node
         total = total + reached * level.reshape(len(level), -1)[:, own]
-        if place + 1 < len(tree.levels):
+        if place < last or ends is not None:
             staying = _survival(tree, place)
-            reached = discount * reached if staying is None else discount * reached * staying.reshape(-1)[own]
+            reached = choice.discount * reached * (1.0 if staying is None else staying.reshape(-1)[own])
         node = node * tree.actions + action
+    for place, outcome in enumerate(() if ends is None else ends[: len(weights)]):
+        to_go = jnp.take_along_axis(outcome.reshape(users, -1, weights.shape[1]), node[:, None], axis=1)[:, 0]
+        total = total.at[place].add(reached * to_go)
     return total
 
 
-def _choices(tree: Tree, weights: jax.Array, discount: jax.Array) -> list[jax.Array]:
+def _choices(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> list[jax.Array]:
     """The best action at every node of every level, from the root, [users · nodes, prices] each."""
-    choices, later = [], None
+    choices, later = [], _after_leaves(tree, weights, choice, ends, _spent)
     for place in range(len(tree.levels) - 1, -1, -1):
         ask, unroll = _level(tree, place, later, weights, _spent)
         below, chosen = best(ask, tree.actions, cheaper, unroll)
         choices.append(chosen)
         if place:
-            later = futures(tree.levels[place - 1], below, discount, _survival(tree, place - 1))
+            later = futures(tree.levels[place - 1], below, choice.discount, _survival(tree, place - 1))
     return choices[::-1]
 
 
@@ -302,27 +342,35 @@ class PriceBlock:
     """Where they stand among all, [asked]."""
     weights: NDArray[np.float32]
     """What each outcome counts, [outcomes, prices]: those asked for, the last repeated up to one of few lengths."""
+    knots: NDArray[np.float32]
+    """What each point of the grid of leaf values counts, [points, prices]; no points without leaf values."""
     soft: bool
     """With entropy: only finite prices can be."""
     finite: bool
 
 
-def price_blocks(prices: ArrayLike, budgets: int, temperature: float) -> tuple[PriceBlock, ...]:
-    """Blocks of prices [prices, budgets]: the finite ones, at a temperature with entropy, and others."""
+def price_blocks(
+    prices: ArrayLike, budgets: int, temperature: float, grid: PriceGrid | None = None
+) -> tuple[PriceBlock, ...]:
+    """Blocks of prices [prices, budgets]: the finite ones, at a temperature with entropy, and others.
+
+    `grid` is that of leaf values.
+    """
     table = checked_prices(prices, budgets)
     with np.errstate(over="ignore"):  # beyond 3e38 a price is as good as infinite
         table = table.astype(np.float32)
     finite = np.isfinite(table).all(axis=1)
     weights = outcome_weights(table).astype(np.float32)
+    knots = np.zeros((0, len(table)), np.float32) if grid is None else grid.weights(table).T.astype(np.float32)
     return tuple(
-        PriceBlock(places, _padded(weights[:, places]), kind and temperature > 0, kind)
+        PriceBlock(places, _padded(weights[:, places]), _padded(knots[:, places]), kind and temperature > 0, kind)
         for kind in (True, False)
         if len(places := np.flatnonzero(finite == kind))
     )
 
 
 def _padded(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[outcomes, prices], the last repeated."""
+    """[anything, prices], the last repeated."""
     count = weights.shape[1]
     unit = next((size for size in _SIZES if count <= size), _SIZES[-1])
     return np.pad(weights, ((0, 0), (0, -count % unit)), mode="edge")

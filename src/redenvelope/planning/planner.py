@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import chain
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import jax
@@ -24,19 +24,21 @@ from redenvelope.models.environment import (
     filled,
     split_model,
 )
-from redenvelope.planning.choice import PriceBlock, greedy_path, hard_backup, price_blocks, soft_backup
+from redenvelope.planning.choice import Choice, Ends, PriceBlock, action_values, price_blocks, state_values
+from redenvelope.planning.leaf_values import LeafValues
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.planning.tree import NODE_LIMIT, Tree, TreeRows, fit_depth, grow, nodes_at, power_of_two
 from redenvelope.policies.action_values import ActionValues, Decided
 from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state
 from redenvelope.policies.policy import Constraint, checked_steps_left
-from redenvelope.prices import checked_prices
+from redenvelope.prices import PriceGrid, checked_prices
 from redenvelope.randomness import draw, fraction
 
 
 @dataclass(frozen=True, eq=False)
 class TreePlanner:
-    """Plans `horizon` steps ahead in a learned model, never past the campaign's last step. A `Valuer`."""
+    """Plans `horizon` steps ahead in a learned model, never past the campaign's last step; what follows the tree is
+    told by `leaf_values`, or left out. A `Valuer`."""
 
     model: EnvironmentModel
     horizon: int
@@ -54,6 +56,8 @@ class TreePlanner:
     """Which actions a state allows; asked at every node of every tree."""
     explore: float = 0.0
     """Share of the decisions, at this step and all later ones, that is drawn evenly among what is allowed."""
+    leaf_values: LeafValues | None = None
+    """Values to go where a tree ends before the campaign does."""
 
     def __post_init__(self) -> None:
         for name, least in (("horizon", 1), ("steps", 1), ("node_limit", 1)):
@@ -123,9 +127,16 @@ class TreePlanner:
     def expected(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> FloatArray:
-        """Outcomes [outcomes, users, prices] of following the tree's policy to the tree's end; see `values`."""
-        (expected,) = self._run(_expected, states, steps_left, prices, eligible)
-        return np.asarray(expected[..., 0], dtype=np.float64)
+        """Outcomes [outcomes, users, prices] of following the tree's policy to the tree's end, or with leaf values to
+        that of the campaign; see `values`."""
+        return self.state_values(states, steps_left, prices, eligible)[1:]
+
+    def state_values(
+        self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
+    ) -> FloatArray:
+        """The same after penalised reward (and entropy bonus) to go, [1 + outcomes, users, prices]."""
+        (found,) = self._run(_state_values, states, steps_left, prices, eligible)
+        return np.asarray(found[..., 0], dtype=np.float64)
 
     def outcomes(self, states: ArrayLike) -> FloatArray:
         """Expected outcomes of this step alone: [users, width] -> [outcomes, users, actions]."""
@@ -144,16 +155,20 @@ class TreePlanner:
         rows = checked_states(states, self.columns)
         left = checked_steps_left(steps_left, len(rows), self.steps).astype(np.int32)
         asked = TreeRows(rows, left)
-        if eligible is not None or self.constraint is not None:
+        masked = self.leaf_values is not None and self.leaf_values.masked
+        if eligible is not None or self.constraint is not None or masked:
             standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
             asked = TreeRows(rows, left, standing.always, standing.memory)
-        blocks = _price_blocks(self.budgets, self.temperature, prices)
+        grid = None if self.leaf_values is None else self.leaf_values.grid
+        blocks = _price_blocks(self.budgets, self.temperature, grid, prices)
         if not len(rows) or (waiting and len(rows) <= FEW_USERS[-1]):  # one call, whatever their steps left
             return self._call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=True)
-        depths = np.minimum(left, self.depth)
         result: list[NDArray[np.float32]] = []
-        for depth in np.unique(depths).tolist():
-            alike = np.flatnonzero(depths == depth)
+        # Users of a call have trees of one depth and, below them, one number of steps left.
+        kinds = left if self.leaf_values is not None else np.minimum(left, self.depth)
+        for steps in np.unique(kinds).tolist():
+            alike = np.flatnonzero(kinds == steps)
+            depth = min(steps, self.depth)
             most = _MOST_DECIDED if keep is _decision else _users_per_call(nodes_at(self.actions, depth))
             first, *others = [alike[start : start + most] for start in range(0, len(alike), most)]
 
@@ -183,20 +198,25 @@ class TreePlanner:
         where the prices are few. Otherwise trees are grown once for all prices, by the programs that serve every depth.
         """
         rows = asked if len(users) == len(asked.states) else jax.tree.map(lambda array: array[users], asked)
+        # A tree that reaches the end of the campaign needs no values at its leaves.
+        goes_on = ragged or (len(users) > 0 and int(rows.steps_left[0]) > depth)
+        leaves = self.leaf_values if goes_on and self.depth < self.steps else None
         if keep is _decision:
             size = next(size for size in FEW_USERS if len(users) <= size) if ragged else _MOST_DECIDED
             rows = rows if len(users) == size else filled(rows, size)
-            structure, weights = self._weights
-            form = ProgramForm(keep, depth, self.explore > 0, structure, self.constraint, ragged)
+            structure, weights = self._weights[True, leaves is not None]
+            form = ProgramForm(keep, depth, self.explore > 0, structure, True, self.constraint, ragged)
             return self._kept(form, (weights, rows), users, size, blocks)
-        tree = grow(AppliedModel(self.model), rows, depth, self.constraint, ragged)
+        tree = grow(AppliedModel(self.model), rows, depth, self.constraint, ragged, leaves)
         size = _users_per_call(nodes_at(self.actions, depth))
 
         def fill(array: NDArray[Any]) -> NDArray[Any]:
             return np.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, size - len(users)), (0, 0)])
 
         padded = tree if len(users) == size else jax.tree.map(fill, tree)
-        return self._kept(ProgramForm(keep, depth, self.explore > 0), ([], padded), users, size, blocks)
+        structure, weights = self._weights[False, leaves is not None]
+        form = ProgramForm(keep, depth, self.explore > 0, structure, ragged=ragged)
+        return self._kept(form, (weights, padded), users, size, blocks)
 
     def _kept(
         self,
@@ -208,11 +228,13 @@ class TreePlanner:
     ) -> list[NDArray[np.float32]]:
         """What a program keeps at all prices."""
         numbers = (np.float32(self.temperature), np.float32(self.discount), np.float32(self.explore))
-        nodes, by_block = nodes_at(self.actions, form.depth), []
+        by_block = []
+        nodes = nodes_at(self.actions, form.depth if self.leaf_values is None else form.depth + 1)
         for block in blocks:
             fits = _users_per_block(nodes, block.weights.shape[1], size)
             own = form._replace(soft=block.soft, finite=block.finite, users=fits)
-            is_number, *found = program(own)(*given, block.weights, numbers, np.int32(len(users)))
+            prices = (block.weights, block.knots)
+            is_number, *found = program(own)(*given, prices, numbers, np.int32(len(users)))
             _require_finite(np.asarray(is_number)[: len(users)], users)
             by_block.append([np.asarray(array)[..., : len(users), : len(block.places), :] for array in found])
         if len(by_block) == 1:
@@ -222,10 +244,15 @@ class TreePlanner:
         return [np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block, strict=True)]
 
     @cached_property
-    def _weights(self) -> tuple[Hashable, list[Any]]:
-        """The structure of the model, and its arrays: a program takes them one by one, which is faster to call."""
-        leaves, structure = jax.tree.flatten(split_model(self.model))
-        return structure, jax.device_put(leaves)
+    def _weights(self) -> dict[tuple[bool, bool], tuple[Hashable, list[Any]]]:
+        """The structure of what a program computes with, and its arrays, by whether it has the model in it, and leaf
+        values: a program takes the arrays one by one, which is faster to call."""
+        parts = jax.device_put((split_model(self.model), self.leaf_values))
+        found = {}
+        for grows, ends in product((True, False), repeat=2):
+            arrays, structure = jax.tree.flatten((parts[0] if grows else None, parts[1] if ends else None))
+            found[grows, ends] = structure, arrays
+        return found
 
 
 def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
@@ -239,14 +266,18 @@ def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
 
 
 @lru_cache(maxsize=64)
-def _known_price_blocks(budgets: int, temperature: float, prices: bytes, shape: tuple[int, ...]) -> Any:
-    return price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature)
+def _known_price_blocks(
+    budgets: int, temperature: float, grid: PriceGrid | None, prices: bytes, shape: tuple[int, ...]
+) -> Any:
+    return price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature, grid)
 
 
-def _price_blocks(budgets: int, temperature: float, prices: ArrayLike) -> tuple[PriceBlock, ...]:
+def _price_blocks(
+    budgets: int, temperature: float, grid: PriceGrid | None, prices: ArrayLike
+) -> tuple[PriceBlock, ...]:
     """See `price_blocks`; a plan asks for the same prices again and again."""
     table = np.asarray(prices, dtype=np.float64)
-    found: tuple[PriceBlock, ...] = _known_price_blocks(budgets, temperature, table.tobytes(), table.shape)
+    found: tuple[PriceBlock, ...] = _known_price_blocks(budgets, temperature, grid, table.tobytes(), table.shape)
     return found
 
 
@@ -278,16 +309,7 @@ def _users_per_block(deepest_nodes: int, prices: int, most: int) -> int:
     return power_of_two(min(most, _NODES_PER_BLOCK // deepest_nodes, _VALUES_PER_BLOCK // (deepest_nodes * prices)))
 
 
-class Numbers(NamedTuple):
-    """What a backup needs beside trees and prices."""
-
-    temperature: jax.Array
-    discount: jax.Array
-    explore: jax.Array | None
-    """None where nothing is explored: then its sums are not made at all."""
-
-
-_Keep = Callable[["ProgramForm", Tree, jax.Array, Numbers], tuple[jax.Array, ...]]
+_Keep = Callable[[Tree, jax.Array, Choice, Ends | None], tuple[jax.Array, ...]]
 """What is kept of trees backed up with weights [outcomes, prices]: arrays [..., users, prices, anything]."""
 
 
@@ -297,8 +319,10 @@ class ProgramForm(NamedTuple):
     keep: _Keep
     depth: int
     explores: bool
-    structure: Any = None
-    """Of the model in which trees are grown; None where grown trees are given."""
+    structure: Any
+    """Of the model in which trees are grown, or None, and of leaf values, or None."""
+    grows: bool = False
+    """Whether the program grows the trees; otherwise they are given."""
     constraint: Constraint | None = None
     ragged: bool = False
     """Whether users may have fewer steps left than the trees are deep."""
@@ -319,26 +343,29 @@ def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
     """
 
     def block(
-        position: jax.Array | int, weights: list[jax.Array], rows: Any, prices: jax.Array, numbers: Numbers
+        position: jax.Array | int, weights: list[jax.Array], rows: Any, prices: Any, choice: Choice
     ) -> tuple[jax.Array, ...]:
         first = position * form.users
-        if form.structure is None:
-            tree: Tree = jax.tree.map(lambda array: _slice(array, first, form.users, array.ndim - 2), rows)
-        else:
+        model, leaf_values = jax.tree.unflatten(form.structure, weights)
+        if form.grows:
             some = jax.tree.map(lambda array: _slice(array, first, form.users, 0), rows)
-            model = jax.tree.unflatten(form.structure, weights)
-            tree = grow(model, some, form.depth, form.constraint, form.ragged)
+            tree = grow(model, some, form.depth, form.constraint, form.ragged, leaf_values)
+        else:
+            tree = jax.tree.map(lambda array: _slice(array, first, form.users, array.ndim - 2), rows)
+        outcomes, knots = prices
+        ends = None if leaf_values is None else leaf_values.at(tree.leaves, knots, form.ragged)
         # One sum of all is finite only if all are.
         total = sum(level.sum(axis=(0, 1, 3)) for level in tree.levels)
-        return jnp.isfinite(total)[:, None, None], *form.keep(form, tree, prices, numbers)
+        return jnp.isfinite(total)[:, None, None], *form.keep(tree, outcomes, choice, ends)
 
     @jax.jit
     def run(
-        weights: list[jax.Array], rows: Any, prices: jax.Array, numbers: tuple[jax.Array, ...], count: jax.Array
+        weights: list[jax.Array], rows: Any, prices: Any, numbers: tuple[jax.Array, ...], count: jax.Array
     ) -> tuple[jax.Array, ...]:
         temperature, discount, explore = numbers
-        given = (weights, rows, prices, Numbers(temperature, discount, explore if form.explores else None))
-        size = rows.levels[0].shape[2] if form.structure is None else len(rows.states)
+        choice = Choice(temperature if form.soft else None, discount, explore if form.explores else None, form.finite)
+        given = (weights, rows, prices, choice)
+        size = len(rows.states) if form.grows else rows.levels[0].shape[2]
         if size == form.users:
             found = block(0, *given)
         else:
@@ -361,28 +388,18 @@ def _slice(array: jax.Array, first: jax.Array | int, size: int, axis: int) -> ja
     return array if array.shape[axis] == size else jax.lax.dynamic_slice_in_dim(array, first, size, axis)
 
 
-def _backed_up(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> ActionValues:
-    temperature, discount, explore = numbers
-    if form.soft:
-        return soft_backup(tree, prices, temperature, discount, explore)
-    return hard_backup(tree, prices, discount, explore, form.finite)
+def _everything(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[jax.Array, ...]:
+    return action_values(tree, weights, choice, ends)
 
 
-def _everything(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> tuple[jax.Array, ...]:
-    return _backed_up(form, tree, prices, numbers)
+def _state_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[jax.Array, ...]:
+    """[1 + outcomes, users, prices, 1]; far less to write than `_everything`."""
+    return (state_values(tree, weights, choice, ends)[..., None],)
 
 
-def _expected(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> tuple[jax.Array, ...]:
-    """Outcomes of following the policy, [outcomes, users, prices, 1]; far less to write than `_everything`."""
-    if form.finite and not (form.soft or form.explores):
-        return (greedy_path(tree, prices, numbers.discount)[..., None],)
-    values = _backed_up(form, tree, prices, numbers)
-    return ((values.probabilities * values.to_go).sum(axis=-1, keepdims=True),)
-
-
-def _decision(form: ProgramForm, tree: Tree, prices: jax.Array, numbers: Numbers) -> tuple[jax.Array, ...]:
+def _decision(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[jax.Array, ...]:
     """Probabilities [users, prices, actions], and outcomes of this step alone, [outcomes, users, prices, actions]."""
-    probabilities = _backed_up(form, tree, prices, numbers).probabilities
+    probabilities = action_values(tree, weights, choice, ends).probabilities
     outcomes = tree.levels[0][..., 0].swapaxes(1, 2)[:, :, None]
     return probabilities, jnp.broadcast_to(outcomes, (len(outcomes), *probabilities.shape))
 

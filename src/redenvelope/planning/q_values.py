@@ -39,7 +39,7 @@ from redenvelope.policies.action_values import ActionValues, Decided
 from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state
 from redenvelope.policies.eligibility_state import allowed as allowed_now
 from redenvelope.policies.policy import Constraint, checked_steps_left, normalised
-from redenvelope.prices import checked_prices, outcome_weights
+from redenvelope.prices import checked_prices, outcome_weights, scaled_dual
 from redenvelope.serialization import from_plain, to_plain
 
 # Learned values: what every action is worth in a state, at the prices learned or between them.
@@ -216,21 +216,6 @@ def checked_duals(prices: ArrayLike) -> FloatArray:
     duals = checked_prices(table, 1)[:, 0]
     # Beyond what a network's numbers can hold, a price is as good as infinite.
     return np.where(duals > np.finfo(np.float32).max, np.inf, duals)
-
-
-def scaled_dual(duals: FloatArray, unit: float) -> FloatArray:
-    """Duals from 0 to infinity on a scale from 0 to 1, [duals]: the root of dual / (dual + unit).
-
-    The root spreads out small duals, where a policy's cost falls fastest.
-    """
-    return np.asarray(np.sqrt(1.0 - unit / (np.asarray(duals, np.float64) + unit)))
-
-
-def unscaled_dual(places: FloatArray, unit: float) -> FloatArray:
-    """The duals at places of that scale, [places]; 1 is infinity."""
-    squares = np.square(places)
-    finite = squares < 1.0
-    return np.where(finite, unit * squares / np.where(finite, 1.0 - squares, 1.0), np.inf)
 
 
 def value_to_go(now: Any, later: Any | None, heads: int, components: int) -> NDArray[np.float32]:

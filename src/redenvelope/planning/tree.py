@@ -8,6 +8,7 @@ import numpy as np
 
 from redenvelope.arrays import library_of
 from redenvelope.models.environment import users_leave
+from redenvelope.planning.leaf_values import LeafNodes, LeafValues
 from redenvelope.policies.eligibility_state import EligibilityState, allowed
 from redenvelope.policies.policy import Constraint
 
@@ -28,8 +29,10 @@ class Tree(NamedTuple):
     masks: tuple[Any, ...] | None = None
     """Which actions every node allows, [actions, users, nodes] for each level; None allows all."""
     survival: tuple[Any, ...] | None = None
-    """Chance of a next step after every action at every node, [actions, users, nodes] for each level that another
-    follows; None where nobody leaves."""
+    """Chance of a next step after every action at every node, [actions, users, nodes] for each level that another, or
+    leaves, follow; None where nobody leaves."""
+    leaves: LeafNodes | None = None
+    """Below the last level, where the campaign goes on; None where what follows is left out."""
 
     @property
     def users(self) -> int:
@@ -55,9 +58,16 @@ class TreeRows(NamedTuple):
     """What the constraint remembers of each user, [users, columns]."""
 
 
-def grow(model: Any, rows: TreeRows, depth: int, constraint: Constraint | None, ragged: bool) -> Tree:
+def grow(
+    model: Any,
+    rows: TreeRows,
+    depth: int,
+    constraint: Constraint | None,
+    ragged: bool,
+    leaf_values: LeafValues | None = None,
+) -> Tree:
     """The trees of some users to a depth, in a split model: inside of a compiled program, for few enough users that
-    they stay in the cache; or, in an `AppliedModel`, with arrays of numpy.
+    they stay in the cache; or, in an `AppliedModel`, with arrays of numpy. With leaves where `leaf_values` are given.
 
     `ragged` says that some of them may have fewer steps left than the trees are deep: below those nothing happens, and
     nobody gets there.
@@ -73,7 +83,7 @@ def grow(model: Any, rows: TreeRows, depth: int, constraint: Constraint | None, 
         size = nodes.shape[1]
         if masks is not None:
             allowed_actions.append(masks.at(rows.states[:, :first], nodes))
-        if level + 1 == depth:
+        if level + 1 == depth and leaf_values is None:
             outcomes = list(model.node_outcomes(fixed[0], nodes))
         else:
             responses, children = model.node_steps(fixed, nodes)
@@ -85,13 +95,23 @@ def grow(model: Any, rows: TreeRows, depth: int, constraint: Constraint | None, 
                 staying = library.where(ends, 0.0, one)
             if staying is not None:
                 survival.append(staying)
-        found = library.stack([outcome.reshape(len(outcome), users, size) for outcome in outcomes])
-        levels.append(library.where((rows.steps_left > level)[None, None, :, None], found, 0.0) if ragged else found)
-        if level + 1 < depth:
             # A user's nodes are one group: what is fixed is added once per user, at every depth.
             nodes = children.reshape(users, size * children.shape[1], children.shape[2])
-            masks = None if masks is None else masks.below(found.shape[1])
-    return Tree(tuple(levels), tuple(allowed_actions) if masks is not None else None, tuple(survival) or None)
+            masks = None if masks is None else masks.below(children.shape[1])
+        found = library.stack([outcome.reshape(len(outcome), users, size) for outcome in outcomes])
+        levels.append(library.where((rows.steps_left > level)[None, None, :, None], found, 0.0) if ragged else found)
+    leaves = None
+    if leaf_values is not None:
+        columns = [nodes[..., leaf_values.layout.step - first :]]
+        if leaf_values.masked:
+            assert masks is not None
+            columns += masks.told(rows.states[:, :first], nodes)
+        leaves = LeafNodes(
+            rows.states.T[..., None],
+            library.moveaxis(library.concatenate(columns, axis=2), 2, 0),
+            (rows.steps_left - depth)[:, None],
+        )
+    return Tree(tuple(levels), tuple(allowed_actions) or None, tuple(survival) or None, leaves)
 
 
 class NodeMasks(NamedTuple):
@@ -114,6 +134,15 @@ class NodeMasks(NamedTuple):
         states = library.concatenate([before, nodes], axis=2).reshape(users * size, fixed.shape[1] + nodes.shape[2])
         own = allowed(self.eligibility, self.constraint, states, self.steps_left)
         return own.T.reshape(own.shape[1], users, size)
+
+    def told(self, fixed: Any, nodes: Any) -> list[Any]:
+        """What values of nodes depend on besides their states: what they allow, and what the constraint remembers of
+        them, each [users, nodes, columns]."""
+        users, size, _ = nodes.shape
+        columns = [self.at(fixed, nodes).reshape(-1, users * size).T.astype(np.float32)]
+        if self.constraint is not None and self.constraint.remembers:
+            columns.append(self.constraint.told(self.eligibility.memory))
+        return [column.reshape(users, size, column.shape[1]) for column in columns]
 
     def below(self, actions: int) -> NodeMasks:
         """The masks of the next level."""

@@ -114,3 +114,7 @@ class Constraint(Protocol):
     def after(self, memory: Any, action: NDArray[np.intp]) -> Any:
         """What is remembered one step on, when rows with a memory [n, columns] got an action [n]."""
         return memory
+
+    def told(self, memory: Any) -> Any:
+        """What values to go are regressed on of memory [n, columns]: float32, [n, any number of columns]."""
+        return memory.astype(np.float32)

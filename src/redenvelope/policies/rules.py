@@ -168,16 +168,17 @@ class RuleConstraint(Constraint):
             memory[:, self._now] = np.where(allowed, _YES, _NO)
         return memory
 
-    def told(self, memory: Memory) -> NDArray[np.float32]:
-        """What rules that count know of rows as columns to regress on, [rows, columns]: whether a cap is used up, and
-        how far. Plans that keep caps come to few users who have used up more, so that ratios of states need these."""
-        columns: list[BoolArray] = [np.zeros((len(memory), 0), dtype=bool)]
+    def told(self, memory: Any) -> Any:
+        """See Constraint: of rules that count, whether a cap is used up, and how far. Plans that keep caps come to few
+        users who have used up more, so that ratios of states need these columns too."""
+        library = library_of(memory)
+        columns = [library.zeros((len(memory), 0), dtype=bool)]
         for cap in self.caps:
             own = memory[:, cap.columns]
             steps = [own[:, :1] >= level for level in range(1, min(cap.most, _TOLD))]
             columns += steps if cap.window is None else [own[:, :_TOLD] > 0]
             columns.append(cap.used_up(memory)[:, None])
-        return np.concatenate(columns, axis=1).astype(np.float32)
+        return library.concatenate(columns, axis=1).astype(np.float32)
 
     def counters(self, starts: NDArray[np.int64], action: NDArray[np.integer]) -> Memory:
         """The counters before every row, [rows, counters], of rows by user and step: those of user i are

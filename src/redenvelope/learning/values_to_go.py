@@ -1,0 +1,314 @@
+"""Values to go, learned inside the learned model by backward induction, for all prices at once.
+
+States of training users, and states that policies reach from them in the model, are backed up one step at a time from
+the end of the campaign: what follows a step is the value to go of its successor, by the network of one step less. Each
+network is a ridge regression, in closed form, on hidden units that all of them share; the units are trained once, on
+what a first pass with random units found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from redenvelope.arrays import BoolArray, Float32Array, FloatArray, IndexArray, IntArray
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.dataset import Rows
+from redenvelope.models.environment import apply_outcomes, apply_steps, bucket, filled
+from redenvelope.models.networks import WideDeep, stack
+from redenvelope.models.training import TrainingSettings, train
+from redenvelope.planning.leaf_values import LeafValues
+from redenvelope.planning.planner import TreePlanner
+from redenvelope.planning.tree import NodeMasks
+from redenvelope.policies.eligibility_state import EligibilityState, allowed
+from redenvelope.policies.policy import normalised
+from redenvelope.prices import PriceGrid, outcome_weights
+from redenvelope.randomness import draw
+
+
+@dataclass(frozen=True)
+class ValueSettings:
+    """Settings of learning values to go."""
+
+    hidden: tuple[int, ...] = (64,)
+    """Units of each hidden layer: one layer costs a decision little, and earned as much as two."""
+    states: int = 1_500
+    """Logged states, and states reached in the model, of each number of steps left; fewer in long campaigns."""
+    states_in_all: int = 15_000
+    """At most so many of each over all steps, but for `states_least` of each number of steps left."""
+    states_least: int = 300
+    knots: tuple[int, ...] = (9, 5, 3, 3)
+    """Knots of each budget's prices, for one budget, two, three and four; with more, trees stand alone."""
+    penalty: float = 1e-5
+    """Of the ridge regression, in units of the columns' mean square."""
+    training: TrainingSettings = field(
+        default_factory=lambda: TrainingSettings(
+            learning_rate=2e-2, weight_decay=0.03, batch_rows=256, steps=1_000, epochs_least=1, epochs_most=60
+        )
+    )
+
+    def sampled(self, steps: int) -> int:
+        """Logged states of each number of steps left, in a campaign of `steps` steps."""
+        return min(self.states, max(self.states_least, self.states_in_all // steps))
+
+
+@dataclass(frozen=True, eq=False)
+class KnownStates:
+    """States of users, encoded, and what rules know of them."""
+
+    states: Float32Array
+    """[rows, width]"""
+    steps_left: IntArray
+    """[rows]"""
+    eligibility: EligibilityState | None = None
+    """None where nothing is ruled out."""
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, rows: slice | IndexArray | BoolArray) -> KnownStates:
+        eligibility = None if self.eligibility is None else self.eligibility[rows]
+        return KnownStates(self.states[rows], self.steps_left[rows], eligibility)
+
+    def joined(self, other: KnownStates) -> KnownStates:
+        """These rows, and then others."""
+        both = None
+        if self.eligibility is not None and other.eligibility is not None:
+            both = self.eligibility.joined(other.eligibility)
+        states, left = ((self.states, other.states), (self.steps_left, other.steps_left))
+        return KnownStates(np.concatenate(states), np.concatenate(left), both)
+
+
+def can_learn(planner: TreePlanner, settings: ValueSettings) -> bool:
+    """Whether values to go can be learned for a planner: the campaign goes on after a step, with few enough budgets."""
+    return planner.steps > 1 and planner.budgets <= len(settings.knots)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueLearner:
+    """States of every number of steps left but the most, and the untrained parts of networks for them."""
+
+    pools: dict[int, KnownStates]
+    """By steps left, from 1."""
+    trunk: WideDeep
+    """Hidden units and embeddings."""
+    grid: PriceGrid
+    masked: bool
+    settings: ValueSettings
+
+    @classmethod
+    def prepare(
+        cls, planner: TreePlanner, logged: KnownStates, layout: StateLayout, settings: ValueSettings, seed: int
+    ) -> ValueLearner:
+        """Sample states and train the hidden units, for planners in the model of this one with its rules.
+
+        `layout` is that of the logged states [rows, width].
+        """
+        generator = np.random.default_rng([seed, 23])
+        planner = replace(planner, horizon=1, leaf_values=None)
+        sampled = list(_sampled(logged, planner.steps, settings, generator))
+        grid = PriceGrid(_units(planner, sampled[0].states), settings.knots[planner.budgets - 1])
+        pools = _pools(planner, sampled, generator)
+        further = _columns(pools[1], planner).shape[1] - layout.width
+        extended = replace(layout, dynamic_binaries=layout.dynamic_binaries + further)
+        trunk = WideDeep(extended, settings.hidden, 1, np.random.default_rng([seed, 24]))
+        learner = cls(pools, trunk, grid, logged.eligibility is not None, settings)
+        targets = learner._induction(planner, learner._best(planner))[1]
+        learner = replace(learner, trunk=learner._trained(planner, targets, seed))
+        # States that good policies reach may be rare in the log.
+        good = replace(planner, leaf_values=learner.optimal(planner))
+        return replace(learner, pools=_pools(good, sampled, generator, grid))
+
+    def optimal(self, planner: TreePlanner) -> LeafValues:
+        """Of the best policies at the planner's temperature and exploration share, whatever its horizon."""
+        return self._induction(planner, self._best(planner))[0]
+
+    def followed(self, planner: TreePlanner) -> LeafValues:
+        """Of a planner's own policy, which looks no further than its trees."""
+        ahead = replace(planner, horizon=1)
+
+        def backup(values: LeafValues | None, pool: KnownStates, left: int) -> FloatArray:
+            asked = (pool.states, left, self.grid.table, pool.eligibility)
+            to_go = replace(ahead, leaf_values=values).values(*asked).to_go
+            return np.asarray(np.einsum("upa,oupa->oup", planner.values(*asked).probabilities, to_go))
+
+        return self._induction(planner, backup)[0]
+
+    def _best(self, planner: TreePlanner) -> _Backup:
+        """One step ahead, then by the values to go."""
+        ahead = replace(planner, horizon=1)
+
+        def backup(values: LeafValues | None, pool: KnownStates, left: int) -> FloatArray:
+            own = replace(ahead, leaf_values=values)
+            value, *outcomes = own.state_values(pool.states, left, self.grid.table, pool.eligibility)
+            if not planner.temperature:
+                return np.stack(outcomes)
+            penalised = np.einsum("op,oup->up", outcome_weights(self.grid.table), outcomes)
+            return np.stack([*outcomes, value - penalised])
+
+        return backup
+
+    def _induction(self, planner: TreePlanner, backup: _Backup) -> tuple[LeafValues, list[FloatArray]]:
+        """Values from one step left on, and what they were regressed on, [components, states, points] each."""
+        stages, values = planner.steps - 1, None
+        targets: list[FloatArray] = []
+        networks: list[WideDeep] = []
+        for left in range(1, stages + 1):
+            pool = self.pools[left]
+            targets.append(backup(values, pool, left))
+            networks.append(self._regression(_columns(pool, planner), targets[-1]))
+            # Nobody asks for steps that are not learned yet; the shapes are those of the finished values.
+            missing = stages - left
+            ends = np.stack([[found.min(axis=1), found.max(axis=1)] for found in targets], axis=1).astype(np.float32)
+            least, greatest = np.pad(ends, ((0, 0), (0, missing), (0, 0), (0, 0)))
+            stacked = stack([*networks, *networks[-1:] * missing])
+            values = LeafValues(stacked, jnp.asarray(least), jnp.asarray(greatest), self.grid, self.masked)
+        assert values is not None
+        return values, targets
+
+    def _regression(self, columns: Float32Array, targets: FloatArray) -> WideDeep:
+        """The network whose outputs are targets [components, states, points] regressed on its hidden units and inputs,
+        of states [states, columns]."""
+        design = np.asarray(_last_inputs(self.trunk, columns), np.float64)
+        outputs = np.moveaxis(targets, 1, 0).reshape(len(columns), -1)
+        # A column that is always zero has no scale, and gets no weight.
+        scale = np.sqrt(np.square(design).mean(axis=0))
+        design /= np.where(scale > 0, scale, 1.0)
+        gram = design.T @ design / len(design) + self.settings.penalty * np.eye(design.shape[1])
+        solved = np.linalg.solve(gram, design.T @ outputs / len(design)) / np.where(scale > 0, scale, 1.0)[:, None]
+        return self.trunk.with_last_layer(solved.astype(np.float32))
+
+    def _trained(self, planner: TreePlanner, targets: list[FloatArray], seed: int) -> WideDeep:
+        """The trunk, trained on what a first pass found: [components, states, points] of each number of steps left."""
+        columns = np.concatenate([_columns(self.pools[left], planner) for left in range(1, planner.steps)])
+        scaled = np.concatenate([_standardised(found) for found in targets])
+        order = np.random.default_rng([seed, 25]).permutation(len(columns))
+        held_out, training = np.split(order, [len(order) // 20])
+        network = WideDeep(self.trunk.layout, self.settings.hidden, scaled.shape[1], np.random.default_rng([seed, 26]))
+        rows = _rows(columns[training], scaled[training])
+        found = train(
+            {"values": stack([network])},
+            None,
+            _squared_error,
+            lambda epoch: [rows],
+            len(training),
+            _rows(columns[held_out], scaled[held_out]),
+            self.settings.training,
+            [(seed, 27)],
+        )
+        trained: WideDeep = jax.tree.map(lambda array: np.asarray(array)[0], found.networks["values"])
+        return trained
+
+
+_Backup = Callable[[LeafValues | None, KnownStates, int], FloatArray]
+"""(values to go of fewer steps, None with one left; states; their steps left) -> components [components, states,
+points of the grid]."""
+
+
+def _sampled(
+    logged: KnownStates, steps: int, settings: ValueSettings, generator: np.random.Generator
+) -> Iterator[KnownStates]:
+    """Some of the logged states with each number of steps left, the most first."""
+    for left in range(steps, 0, -1):
+        rows = np.flatnonzero(logged.steps_left == left)
+        most = settings.sampled(steps)
+        yield logged[np.sort(generator.choice(rows, most, replace=False)) if len(rows) > most else rows]
+
+
+def _pools(
+    planner: TreePlanner,
+    sampled: Sequence[KnownStates],
+    generator: np.random.Generator,
+    grid: PriceGrid | None = None,
+) -> dict[int, KnownStates]:
+    """Logged states, and those reached from them, by steps left; `sampled` are those with the most steps left first.
+
+    Users are led on at random among what is eligible and, given a grid of prices, half of them by the planner at one
+    of its prices.
+    """
+    pools, reached = {}, sampled[0][:0]
+    for left, logged in zip(range(planner.steps, 0, -1), sampled, strict=True):
+        pool = logged.joined(reached)
+        pools[left] = pool
+        if left > 1 and len(pool):
+            on = generator.permutation(len(pool))[: max(len(logged), len(pool) // 2)]
+            reached = _led_on(planner, pool[on], left, generator, grid)
+    return pools
+
+
+def _led_on(
+    planner: TreePlanner, pool: KnownStates, left: int, generator: np.random.Generator, grid: PriceGrid | None
+) -> KnownStates:
+    """The states one step on."""
+    everyone, standing = np.arange(len(pool)), pool.eligibility
+    mask = np.ones((len(pool), planner.actions), dtype=bool)
+    if standing is not None:
+        mask = allowed(standing, planner.constraint, pool.states, pool.steps_left)
+    chances = normalised(mask)
+    if grid is not None:
+        found = planner.values(pool.states, left, grid.table, standing).probabilities
+        own = normalised(found[everyone, generator.integers(len(grid.table), size=len(pool))])
+        chances = np.where(generator.uniform(size=(len(pool), 1)) < 0.5, own, chances)
+    action = draw(chances, generator.uniform(size=len(pool)))
+    successors = apply_steps(planner.model, pool.states)[2][everyone, action]
+    after = None if standing is None else standing.after(planner.constraint, action)
+    return KnownStates(successors, pool.steps_left - 1, after)
+
+
+def _columns(pool: KnownStates, planner: TreePlanner) -> Float32Array:
+    """The inputs of the networks, [states, columns]: states, and what the rules know of them."""
+    if pool.eligibility is None:
+        return pool.states
+    masks = NodeMasks(pool.eligibility, pool.steps_left, planner.constraint)
+    told = masks.told(pool.states[:, :0], pool.states[:, None])
+    return np.concatenate([pool.states, *(part[:, 0] for part in told)], axis=1)
+
+
+def _units(planner: TreePlanner, states: Float32Array) -> tuple[float, ...]:
+    """The scale of each budget's prices, [budgets]: the median over states of the price above which the cheapest action
+    is the best at a step; 1 where no cost buys anything."""
+    reward, *costs = apply_outcomes(planner.model, states).astype(np.float64)
+    units = []
+    for cost in costs:
+        cheapest = np.arange(len(states)), cost.argmin(axis=1)
+        gain, extra = reward - reward[cheapest][:, None], cost - cost[cheapest][:, None]
+        dearer = extra > 1e-6 * extra.max()
+        prices = np.where(dearer, gain / np.where(dearer, extra, 1.0), 0.0).max(axis=1)
+        units.append(float(np.median(prices[prices > 0])) if (prices > 0).any() else 1.0)
+    return tuple(units)
+
+
+def _standardised(targets: FloatArray) -> Float32Array:
+    """Targets [components, states, points] as [states, components · points], each of mean 0 and variance 1: what
+    differs between states is learned, not how much follows in all."""
+    flat = np.moveaxis(targets, 1, 0).reshape(targets.shape[1], -1)
+    spread = flat.std(axis=0)
+    return np.asarray((flat - flat.mean(axis=0)) / np.where(spread > 0, spread, 1.0), np.float32)
+
+
+def _rows(columns: Float32Array, targets: Float32Array) -> Rows:
+    """Rows to train on: states [rows, columns] and targets [rows, outputs]."""
+    none = np.zeros(len(columns), np.float32)
+    return Rows(columns, none.astype(np.int32), targets, none[:, None], none)
+
+
+def _squared_error(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
+    """Mean squared error of every row (a training `Loss`)."""
+    found = networks["values"](jnp.asarray(rows.states))
+    return {"values": jnp.square(found - jnp.asarray(rows.outcomes)).mean(axis=1)}
+
+
+def _last_inputs(trunk: WideDeep, columns: Float32Array) -> Float32Array:
+    """What the last layer of a network is linear in, [states, inputs]."""
+    padded = filled(columns, bucket(len(columns)))
+    return np.asarray(_last_inputs_program(trunk, padded))[: len(columns)]
+
+
+@jax.jit
+def _last_inputs_program(trunk: WideDeep, columns: jax.Array) -> jax.Array:
+    return trunk.last_inputs(columns)

@@ -1,0 +1,133 @@
+"""Values to go at the leaves of trees: what the rest of the campaign earns and costs, for any number of steps left and
+any prices, learned inside the learned model (`learning/values_to_go.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.networks import WideDeep, stack
+from redenvelope.models.neural_model import named_arrays, require_sizes, restored
+from redenvelope.prices import PriceGrid
+from redenvelope.serialization import from_plain, to_plain
+
+
+class LeafNodes(NamedTuple):
+    """The leaves of trees; users and nodes come last, as in a `Tree`."""
+
+    roots: Any
+    """The users' own states, of which the columns before the step matter, [width, users, 1]."""
+    nodes: Any
+    """The columns of the leaves from the step on, [columns, users, leaves]."""
+    steps_left: Any
+    """At the leaves, [users, 1]; nothing follows where it is not above 0."""
+
+
+class LeafValues(eqx.Module):
+    """Reward and costs to go and, with a temperature, entropy bonus, of states at the points of a grid of prices.
+
+    A network for each number of steps left; they share hidden units, and differ in the linear layer after them.
+    """
+
+    networks: WideDeep
+    """Arrays with a leading axis [steps − 1]: one step left first. Outputs are [components · points]."""
+    least: jax.Array
+    """Of what was learned from, [steps − 1, components, points]: values never leave the range."""
+    greatest: jax.Array
+    """[steps − 1, components, points]"""
+    grid: PriceGrid = eqx.field(static=True)
+    masked: bool = eqx.field(static=True)
+    """Whether the columns of a state are followed by what it allows and what the constraint remembers of it."""
+
+    @property
+    def layout(self) -> StateLayout:
+        """The columns of a state, with those that follow it counted as binaries."""
+        return self.networks.layout
+
+    def at(self, leaves: LeafNodes, weights: jax.Array, ragged: bool) -> tuple[jax.Array, ...]:
+        """Each of the components, [users · leaves, prices], at prices with weights [points, prices] of the grid.
+
+        Without `ragged`, all users have as many steps left as the first.
+        """
+        roots, nodes = leaves.roots[..., 0].T, jnp.moveaxis(leaves.nodes, 0, 2)
+        left = leaves.steps_left[:, 0] if ragged else leaves.steps_left[0, 0]
+        learned = jax.tree.map(lambda array: array[jnp.maximum(left - 1, 0)], eqx.filter(self, eqx.is_array))
+        own = eqx.combine(learned, self)
+        if ragged:
+            found = jax.vmap(lambda one, root, below: one._of(root[None], below[None], weights))(own, roots, nodes)
+            found = jnp.where(left[:, None, None, None] > 0, found, 0.0).reshape(-1, *found.shape[2:])
+        else:
+            found = own._of(roots, nodes, weights)
+        return tuple(jnp.moveaxis(found, 1, 0))
+
+    def _of(self, roots: jax.Array, nodes: jax.Array, weights: jax.Array) -> jax.Array:
+        """Components [users · leaves, components, prices] by the network of one number of steps left."""
+        components, points = self.least.shape
+
+        def priced(outputs: jax.Array) -> jax.Array:
+            """[rows, components · points] -> [rows, components · prices]"""
+            return (outputs.reshape(-1, points) @ weights).reshape(len(outputs), -1)
+
+        own = self.networks
+        parts = (tuple(map(priced, own.wide_tables)), priced(own.wide_weights), priced(own.deep_weights))
+        network = eqx.tree_at(lambda one: (one.wide_tables, one.wide_weights, one.deep_weights), own, parts)
+        found = network.at(network.fixed_part(roots), nodes).reshape(-1, components, weights.shape[1])
+        return jnp.clip(found, self.least @ weights, self.greatest @ weights)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+        """Plain data for JSON, and the weights by name."""
+        written = _Written(
+            self.layout,
+            tuple(int(weights.shape[-1]) for weights in self.networks.trunk_weights),
+            int(self.least.shape[0]),
+            int(self.least.shape[1]),
+            self.grid,
+            self.masked,
+        )
+        return to_plain(written), named_arrays({_PART: eqx.filter(self, eqx.is_array)})
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> LeafValues:
+        """What `state` wrote; parts that do not fit together are refused before anything is built."""
+        written = from_plain(_Written, config, "the values to go")
+        points = written.grid.knots ** len(written.grid.units)
+        outputs = written.components * points
+        require_sizes(
+            {
+                "values to go": (written.stages, written.layout.width, outputs),
+                "codes of static categories": (written.stages, sum(written.layout.static_categories), outputs),
+                "hidden units of values to go": (written.stages, sum(written.hidden), outputs),
+            },
+            arrays,
+        )
+        network = WideDeep(written.layout, written.hidden, outputs, np.random.default_rng(0))
+        ends = jnp.asarray(np.zeros((written.stages, written.components, points), np.float32))
+        skeleton = cls(stack([network] * written.stages), ends, ends, written.grid, written.masked)
+        found: LeafValues = restored({_PART: skeleton}, arrays)[_PART]
+        return found
+
+
+_PART = "leaf_values"
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Values to go as plain data, beside their weights."""
+
+    layout: StateLayout
+    hidden: tuple[int, ...]
+    stages: int
+    components: int
+    grid: PriceGrid
+    masked: bool
+
+    def __post_init__(self) -> None:
+        if min(self.stages, self.components, *self.hidden) < 1 or self.grid.knots ** len(self.grid.units) > 10_000:
+            raise ValueError("values to go need at least one step, component and unit, and not too many prices")

@@ -60,6 +60,9 @@ def unscaled_dual(places: FloatArray, unit: float) -> FloatArray:
     return np.where(finite, unit * squares / np.where(finite, 1.0 - squares, 1.0), np.inf)
 
 
+_FAR_ABOVE = 1e4  # units: nothing is bought at such a price, and its digits still fit 32 bits
+
+
 @dataclass(frozen=True)
 class PriceGrid:
     """A grid of prices over all budgets, even on the scale of `scaled_dual`, from 0 to infinity."""
@@ -78,6 +81,11 @@ class PriceGrid:
         """The points of the grid, [points, budgets]."""
         places = np.linspace(0.0, 1.0, self.knots)
         return np.array(list(product(*(unscaled_dual(places, unit) for unit in self.units))))
+
+    @property
+    def finite(self) -> FloatArray:
+        """The same, with prices far above all others in the place of infinite ones, [points, budgets]."""
+        return np.minimum(self.table, _FAR_ABOVE * np.array(self.units))
 
     def weights(self, prices: FloatArray) -> FloatArray:
         """What each point counts at prices [prices, budgets], [prices, points]: multilinear, rows sum to one."""

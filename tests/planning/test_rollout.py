@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from redenvelope.planning import planner as rollout
 from redenvelope.planning.planner import ModelPrice, TreePlanner
 from tests.planning.exact import induction
 
@@ -40,22 +41,19 @@ def test_soft_short_horizon_is_unbiased(table_world, every_state):
     model, problem = table_world(2, steps=5)
     states = np.repeat(every_state(problem), 1500, axis=0)
     price = ModelPrice(TreePlanner(model, 2, 0.5, 5), states, seed=3)
-    sums = price.sums(DUALS)
+    outcomes = price.by_user(DUALS)
     truth = induction(problem, DUALS, 0.5, lookahead=2).expected()
     # First states are not drawn here, so the standard error is an upper bound; 4 of them is beyond chance.
-    assert (np.abs(sums.means() - truth) < 4 * sums.standard_errors() + 1e-5).all()
+    errors = outcomes.std(axis=1) / np.sqrt(len(states))
+    assert (np.abs(outcomes.mean(axis=1) - truth) < 4 * errors + 1e-5).all()
 
 
-def test_parts_merge_into_the_whole(network_world, monkeypatch):
+def test_a_user_is_followed_alike_among_any_others(network_world):
     model, states = network_world(0, users=60)
     left = np.random.default_rng(0).integers(1, 6, size=60)
     price = ModelPrice(TreePlanner(model, 2, 0.1, 5), states, left, seed=1)
-    whole = price.sums(DUALS)
-    monkeypatch.setattr(rollout, "_PATHS_AT_ONCE", 20)
-    merged = price.sums(DUALS, slice(0, 23)).merge(price.sums(DUALS, slice(23, None)))
-    assert merged.users == whole.users == 60
-    np.testing.assert_allclose(merged.outcomes, whole.outcomes, rtol=1e-5)
-    np.testing.assert_allclose(merged.squares, whole.squares, rtol=1e-5)
+    parts = replace(price, paths_at_once=20)
+    np.testing.assert_allclose(parts.by_user(DUALS), price.by_user(DUALS), rtol=1e-5, atol=1e-6)
 
 
 def test_discount_is_the_same_near_and_far(table_world, every_state):

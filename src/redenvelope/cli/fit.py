@@ -28,7 +28,10 @@ def fit(
         float | None, typer.Option(help="Mean reward per user to reach at the least cost, instead of a budget.")
     ] = None,
     method: Annotated[str, typer.Option(help="How the plan decides: auto, planned, learned or bandit.")] = "auto",
-    horizon: Annotated[int | None, typer.Option(help="Number of steps to plan ahead.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Depth of the trees that decide, in steps.")] = None,
+    no_leaf_values: Annotated[
+        bool, typer.Option("--no-leaf-values", help="Leave out what follows the trees, as in the paper.")
+    ] = False,
     temperature: Annotated[
         float | None, typer.Option(help="Weight of entropy; 0 always takes the best action.")
     ] = None,
@@ -84,6 +87,7 @@ def fit(
     settings = FitSettings(
         method=method,  # type: ignore[arg-type]
         horizon=horizon,
+        leaf_values=not no_leaf_values,
         temperature=temperature,
         confidence=confidence,
         seed=seed,

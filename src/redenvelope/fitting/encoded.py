@@ -41,11 +41,6 @@ class EncodedLog:
     """What rules that count actions know of each row, [rows, columns]; None where none counts."""
 
     @property
-    def codes(self) -> int:
-        """Number of leading columns of a state that contain codes of static categories, not numbers."""
-        return len(self.layout.static_categories)
-
-    @property
     def features(self) -> NDArray[np.float32]:
         """What state ratios are regressed on, [rows, features]: nested sets of columns, `feature_blocks` wide."""
         made = RatioFeatures(self.layout).of(self.states)
@@ -80,10 +75,6 @@ class EncodedLog:
     def pilot_users(self, users: int, seed: int) -> EncodedLog:
         """At most `users` users to choose temperature and prices on."""
         return self.sample(users, "scouts", seed)
-
-    def rollout_users(self, users: int, seed: int) -> EncodedLog:
-        """At most `users` users to roll out through the model."""
-        return self.sample(users, "walkers", seed)
 
     def sample(self, users: int, stream: str, seed: int) -> EncodedLog:
         """At most `users` users, selected by hashes of their ids in a named random stream."""

@@ -26,10 +26,9 @@ from redenvelope.fitting.holdout import (
     encoded_data,
     fold_sha256,
     logged_by_user,
-    priced_policy,
+    priced_values,
 )
 from redenvelope.fitting.learn import log_left
-from redenvelope.fitting.settings import SearchSettings
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.layout import CategoryEncoding
 from redenvelope.log.encoding.table import report_outside, state_places
@@ -61,9 +60,8 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     held_out = everybody if all_users else _held_out(plan, everybody)
     encoded = _encoded(plan, held_out)
     estimator = _estimator(plan)
-    own = priced_policy(plan.policy, plan.policy.pricing.table, _rollout_users(plan, encoded))
-    extent = Extent.of(encoded.log)
-    data = [encoded_data(batch, [own.values(batch)], extent) for batch in encoded.batches()]
+    extent, prices = Extent.of(encoded.log), plan.policy.pricing.table
+    data = [encoded_data(part, [priced_values(plan.policy, prices, part)], extent) for part in encoded.batches()]
     shown = {each.name: each for each in (*ESTIMATORS.values(), Marginalised(seed=plan.record.seed), estimator)}
     evaluations = evaluate_partitions(data, list(shown.values()))
     logged = logged_by_user(encoded.log).mean(axis=1)
@@ -115,7 +113,7 @@ def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
     mixtures = plan.ladder.mixtures()
     prices = plan.ladder.prices if mixtures is None else mixtures.prices
     own = {"plan": CandidatePolicy(plan.policy, prices, mixtures)}
-    check = check_policies(own, encoded, _rollout_users(plan, encoded), estimator, 0, plan.record.seed)
+    check = check_policies(own, encoded, estimator, 0, plan.record.seed)
     return check.ladder("plan")
 
 
@@ -138,10 +136,6 @@ def _checking(plan: Plan, log: Log) -> NDArray[np.bool_]:
 
 def _encoded(plan: Plan, log: Log) -> EncodedLog:
     return encode(log, plan.policy.encoder, plan.policy.specification.steps, plan.policy.constraint)
-
-
-def _rollout_users(plan: Plan, encoded: EncodedLog) -> EncodedLog:
-    return encoded.rollout_users(SearchSettings().rollout_users, plan.record.seed)
 
 
 def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:

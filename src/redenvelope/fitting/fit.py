@@ -70,7 +70,7 @@ def fit(
     del folds  # the train fold is most of the log and is not needed any more
     give_back()
     stages.begin("check")
-    policies = learn.policies_to_check(unpriced.policy, unpriced.learned, unpriced.terms)
+    policies = unpriced.policies.by_name
     pilot_users, budgets = unpriced.pilot_users, unpriced.terms.budgets
     candidates, paths = price_grid.candidates(policies, pilot_users, settings.search, budgets, run.cache)
     check = _check(candidates, held_out, unpriced, audit, run)
@@ -161,14 +161,15 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: flo
     stages.finish("fidelity", cache.marked("fidelity", trust))
     stages.begin("policy")
     pilot_users = tune.pilot_users(settings.search.pilot_users, settings.seed)
-    policy = cache.stage(
+    asked = (settings.method, settings.horizon, settings.leaf_values, settings.temperature)
+    policies = cache.stage(
         "policy",
-        (settings.method, settings.horizon, settings.temperature, settings.search, settings.learning),
-        lambda: learn.unpriced_policy(learned, terms, pilot_users, train, fidelity.trusted, settings, stages),
-        learn.policy_codec(learned, terms),
+        (*asked, settings.search, settings.learning, settings.values),
+        lambda: learn.unpriced_policies(learned, terms, pilot_users, train, fidelity.trusted, settings, stages),
+        learn.policies_codec(learned, terms),
     )
-    stages.finish("policy", cache.marked("policy", learn.describe_policy(policy, settings)))
-    return UnpricedPolicy(learned, terms, fidelity, pilot_users, policy)
+    stages.finish("policy", cache.marked("policy", learn.describe_policy(policies.plan, settings)))
+    return UnpricedPolicy(learned, terms, fidelity, pilot_users, policies)
 
 
 def _check(
@@ -177,8 +178,7 @@ def _check(
     """Plan for the held-out users at all prices, and estimate what that costs and earns."""
     settings, learned = run.settings, unpriced.learned
     encoded = encode(held_out, learned.encoder, learned.steps, unpriced.terms.constraint)
-    rollout_users = encoded.rollout_users(settings.search.rollout_users, settings.seed)
-    fold = (candidates, encoded, rollout_users)
+    fold = (candidates, encoded)
     shown = (settings.shown_users, settings.seed)
     planned = run.cache.stage(
         "data", (settings.shown_users,), lambda: holdout.planned_fold(*fold, *shown), holdout.PLANNED_FOLD

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,7 @@ from redenvelope.fitting.stage_cache import Arrays, Codec, flat_codec
 from redenvelope.log.log import Log
 from redenvelope.plan.ladder import Ladder, Mixtures, Place, new_ladder
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.planning.continuation import Continuation
-from redenvelope.policies.action_values import ActionValues, Valuer
+from redenvelope.policies.action_values import ActionValues
 from redenvelope.prices import checked_prices
 from redenvelope.randomness import fraction
 
@@ -168,7 +167,6 @@ class Shown:
 def check_policies(
     candidates: Mapping[str, CandidatePolicy],
     encoded: EncodedLog,
-    rollout_users: EncodedLog,
     estimator: Estimator,
     shown_users: int,
     seed: int,
@@ -176,10 +174,9 @@ def check_policies(
 ) -> Check:
     """Evaluate policies at their prices; the decisions of the first are recorded for about `shown_users` users.
 
-    The value to go beyond trees that end early is learned from `rollout_users`. `planned` is the result of
-    `planned_fold` for the same policies and users, where it is known.
+    `planned` is the result of `planned_fold` for the same policies and users, where it is known.
     """
-    planned = planned or planned_fold(candidates, encoded, rollout_users, shown_users, seed)
+    planned = planned or planned_fold(candidates, encoded, shown_users, seed)
     evaluation = evaluate_partitions(planned.data, [estimator], engine=LocalEngine())[estimator.name]
     shown = encoded.select(_shown(encoded, shown_users, seed))
     first = next(iter(candidates.values()))
@@ -194,16 +191,14 @@ def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:
 def planned_fold(
     candidates: Mapping[str, CandidatePolicy],
     encoded: EncodedLog,
-    rollout_users: EncodedLog,
     shown_users: int,
     seed: int,
 ) -> PlannedFold:
     """Plan for the users of a fold by every candidate at all of its prices."""
-    policies = [priced_policy(each.policy, each.prices, rollout_users) for each in candidates.values()]
     shown, extent = _shown(encoded, shown_users, seed), Extent.of(encoded.log)
     data, probabilities, first_user = [], [], 0
     for batch in encoded.batches():
-        values = [each.values(batch) for each in policies]
+        values = [priced_values(each.policy, each.prices, batch) for each in candidates.values()]
         data.append(encoded_data(batch, values, extent))
         own = shown[first_user : first_user + len(batch.log.users)]
         probabilities.append(values[0].probabilities[np.repeat(own, batch.log.lengths)])
@@ -292,38 +287,10 @@ def _diagnostics(evaluation: Evaluation, place: int) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, eq=False)
-class PricedPolicy:
-    """A policy at some prices, with values to go until the end of the campaign."""
-
-    valuer: Valuer
-    prices: NDArray[np.float64]
-    """[prices, budgets]"""
-    continuation: Continuation | None
-    """The value to go beyond the trees; None where they reach the end of the campaign."""
-
-    def values(self, encoded: EncodedLog) -> ActionValues:
-        """Action values of every row to the end of the campaign."""
-        values = self.valuer.values(encoded.states, encoded.steps_left, self.prices, encoded.eligibility)
-        if self.continuation is None:
-            return values
-        return self.continuation.extend(values, encoded.states, encoded.steps_left)
-
-
-def priced_policy(policy: DeployedPolicy, prices: ArrayLike, rollout_users: EncodedLog) -> PricedPolicy:
-    """A policy at prices [prices, budgets]; the value to go beyond its trees is learned from `rollout_users`."""
+def priced_values(policy: DeployedPolicy, prices: ArrayLike, encoded: EncodedLog) -> ActionValues:
+    """Action values of every row at prices [prices, budgets], to the end of the campaign."""
     table = checked_prices(prices, policy.valuer.budgets)
-    planner = policy.planner
-    continuation = None
-    if planner is not None and planner.depth < policy.specification.steps:
-        states, left = rollout_users.first_states()
-        features, eligibility = partial(_numbers, rollout_users.codes), rollout_users.first_eligibility()
-        continuation = Continuation.fit(planner, states, left, table, features, eligible=eligibility)
-    return PricedPolicy(policy.valuer, table, continuation)
-
-
-def _numbers(codes: int, states: NDArray[np.float32]) -> NDArray[np.float32]:
-    return states[:, codes:]
+    return policy.to_the_end(encoded.states, encoded.steps_left, table, encoded.eligibility)
 
 
 def encoded_data(encoded: EncodedLog, values: Sequence[ActionValues], extent: Extent) -> OffPolicyData:

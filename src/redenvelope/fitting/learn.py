@@ -15,8 +15,9 @@ from redenvelope.audit.audit import Audit
 from redenvelope.campaign.records import Rule
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.fitting.encoded import EncodedLog
+from redenvelope.fitting.lookahead import at_temperature, planned_policy, value_learner, with_baseline
 from redenvelope.fitting.objective import Objective
-from redenvelope.fitting.price_grid import horizon_for, temperature_for
+from redenvelope.fitting.price_grid import temperature_for
 from redenvelope.fitting.settings import FitSettings, Method
 from redenvelope.fitting.stage_cache import Arrays, Codec
 from redenvelope.learning.soft_q import SoftQ
@@ -37,6 +38,8 @@ from redenvelope.plan.policy import (
     Source,
     source_from_state,
 )
+from redenvelope.plan.record import LookaheadRecord
+from redenvelope.planning.leaf_values import LeafValues
 from redenvelope.policies.eligibility_state import allowed, eligibility_of_log
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rules import RuleConstraint
@@ -109,7 +112,28 @@ class UnpricedPolicy:
     fidelity: Fidelity
     pilot_users: EncodedLog
     """Users of the tune fold on whom temperature and prices are chosen."""
-    policy: DeployedPolicy
+    policies: Policies
+
+    @property
+    def policy(self) -> DeployedPolicy:
+        """The plan's."""
+        return self.policies.plan
+
+
+@dataclass(frozen=True, eq=False)
+class Policies:
+    """The plan's policy and those that it is compared with, all at price 0."""
+
+    plan: DeployedPolicy
+    compared: dict[str, DeployedPolicy]
+    """The bandit where the plan is none, and uniform choice among eligible actions; by name."""
+    lookahead: LookaheadRecord | None = None
+    """How far the plan looks ahead, and why; None where nothing was to choose."""
+
+    @property
+    def by_name(self) -> dict[str, DeployedPolicy]:
+        """All of them, the plan first."""
+        return {"plan": self.plan} | self.compared
 
 
 def learn_model(train: Log, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = ()) -> LearnedModel:
@@ -162,7 +186,7 @@ def model_fidelity(learned: LearnedModel, tune: EncodedLog) -> Fidelity:
     return measure_fidelity(learned.neural.model, Examples.from_log(tune.log, learned.encoder, tune.states))
 
 
-def unpriced_policy(
+def unpriced_policies(
     learned: LearnedModel,
     terms: CampaignTerms,
     pilot_users: EncodedLog,
@@ -170,44 +194,54 @@ def unpriced_policy(
     trusted: bool,
     settings: FitSettings,
     stages: Stages,
-) -> DeployedPolicy:
-    """A policy at price 0; a model that is not trusted is planned with only if `settings` ask for it."""
-    method, steps = settings.method, learned.steps
-    if method == "auto":
-        without: Method = "learned" if terms.charges is None else "bandit"
-        method = "bandit" if steps == 1 else "planned" if trusted else without
-    if method == "learned" and terms.charges is not None:
-        raise UsageError(
-            "--method learned supports a single budget of the log's cost in all rows; use --method planned, which "
-            "plans with the model, or --method bandit, which looks one step ahead"
-        )
+) -> Policies:
+    """Policies at price 0; a model that is not trusted is planned with only if `settings` ask for it."""
+    method = _method(learned, terms, trusted, settings)
+    bandit = _bandit(learned, terms)
+    stages.going_on("policy", 0, 2, "values to go")
+    learner = value_learner(bandit, train, settings)
+    stages.going_on("policy", 1, 2, "values to go")
+    lookahead = None
     if method == "learned":
         try:
-            return _learned_policy(learned, terms, pilot_users, train, settings, stages)
+            plan = _learned_policy(learned, terms, pilot_users, train, settings, stages)
         except ModelError as error:
             if settings.method == "learned":
                 raise
             # The last resort: one step ahead, the errors of an untrusted model do not accumulate.
             stages.finish("policy", f"values could not be learned ({error})")
             method = "bandit"
-    actions, search = len(pilot_users.log.catalogue), settings.search
-    horizon = (
-        1 if method == "bandit" else min(settings.horizon or horizon_for(actions, steps, search.largest_tree), steps)
-    )
-    policy = _model_policy(learned, terms, method, horizon)
-    temperature = settings.temperature
-    if temperature is None:
-        temperature = temperature_for(policy, pilot_users, search, terms.budgets)
-    return _at_temperature(policy, temperature)
+    if method == "planned":
+        planned = replace(bandit, specification=replace(bandit.specification, method=method))
+        plan, lookahead = planned_policy(planned, learner, pilot_users, settings, terms.budgets)
+    elif method == "bandit":
+        temperature = settings.temperature
+        if temperature is None:
+            temperature = temperature_for(bandit, pilot_users, settings.search, terms.budgets)
+        plan = with_baseline(at_temperature(bandit, temperature), learner)
+    compared = {"bandit": at_temperature(bandit, plan.specification.temperature)} if method != "bandit" else {}
+    compared["uniform"] = at_temperature(bandit, _UNIFORM)
+    return Policies(plan, {name: with_baseline(each, learner) for name, each in compared.items()}, lookahead)
 
 
-def policies_to_check(policy: DeployedPolicy, learned: LearnedModel, terms: CampaignTerms) -> dict[str, DeployedPolicy]:
-    """The plan, the bandit where the plan is none, and uniform choice among eligible actions; by name."""
-    bandit = _model_policy(learned, terms, "bandit", 1)
-    policies = {"plan": policy}
-    if policy.specification.method != "bandit":
-        policies["bandit"] = _at_temperature(bandit, policy.specification.temperature)
-    return policies | {"uniform": _at_temperature(bandit, _UNIFORM)}
+def _method(learned: LearnedModel, terms: CampaignTerms, trusted: bool, settings: FitSettings) -> Method:
+    """The method that the settings ask for, or that suits the campaign."""
+    method = settings.method
+    if method == "auto":
+        without: Method = "learned" if terms.charges is None else "bandit"
+        method = "bandit" if learned.steps == 1 else "planned" if trusted else without
+    if method == "learned" and terms.charges is not None:
+        raise UsageError(
+            "--method learned supports a single budget of the log's cost in all rows; use --method planned, which "
+            "plans with the model, or --method bandit, which looks one step ahead"
+        )
+    return method
+
+
+def _bandit(learned: LearnedModel, terms: CampaignTerms) -> DeployedPolicy:
+    """A policy that looks one step ahead, without entropy."""
+    specification = PolicySpecification("bandit", 1, 0.0, learned.steps, terms.explore)
+    return deployed_policy(specification, ModelSource(learned.neural.model, terms.charges), learned, terms)
 
 
 @dataclass(frozen=True)
@@ -252,21 +286,41 @@ class _PolicyRecord:
     config: dict[str, Any]
 
 
-def policy_codec(learned: LearnedModel, terms: CampaignTerms) -> Codec[DeployedPolicy]:
-    """Stores an unpriced policy; the environment model is not stored again."""
+@dataclass(frozen=True)
+class _PoliciesRecord:
+    """Policies without their weights, by name."""
 
-    def encode(policy: DeployedPolicy) -> tuple[_PolicyRecord, Arrays]:
-        kind = policy.source.kind
-        config, weights = policy.source.state() if kind != "model" else ({}, {})
-        return _PolicyRecord(policy.specification, kind, config), dict(weights)
+    policies: dict[str, _PolicyRecord]
+    lookahead: LookaheadRecord | None
 
-    def decode(record: Any, arrays: Arrays) -> DeployedPolicy:
-        found = from_plain(_PolicyRecord, record, "the policy")
-        if found.kind == "model":
-            source: Source = ModelSource(learned.neural.model, terms.charges)
-        else:
-            source = source_from_state(found.kind, found.config, arrays)
-        return deployed_policy(found.specification, source, learned, terms)
+
+def policies_codec(learned: LearnedModel, terms: CampaignTerms) -> Codec[Policies]:
+    """Stores unpriced policies; the environment model is not stored again."""
+
+    def encode(found: Policies) -> tuple[_PoliciesRecord, Arrays]:
+        records: dict[str, _PolicyRecord] = {}
+        arrays: Arrays = {}
+        for name, policy in found.by_name.items():
+            source = policy.source
+            values = source.leaf_values if isinstance(source, ModelSource) else source
+            config, weights = ({}, {}) if values is None else values.state()
+            records[name] = _PolicyRecord(policy.specification, source.kind, config)
+            arrays |= {f"{name} {part}": array for part, array in weights.items()}
+        return _PoliciesRecord(records, found.lookahead), arrays
+
+    def decode(record: Any, arrays: Arrays) -> Policies:
+        found = from_plain(_PoliciesRecord, record, "the policies")
+        policies = {}
+        for name, own in found.policies.items():
+            head = f"{name} "
+            weights = {part.removeprefix(head): array for part, array in arrays.items() if part.startswith(head)}
+            if own.kind == ModelSource.kind:
+                values = LeafValues.from_state(own.config, weights) if own.config else None
+                source: Source = ModelSource(learned.neural.model, terms.charges, values)
+            else:
+                source = source_from_state(own.kind, own.config, weights)
+            policies[name] = deployed_policy(own.specification, source, learned, terms)
+        return Policies(policies.pop("plan"), policies, found.lookahead)
 
     return Codec(encode, decode)
 
@@ -278,15 +332,6 @@ def deployed_policy(
     return DeployedPolicy(
         specification, source, learned.encoder, learned.catalogue, terms.free, terms.rules, terms.joins_late
     )
-
-
-def _model_policy(learned: LearnedModel, terms: CampaignTerms, method: str, horizon: int) -> DeployedPolicy:
-    specification = PolicySpecification(method, horizon, 0.0, learned.steps, terms.explore)
-    return deployed_policy(specification, ModelSource(learned.neural.model, terms.charges), learned, terms)
-
-
-def _at_temperature(policy: DeployedPolicy, temperature: float) -> DeployedPolicy:
-    return replace(policy, specification=replace(policy.specification, temperature=temperature))
 
 
 def _learned_policy(
@@ -326,6 +371,7 @@ def describe_policy(policy: DeployedPolicy, settings: FitSettings) -> str:
     longer = own.method not in ("learned", "bandit") and (settings.horizon or 0) > own.steps
     clipped = f" (the campaign has no more than {own.steps})" if longer else ""
     ahead = "1 step ahead" if own.horizon == 1 else f"{own.horizon} steps ahead"
+    ahead += ", then values to go" if own.leaf_values else ""
     return f"{method}, {ahead}{clipped}, temperature {own.temperature:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""Which prices to check: horizon, temperature and price grid, chosen on the first states of the pilot users.
+"""Which prices to check: temperature and price grid, chosen on the first states of the pilot users.
 
 Everything here is the policy's own prediction. What the prices really cost and earn, the check users say.
 """
@@ -24,13 +24,8 @@ from redenvelope.plan.ladder import Mixtures, Place
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.planning.temperature import entropy_cost, suggest_temperature
 
-
-def horizon_for(actions: int, steps: int, largest_tree: int) -> int:
-    """As many steps ahead as a tree of moderate size allows."""
-    horizon = 1
-    while horizon < steps and actions**horizon <= largest_tree:
-        horizon += 1
-    return horizon
+_HARDLY = 1e-9
+"""A share of exploration that explores nothing."""
 
 
 def temperature_for(
@@ -105,7 +100,7 @@ def grid_of_prices(policy: DeployedPolicy, pilot_users: EncodedLog, settings: Se
 
 
 def _tree_price(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
-    """Predicted outcomes of the pilot users to the end of the trees: a cheap way to locate the prices of interest."""
+    """Predicted outcomes of the pilot users as far as values look: a cheap way to locate the prices of interest."""
     states, left = pilot_users.first_states()
     eligibility = pilot_users.first_eligibility()
 
@@ -170,7 +165,8 @@ def exploration_loss_at(policy: DeployedPolicy, pilot_users: EncodedLog, duals: 
 
 
 def _without_exploration(policy: DeployedPolicy) -> DeployedPolicy:
-    return replace(policy, specification=replace(policy.specification, explore=0.0))
+    # As good as none, by the programs that explore.
+    return replace(policy, specification=replace(policy.specification, explore=_HARDLY))
 
 
 def next_effective_share(shown: Shown, policy: DeployedPolicy, place: Place) -> float:

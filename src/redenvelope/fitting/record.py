@@ -96,7 +96,7 @@ def fit_record(
         parts=settings.parts,
         confidence=settings.confidence,
         fidelity=unpriced.fidelity,
-        planner=PlannerRecord(valuer.notes, valuer.depth),
+        planner=PlannerRecord(valuer.notes, valuer.depth, unpriced.policies.lookahead),
         stop=certified.stop,
         comparison=comparison.policies,
         shares=comparison.shares,

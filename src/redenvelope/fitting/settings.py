@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.learning.backward import LearningSettings
+from redenvelope.learning.values_to_go import ValueSettings
 from redenvelope.log.limits import TINY_PROPENSITY
 from redenvelope.log.log import SHARES
 from redenvelope.models.training import NeuralSettings
@@ -48,10 +49,6 @@ class SearchSettings:
     """Approximate number of points on the frontier of each of several budgets."""
     agreement_users: int = 15_000
     """At most so many check users test whether estimators that use more of the history agree."""
-    rollout_users: int = 1_000
-    """Users rolled out through the model to learn the value to go beyond trees that end before the campaign."""
-    largest_tree: int = 128
-    """Most nodes on the deepest level of a user's tree; more would gain little and slow every decision."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -67,7 +64,10 @@ class FitSettings:
     """`planned` plans ahead with the model, `learned` learns values without it, `bandit` looks one step ahead; `auto`
     plans if the model is trusted on held-out users, and learns otherwise."""
     horizon: int | None = None
-    """Steps to plan ahead; None is as many as a tree of moderate size allows."""
+    """Depth of the trees, in steps; None is the least that loses nothing measurable on tune users."""
+    leaf_values: bool = True
+    """Whether values to go, learned inside the model, may follow the trees; otherwise trees stand alone, as in the
+    paper, and are as deep as a moderate size allows."""
     temperature: float | None = None
     """Weight of entropy; None chooses one that costs little reward and keeps the overlap with the log."""
     confidence: float = 0.95
@@ -89,6 +89,7 @@ class FitSettings:
     search: SearchSettings = field(default_factory=SearchSettings)
     neural: NeuralSettings = field(default_factory=NeuralSettings)
     learning: LearningSettings = field(default_factory=LearningSettings)
+    values: ValueSettings = field(default_factory=ValueSettings)
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):

@@ -26,7 +26,7 @@ from redenvelope.planning.leaf_values import LeafValues
 from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.tree import NodeMasks
 from redenvelope.policies.eligibility_state import EligibilityState, allowed
-from redenvelope.policies.policy import normalised
+from redenvelope.policies.policy import Constraint, normalised
 from redenvelope.prices import PriceGrid, outcome_weights
 from redenvelope.randomness import draw
 
@@ -84,6 +84,10 @@ class KnownStates:
         return KnownStates(np.concatenate(states), np.concatenate(left), both)
 
 
+_COLD = 1e-9
+"""A temperature so low that the best action is taken."""
+
+
 def can_learn(planner: TreePlanner, settings: ValueSettings) -> bool:
     """Whether values to go can be learned for a planner: the campaign goes on after a step, with few enough budgets."""
     return planner.steps > 1 and planner.budgets <= len(settings.knots)
@@ -110,7 +114,8 @@ class ValueLearner:
         `layout` is that of the logged states [rows, width].
         """
         generator = np.random.default_rng([seed, 23])
-        planner = replace(planner, horizon=1, leaf_values=None)
+        # As good as without entropy, by the programs that will learn with it.
+        planner = replace(planner, horizon=1, leaf_values=None, temperature=_COLD)
         sampled = list(_sampled(logged, planner.steps, settings, generator))
         grid = PriceGrid(_units(planner, sampled[0].states), settings.knots[planner.budgets - 1])
         pools = _pools(planner, sampled, generator)
@@ -133,7 +138,7 @@ class ValueLearner:
         ahead = replace(planner, horizon=1)
 
         def backup(values: LeafValues | None, pool: KnownStates, left: int) -> FloatArray:
-            asked = (pool.states, left, self.grid.table, pool.eligibility)
+            asked = (pool.states, left, self.grid.finite, pool.eligibility)
             to_go = replace(ahead, leaf_values=values).values(*asked).to_go
             return np.asarray(np.einsum("upa,oupa->oup", planner.values(*asked).probabilities, to_go))
 
@@ -145,10 +150,10 @@ class ValueLearner:
 
         def backup(values: LeafValues | None, pool: KnownStates, left: int) -> FloatArray:
             own = replace(ahead, leaf_values=values)
-            value, *outcomes = own.state_values(pool.states, left, self.grid.table, pool.eligibility)
+            value, *outcomes = own.state_values(pool.states, left, self.grid.finite, pool.eligibility)
             if not planner.temperature:
                 return np.stack(outcomes)
-            penalised = np.einsum("op,oup->up", outcome_weights(self.grid.table), outcomes)
+            penalised = np.einsum("op,oup->up", outcome_weights(self.grid.finite), outcomes)
             return np.stack([*outcomes, value - penalised])
 
         return backup
@@ -251,8 +256,8 @@ def _led_on(
         mask = allowed(standing, planner.constraint, pool.states, pool.steps_left)
     chances = normalised(mask)
     if grid is not None:
-        found = planner.values(pool.states, left, grid.table, standing).probabilities
-        own = normalised(found[everyone, generator.integers(len(grid.table), size=len(pool))])
+        found = planner.values(pool.states, left, grid.finite, standing).probabilities
+        own = normalised(found[everyone, generator.integers(len(grid.finite), size=len(pool))])
         chances = np.where(generator.uniform(size=(len(pool), 1)) < 0.5, own, chances)
     action = draw(chances, generator.uniform(size=len(pool)))
     successors = apply_steps(planner.model, pool.states)[2][everyone, action]
@@ -261,12 +266,19 @@ def _led_on(
 
 
 def _columns(pool: KnownStates, planner: TreePlanner) -> Float32Array:
-    """The inputs of the networks, [states, columns]: states, and what the rules know of them."""
-    if pool.eligibility is None:
-        return pool.states
-    masks = NodeMasks(pool.eligibility, pool.steps_left, planner.constraint)
-    told = masks.told(pool.states[:, :0], pool.states[:, None])
-    return np.concatenate([pool.states, *(part[:, 0] for part in told)], axis=1)
+    """The inputs of the networks, [states, columns]."""
+    return told_columns(pool.states, pool.steps_left, pool.eligibility, planner.constraint)
+
+
+def told_columns(
+    states: Float32Array, left: IntArray, eligibility: EligibilityState | None, constraint: Constraint | None
+) -> Float32Array:
+    """States [rows, width] with steps left [rows], followed by what is eligible and what rules remember, where anything
+    is ruled out: [rows, columns]."""
+    if eligibility is None:
+        return states
+    told = NodeMasks(eligibility, left, constraint).told(states[:, :0], states[:, None])
+    return np.concatenate([states, *(part[:, 0] for part in told)], axis=1)
 
 
 def _units(planner: TreePlanner, states: Float32Array) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.arrays import Float32Array, IntArray
+from redenvelope.arrays import Float32Array, FloatArray, IntArray
 from redenvelope.campaign.records import Rule
 from redenvelope.dual.oracle import PriceFunction
 from redenvelope.errors import PlanError
@@ -21,6 +21,7 @@ from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.models.charges import ChargedModel, Charges
 from redenvelope.models.neural_model import NeuralModel
+from redenvelope.planning.leaf_values import LEAF_VALUES, LeafValues
 from redenvelope.planning.planner import ModelPrice, TreePlanner
 from redenvelope.planning.q_values import LearnedPrice, LearnedValues, learned_from_state, learned_state
 from redenvelope.policies.action_values import ActionValues, Valuer
@@ -56,15 +57,30 @@ class DeployedPolicy:
         return self.source.valuer(self.specification, self.constraint)
 
     @property
-    def planner(self) -> TreePlanner | None:
-        """The planner behind it; None where nothing is planned."""
-        return self.source.planner(self.specification, self.constraint)
+    def plans(self) -> bool:
+        """Whether it plans with a model."""
+        return isinstance(self.source, ModelSource)
 
     def believed(
         self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: EligibilityState | None
     ) -> PriceFunction:
         """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
         return self.source.believed(self.specification, states, steps_left, standing, self.constraint)
+
+    def to_the_end(
+        self,
+        states: Float32Array,
+        steps_left: IntArray,
+        prices: FloatArray,
+        standing: EligibilityState | None,
+    ) -> ActionValues:
+        """Action values at prices [prices, budgets], with outcomes to go until the end of the campaign: the baseline of
+        doubly robust estimates."""
+        values = self.valuer.values(states, steps_left, prices, standing)
+        baseline = self.source.baseline(self.specification, self.constraint)
+        if baseline is None:
+            return values
+        return values._replace(to_go=baseline.values(states, steps_left, prices, standing).to_go)
 
     def standing(self, log: Log) -> EligibilityState | None:
         """Where logged rows stand; None where nothing is ruled out."""
@@ -134,6 +150,8 @@ class PolicySpecification:
     """Steps of the campaign."""
     explore: float = 0.0
     """Share of the decisions that is drawn evenly among what is eligible."""
+    leaf_values: bool = False
+    """Whether decisions count what follows the trees; otherwise trees stand alone, as in the paper."""
 
 
 # What was learned and decides: a model to plan with, or values learned without one, each stored by its kind.
@@ -157,8 +175,8 @@ class Source(Protocol):
         """What says how much every action is worth, as the specification wants it and the rules allow."""
         ...
 
-    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner | None:
-        """The planner behind it, whose trees may end before the campaign does; None where nothing is planned."""
+    def baseline(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer | None:
+        """What says how much every action is worth until the end of the campaign, where the valuer does not."""
         ...
 
     def believed(
@@ -200,6 +218,8 @@ class ModelSource:
     model: NeuralModel
     charges: Charges | None = None
     """What budgets are charged of what the model measures; None where the one budget is of the cost."""
+    leaf_values: LeafValues | None = None
+    """Values to go of the policy; None where its trees reach the end of the campaign, or nobody knows."""
 
     @property
     def world(self) -> NeuralModel | ChargedModel:
@@ -209,11 +229,14 @@ class ModelSource:
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
         """See Source."""
         terms = (wanted.horizon, wanted.temperature, wanted.steps)
-        return TreePlanner(self.world, *terms, constraint=rules, explore=wanted.explore)
+        ends = self.leaf_values if wanted.leaf_values else None
+        return TreePlanner(self.world, *terms, constraint=rules, explore=wanted.explore, leaf_values=ends)
 
-    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
+    def baseline(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner | None:
         """See Source."""
-        return self.valuer(wanted, rules)
+        if self.leaf_values is None or wanted.leaf_values:
+            return None
+        return replace(self.valuer(wanted, rules), horizon=1, leaf_values=self.leaf_values)
 
     def believed(
         self,
@@ -239,17 +262,24 @@ class ModelSource:
     def state(self) -> tuple[dict[str, Any], Weights]:
         """See Source."""
         config, weights = self.model.state()
-        return config if self.charges is None else config | {_CHARGES: to_plain(self.charges)}, weights
+        if self.charges is not None:
+            config |= {_CHARGES: to_plain(self.charges)}
+        if self.leaf_values is not None:
+            written, further = self.leaf_values.state()
+            config, weights = config | {LEAF_VALUES: written}, weights | further
+        return config, weights
 
     @classmethod
     def from_state(cls, config: dict[str, Any], weights: Weights) -> ModelSource:
         """See Source."""
-        own = {name: value for name, value in config.items() if name != _CHARGES}
-        model = NeuralModel.from_state(own, weights)
+        own = {name: value for name, value in config.items() if name not in (_CHARGES, LEAF_VALUES)}
+        further = {name: array for name, array in weights.items() if name.startswith(LEAF_VALUES)}
+        model = NeuralModel.from_state(own, {name: array for name, array in weights.items() if name not in further})
         charges = from_plain(Charges, config[_CHARGES], "charges") if _CHARGES in config else None
         if charges is not None and (charges.actions, charges.measured) != (model.actions, 1 + model.budgets):
             raise PlanError("the charges of its budgets are of other actions or outcomes than its model's")
-        return cls(model, charges)
+        leaf_values = LeafValues.from_state(config[LEAF_VALUES], further) if LEAF_VALUES in config else None
+        return cls(model, charges, leaf_values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +298,7 @@ class LearnedSource:
         """See Source."""
         return replace(self.values, constraint=rules, explore=wanted.explore)
 
-    def planner(self, wanted: PolicySpecification, rules: Constraint | None = None) -> None:
+    def baseline(self, wanted: PolicySpecification, rules: Constraint | None = None) -> None:
         """See Source."""
         return
 

@@ -50,11 +50,26 @@ class Source:
 
 
 @dataclass(frozen=True)
+class LookaheadRecord:
+    """How far the plan looks ahead, and what else was tried on tune users, inside the learned model."""
+
+    chosen: str
+    """The depth of the trees, and what follows them."""
+    loss: dict[str, float]
+    """Of each candidate against the best of them, as a share of what planning gains over the cheapest policy."""
+    error: float
+    """Root mean square error, over users and prices, of the penalised reward that the chosen one predicts for a user's
+    whole campaign, against what following it earns in the model, as a share of that gain."""
+
+
+@dataclass(frozen=True)
 class PlannerRecord:
-    """Where the planner deviates from its settings."""
+    """Where the planner deviates from its settings, and how far it looks ahead."""
 
     notes: tuple[str, ...]
     depth: int
+    lookahead: LookaheadRecord | None = None
+    """None where nothing was to choose."""
 
 
 @dataclass(frozen=True)

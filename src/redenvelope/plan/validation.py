@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +30,9 @@ from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
 from redenvelope.plan.record import ActionShares, FitRecord
+from redenvelope.planning.leaf_values import LEAF_VALUES
 from redenvelope.planning.temperature import is_temperature
+from redenvelope.policies.policy import Constraint, Memory
 
 MOST_ACTIONS = 10_000
 MOST_STEPS = 10_000
@@ -80,8 +83,35 @@ def require_policy(policy: DeployedPolicy) -> None:
     _require(actions == len(labels), f"plan.json: {actions} actions were learned, {len(labels)} have a label")
     _require(policy.pricing.budgets == budgets, f"plan.json: pricing: {policy.pricing.budgets} prices, {budgets} costs")
     _require_charges(policy)
+    _require_leaf_values(policy)
     steps = policy.source.steps
     _require(steps in (None, wanted.steps), f"{where}: values of {steps} steps were learned, not of {wanted.steps}")
+
+
+def _require_leaf_values(policy: DeployedPolicy) -> None:
+    """Values to go of the policy's own campaign: its steps, budgets, states and rules."""
+    wanted, values = policy.specification, getattr(policy.source, LEAF_VALUES, None)
+    where = "plan.json: leaf_values"
+    if values is None:
+        _require(not wanted.leaf_values, f"{where}: decisions count them, and there are none")
+        return
+    layout, actions, budgets = policy.source.shape
+    further = 0
+    if values.masked:
+        rules = policy.constraint
+        further = actions if rules is None or not rules.remembers else actions + rules.told(_nothing(rules)).shape[1]
+    known = replace(layout, dynamic_binaries=layout.dynamic_binaries + further)
+    _require(values.layout == known, f"{where}: they are of other states, or of other rules")
+    stages, components, _ = values.least.shape
+    _require(stages == wanted.steps - 1, f"{where}: they are of {stages + 1} steps, not of {wanted.steps}")
+    _require(len(values.grid.units) == budgets, f"{where}: prices of {len(values.grid.units)} budgets, not {budgets}")
+    bonus = wanted.leaf_values and wanted.temperature > 0
+    _require(components == 1 + budgets + bonus, f"{where}: {components} components for {budgets} budgets")
+
+
+def _nothing(rules: Constraint) -> Memory:
+    """What rules remember of one user to whom nothing has happened."""
+    return np.zeros((1, rules.remembers), np.int16)
 
 
 def _require_charges(policy: DeployedPolicy) -> None:

@@ -12,11 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.arrays import Float32Array, FloatArray, IntArray
 from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.environment import bucket, filled
 from redenvelope.models.networks import WideDeep, stack
 from redenvelope.models.neural_model import named_arrays, require_sizes, restored
 from redenvelope.prices import PriceGrid
 from redenvelope.serialization import from_plain, to_plain
+
+LEAF_VALUES = "leaf_values"
+"""Their name among the parts of a plan folder."""
 
 
 class LeafNodes(NamedTuple):
@@ -67,6 +72,17 @@ class LeafValues(eqx.Module):
             found = own._of(roots, nodes, weights)
         return tuple(jnp.moveaxis(found, 1, 0))
 
+    def of(self, columns: Float32Array, steps_left: IntArray, prices: FloatArray) -> FloatArray:
+        """The components of states followed by what rules know of them, [n, columns], with steps left [n] at prices
+        [prices, budgets]: [components, n, prices]."""
+        weights = self.grid.weights(prices).T.astype(np.float32)
+        found = np.zeros((self.least.shape[1], len(columns), len(prices)))
+        for left in np.unique(steps_left):
+            alike = np.flatnonzero(steps_left == left)
+            padded = filled(columns[alike], bucket(len(alike)))
+            found[:, alike] = _components(self, padded, np.int32(left), weights)[:, : len(alike)]
+        return found
+
     def _of(self, roots: jax.Array, nodes: jax.Array, weights: jax.Array) -> jax.Array:
         """Components [users · leaves, components, prices] by the network of one number of steps left."""
         components, points = self.least.shape
@@ -91,7 +107,7 @@ class LeafValues(eqx.Module):
             self.grid,
             self.masked,
         )
-        return to_plain(written), named_arrays({_PART: eqx.filter(self, eqx.is_array)})
+        return to_plain(written), named_arrays({LEAF_VALUES: eqx.filter(self, eqx.is_array)})
 
     @classmethod
     def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> LeafValues:
@@ -110,11 +126,16 @@ class LeafValues(eqx.Module):
         network = WideDeep(written.layout, written.hidden, outputs, np.random.default_rng(0))
         ends = jnp.asarray(np.zeros((written.stages, written.components, points), np.float32))
         skeleton = cls(stack([network] * written.stages), ends, ends, written.grid, written.masked)
-        found: LeafValues = restored({_PART: skeleton}, arrays)[_PART]
+        found: LeafValues = restored({LEAF_VALUES: skeleton}, arrays)[LEAF_VALUES]
         return found
 
 
-_PART = "leaf_values"
+@jax.jit
+def _components(values: LeafValues, columns: jax.Array, left: jax.Array, weights: jax.Array) -> jax.Array:
+    """Of states [n, columns] with the same steps left, [components, n, prices]."""
+    nodes = columns.T[values.layout.step :, :, None]
+    leaves = LeafNodes(columns.T[..., None], nodes, jnp.full((len(columns), 1), left))
+    return jnp.stack(values.at(leaves, weights, ragged=False))
 
 
 @dataclass(frozen=True)

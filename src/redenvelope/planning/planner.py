@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -160,7 +160,7 @@ class TreePlanner:
             standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
             asked = TreeRows(rows, left, standing.always, standing.memory)
         grid = None if self.leaf_values is None else self.leaf_values.grid
-        blocks = _price_blocks(self.budgets, self.temperature, grid, prices)
+        blocks = _price_blocks(self.budgets, self.temperature, grid, keep is _decision, prices)
         if not len(rows) or (waiting and len(rows) <= FEW_USERS[-1]):  # one call, whatever their steps left
             return self._call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=True)
         result: list[NDArray[np.float32]] = []
@@ -267,17 +267,17 @@ def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
 
 @lru_cache(maxsize=64)
 def _known_price_blocks(
-    budgets: int, temperature: float, grid: PriceGrid | None, prices: bytes, shape: tuple[int, ...]
+    budgets: int, temperature: float, grid: PriceGrid | None, few: bool, prices: bytes, shape: tuple[int, ...]
 ) -> Any:
-    return price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature, grid)
+    return price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature, grid, few)
 
 
 def _price_blocks(
-    budgets: int, temperature: float, grid: PriceGrid | None, prices: ArrayLike
+    budgets: int, temperature: float, grid: PriceGrid | None, few: bool, prices: ArrayLike
 ) -> tuple[PriceBlock, ...]:
     """See `price_blocks`; a plan asks for the same prices again and again."""
     table = np.asarray(prices, dtype=np.float64)
-    found: tuple[PriceBlock, ...] = _known_price_blocks(budgets, temperature, grid, table.tobytes(), table.shape)
+    found: tuple[PriceBlock, ...] = _known_price_blocks(budgets, temperature, grid, few, table.tobytes(), table.shape)
     return found
 
 
@@ -342,8 +342,10 @@ def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
     nothing of a block leaves the cache; blocks of padding are left at zero.
     """
 
+    # Compiled by itself, so that it is traced once although two places below ask for it.
+    @jax.jit
     def block(
-        position: jax.Array | int, weights: list[jax.Array], rows: Any, prices: Any, choice: Choice
+        position: jax.Array, weights: list[jax.Array], rows: Any, prices: Any, numbers: tuple[jax.Array, ...]
     ) -> tuple[jax.Array, ...]:
         first = position * form.users
         model, leaf_values = jax.tree.unflatten(form.structure, weights)
@@ -352,6 +354,8 @@ def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
             tree = grow(model, some, form.depth, form.constraint, form.ragged, leaf_values)
         else:
             tree = jax.tree.map(lambda array: _slice(array, first, form.users, array.ndim - 2), rows)
+        temperature, discount, explore = numbers
+        choice = Choice(temperature if form.soft else None, discount, explore if form.explores else None, form.finite)
         outcomes, knots = prices
         ends = None if leaf_values is None else leaf_values.at(tree.leaves, knots, form.ragged)
         # One sum of all is finite only if all are.
@@ -362,12 +366,10 @@ def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
     def run(
         weights: list[jax.Array], rows: Any, prices: Any, numbers: tuple[jax.Array, ...], count: jax.Array
     ) -> tuple[jax.Array, ...]:
-        temperature, discount, explore = numbers
-        choice = Choice(temperature if form.soft else None, discount, explore if form.explores else None, form.finite)
-        given = (weights, rows, prices, choice)
+        given = (weights, rows, prices, numbers)
         size = len(rows.states) if form.grows else rows.levels[0].shape[2]
         if size == form.users:
-            found = block(0, *given)
+            found = block(jnp.int32(0), *given)
         else:
 
             def store(position: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -376,9 +378,9 @@ def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
                     for whole, own in zip(results, block(position, *given), strict=True)
                 )
 
-            shapes = jax.eval_shape(lambda: block(0, *given))
+            shapes = jax.eval_shape(block, jnp.int32(0), *given)
             start = tuple(jnp.zeros((*one.shape[:-3], size, *one.shape[-2:]), one.dtype) for one in shapes)
-            found = jax.lax.fori_loop(0, -(-count // form.users), store, start)
+            found = jax.lax.fori_loop(jnp.int32(0), -(-count // form.users), store, start)
         return found[0][:, 0, 0], *found[1:]
 
     return run
@@ -425,7 +427,7 @@ def checked_states(states: ArrayLike, columns: tuple[str, ...] = ()) -> NDArray[
     return rows
 
 
-# What a planner's policy costs and earns in its own model, as sums that batches of users add up to.
+# What a planner's policy costs and earns in its own model.
 #
 # A tree that reaches the last step knows its policy's outcomes. One that does not is planned anew at
 # every step: its policy is followed through the model until the last tree reaches the end. Actions on the
@@ -434,32 +436,8 @@ def checked_states(states: ArrayLike, columns: tuple[str, ...] = ()) -> NDArray[
 # result is exact for the model.
 
 
-# Users times prices followed at once: each may have come to a state of its own, with a tree of its own.
-_PATHS_AT_ONCE = 2**14
-
-
-@dataclass(frozen=True, eq=False)
-class PriceSums:
-    """Sums over users, of float64; those of disjoint sets of users merge into those of their union."""
-
-    users: int
-    outcomes: FloatArray
-    """[outcomes, prices]."""
-    squares: FloatArray
-    """Of the users' outcomes, [outcomes, prices]."""
-
-    def merge(self, other: PriceSums) -> PriceSums:
-        """The sums over both sets of users."""
-        return PriceSums(self.users + other.users, self.outcomes + other.outcomes, self.squares + other.squares)
-
-    def means(self) -> FloatArray:
-        """Mean outcomes a user, [outcomes, prices]."""
-        return self.outcomes / self.users
-
-    def standard_errors(self) -> FloatArray:
-        """Of the means as estimates for the population, [outcomes, prices]."""
-        spread = np.maximum(self.squares - self.outcomes**2 / self.users, 0.0) / max(self.users - 1, 1)
-        return np.asarray(np.sqrt(spread / self.users))
+PATHS_AT_ONCE = 2**14
+"""Users times prices followed at once: each may have come to a state of its own, with a tree of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,51 +453,30 @@ class ModelPrice:
     """Where users stand, or a mask [users, actions]; None allows all."""
     seed: int = 0
     """Of the actions drawn on the way; matters only with entropy and a horizon short of the campaign."""
+    paths_at_once: int = PATHS_AT_ONCE
 
     def __call__(self, prices: ArrayLike, /) -> FloatArray:
         """Mean outcomes [outcomes, prices] at prices [prices, budgets]."""
-        return self.sums(prices).means()
+        return np.asarray(self.by_user(prices).mean(axis=1))
 
-    def sums(self, prices: ArrayLike, users: slice = slice(None)) -> PriceSums:
-        """The sums of some of the users; merged over parts they are those of all."""
-        left = self.planner.steps if self.steps_left is None else self.steps_left
-        names = np.arange(len(self.states))[users]
-        mask = None if self.eligible is None else self.eligible[users]
-        left = np.broadcast_to(left, (len(self.states),))[users]
-        return price_sums(self.planner, self.states[users], left, prices, mask, names, self.seed)
-
-
-def price_sums(
-    planner: TreePlanner,
-    states: ArrayLike,
-    steps_left: ArrayLike,
-    prices: ArrayLike,
-    eligible: Eligible = None,
-    users: NDArray[np.integer] | None = None,
-    seed: int = 0,
-) -> PriceSums:
-    """Follow the policy at each of prices [prices, budgets] from states [users, width] to the campaign's end.
-
-    `users` [users] are whole numbers that name the users: a user draws the same actions in any batch.
-    """
-    rows = checked_states(states, planner.columns)
-    left = checked_steps_left(steps_left, len(rows), planner.steps)
-    standing = None
-    if eligible is not None or planner.constraint is not None:
-        standing = eligibility_state(eligible, len(rows), planner.actions, planner.constraint)
-    names = np.arange(len(rows)) if users is None else np.asarray(users)
-    table = checked_prices(prices, planner.budgets)
-    zero = np.zeros((1 + planner.budgets, len(table)))
-    parts = [PriceSums(0, zero, zero)]
-    for steps in np.unique(left):
-        alike = np.flatnonzero(left == steps)
-        size = max(1, _PATHS_AT_ONCE // len(table)) if steps > planner.depth else max(1, len(alike))
-        for start in range(0, len(alike), size):
-            part = alike[start : start + size]
-            own = None if standing is None else standing[part]
-            outcomes = _follow(planner, rows[part], int(steps), table, own, names[part], seed)
-            parts.append(PriceSums(len(part), outcomes.sum(axis=1), (outcomes**2).sum(axis=1)))
-    return reduce(PriceSums.merge, parts)
+    def by_user(self, prices: ArrayLike) -> FloatArray:
+        """Outcomes of each user, [outcomes, users, prices]; a user draws the same actions among any others."""
+        planner, rows = self.planner, checked_states(self.states, self.planner.columns)
+        given = planner.steps if self.steps_left is None else self.steps_left
+        left, names = checked_steps_left(given, len(rows), planner.steps), np.arange(len(rows))
+        standing = None
+        if self.eligible is not None or planner.constraint is not None:
+            standing = eligibility_state(self.eligible, len(rows), planner.actions, planner.constraint)
+        table = checked_prices(prices, planner.budgets)
+        found = np.zeros((1 + planner.budgets, len(rows), len(table)))
+        for steps in np.unique(left):
+            alike = np.flatnonzero(left == steps)
+            size = max(1, self.paths_at_once // len(table)) if steps > planner.depth else len(alike)
+            for start in range(0, len(alike), size):
+                part = alike[start : start + size]
+                own = None if standing is None else standing[part]
+                found[:, part] = _follow(planner, rows[part], int(steps), table, own, names[part], self.seed)
+        return found
 
 
 def _follow(
@@ -552,5 +509,6 @@ def _follow(
         parents, moved = np.divmod(moves, planner.actions)
         states = successors[parents, moved]
         standing = None if standing is None else standing[parents].after(planner.constraint, moved)
-    last = planner.expected(states, min(steps_left, planner.depth), prices, standing)
+    # By the programs that also plan the steps before.
+    last = planner.values(states, min(steps_left, planner.depth), prices, standing).expected()
     return np.asarray(outcomes + weight * last[:, place, columns])

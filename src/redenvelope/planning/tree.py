@@ -14,6 +14,8 @@ from redenvelope.policies.policy import Constraint
 
 NODE_LIMIT = 10_000
 """Nodes per user at the deepest level. At this size a user takes a few milliseconds."""
+MODERATE_TREE = 128
+"""The same, of trees whose depth nobody asked for: deeper ones gain little and slow every decision."""
 
 
 class Tree(NamedTuple):

@@ -1,0 +1,163 @@
+"""How far a plan looks ahead: the depth of its trees, and whether values to go follow them, chosen on tune users.
+
+Every candidate is followed through the learned model from the first states of pilot users, at a few prices. The one
+that is cheapest to decide by is taken, unless it measurably loses reward: trees of one step with values to go, trees of two,
+and the same trees alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from redenvelope.arrays import FloatArray
+from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.price_grid import temperature_for
+from redenvelope.fitting.settings import FitSettings
+from redenvelope.learning.values_to_go import KnownStates, ValueLearner, can_learn, told_columns
+from redenvelope.log.log import Log
+from redenvelope.plan.policy import DeployedPolicy, ModelSource
+from redenvelope.plan.record import LookaheadRecord
+from redenvelope.planning.leaf_values import LeafValues
+from redenvelope.planning.planner import ModelPrice, TreePlanner
+from redenvelope.planning.tree import MODERATE_TREE, fit_depth
+from redenvelope.prices import outcome_weights
+from redenvelope.randomness import fraction
+
+_LARGEST_LOSS = 0.003
+"""Share of the gain that a candidate may lose against the best of them: about what 500 pilot users can tell."""
+_PRICES = (0.25, 0.75, 2.0, 1e3)
+"""At which candidates are compared, in units of the price above which little is bought; nothing is at the last."""
+
+
+ALONE = "alone"
+"""Name of the candidate without values to go: where it is the best, trees as deep as a moderate size allows are used."""
+
+
+def value_learner(policy: DeployedPolicy, train: Log, settings: FitSettings) -> ValueLearner | None:
+    """What learns values to go from the states of training users; None where there is nothing to learn.
+
+    `policy` looks one step ahead, and says the model, the rules and the exploration share.
+    """
+    planner, steps = _planner(policy), policy.specification.steps
+    if not can_learn(planner, settings.values):
+        return None
+    # Twice as many users as states of each step: users may join late, and leave.
+    wanted = 2 * settings.values.sampled(steps) / len(train.users)
+    some = train.select(fraction(train.keys, "values to go", settings.seed) < wanted)
+    encoded = encode(some, policy.encoder, steps, policy.constraint)
+    logged = KnownStates(encoded.states, encoded.steps_left, encoded.eligibility)
+    return ValueLearner.prepare(planner, logged, policy.encoder.layout, settings.values, settings.seed)
+
+
+def planned_policy(
+    policy: DeployedPolicy,
+    learner: ValueLearner | None,
+    pilot_users: EncodedLog,
+    settings: FitSettings,
+    budgets: FloatArray | None,
+) -> tuple[DeployedPolicy, LookaheadRecord | None]:
+    """The policy that plans ahead, from one that looks one step ahead at temperature 0, and how it was chosen."""
+    actions, steps = len(policy.catalogue), policy.specification.steps
+    alone = at_horizon(policy, min(settings.horizon or fit_depth(actions, steps, MODERATE_TREE), steps))
+    horizons = [horizon for horizon in (1, 2) if horizon == 1 or actions**horizon <= MODERATE_TREE]
+    if settings.horizon is not None:
+        horizons = [settings.horizon]
+    # A tree of two steps is small: where it reaches the end of the campaign, nothing has to follow it.
+    to_the_end = steps <= horizons[-1]
+    if learner is None or not settings.leaf_values or to_the_end:
+        warm = at_temperature(alone, _temperature(alone, pilot_users, settings, budgets))
+        return with_baseline(warm, learner), None
+    first = at_temperature(policy, settings.temperature or 0.0)
+    ahead = _with_values(first, learner.optimal(_planner(first)))
+    temperature = _temperature(ahead, pilot_users, settings, budgets)
+    if temperature != ahead.specification.temperature:
+        warm = at_temperature(policy, temperature)
+        ahead = _with_values(warm, learner.optimal(_planner(warm)))
+    candidates = {f"{horizon} with values to go": at_horizon(ahead, horizon) for horizon in horizons}
+    planners = {name: _planner(each) for name, each in candidates.items()}
+    planners[ALONE] = replace(planners[next(reversed(planners))], leaf_values=None)
+    record = compare_lookahead(planners, pilot_users, learner)
+    if record.chosen == ALONE:
+        return with_baseline(at_temperature(alone, temperature), learner), record
+    return candidates[record.chosen], record
+
+
+def compare_lookahead(
+    planners: Mapping[str, TreePlanner], pilot_users: EncodedLog, learner: ValueLearner
+) -> LookaheadRecord:
+    """Follow planners through the model; the first that loses nothing measurable is chosen."""
+    prices = np.outer(_PRICES, learner.grid.units)
+    weights = outcome_weights(prices)[:, :-1]
+    states, left = pilot_users.first_states()
+    standing = pilot_users.first_eligibility()
+    worth: dict[str, FloatArray] = {}
+    least = 0.0
+    for name, planner in planners.items():
+        outcomes = ModelPrice(planner, states, left, standing).by_user(prices)
+        worth[name] = np.einsum("op,oup->up", weights, outcomes[:, :, :-1])
+        # Of a policy that buys nothing, at the same prices.
+        least = float(np.einsum("op,ou->up", weights, outcomes[:, :, -1]).mean())
+    best = max(float(found.mean()) for found in worth.values())
+    gain = max(best - least, 1e-12)
+    loss = {name: (best - float(found.mean())) / gain for name, found in worth.items()}
+    chosen = next(name for name, own in loss.items() if own <= _LARGEST_LOSS)
+    return LookaheadRecord(chosen, loss, _error(planners[chosen], pilot_users, prices[:-1]) / gain)
+
+
+def _error(planner: TreePlanner, users: EncodedLog, prices: FloatArray) -> float:
+    """Root mean square error of the penalised reward to go that leaf values tell of the users' states, against what a
+    step, and the values to go after it, tell; 0 without leaf values."""
+    values, rows = planner.leaf_values, np.flatnonzero(users.steps_left < planner.steps)
+    if values is None or not len(rows):
+        return 0.0
+    states, left = users.states[rows], users.steps_left[rows]
+    standing = None if users.eligibility is None else users.eligibility[rows]
+    weights = outcome_weights(prices)
+    ahead = replace(planner, horizon=1).state_values(states, left, prices, standing)[1:]
+    columns = told_columns(states, left, standing, planner.constraint)
+    at_once = values.of(columns, left, prices)[: len(weights)]
+    return float(np.sqrt(np.square(np.einsum("op,oup->up", weights, ahead - at_once)).mean()))
+
+
+def with_baseline(policy: DeployedPolicy, learner: ValueLearner | None) -> DeployedPolicy:
+    """The same decisions, with values to go for estimates where its own trees end before the campaign."""
+    own, planner = policy.specification, _planner(policy)
+    if learner is None or own.leaf_values or planner.depth >= own.steps:
+        return policy
+    return replace(policy, source=replace(_source(policy), leaf_values=learner.followed(planner)))
+
+
+def at_temperature(policy: DeployedPolicy, temperature: float) -> DeployedPolicy:
+    """The policy at another temperature."""
+    return replace(policy, specification=replace(policy.specification, temperature=temperature))
+
+
+def at_horizon(policy: DeployedPolicy, horizon: int) -> DeployedPolicy:
+    """The policy with trees of another depth."""
+    return replace(policy, specification=replace(policy.specification, horizon=horizon))
+
+
+def _with_values(policy: DeployedPolicy, values: LeafValues) -> DeployedPolicy:
+    """The policy whose decisions count values to go."""
+    specification = replace(policy.specification, leaf_values=True)
+    return replace(policy, specification=specification, source=replace(_source(policy), leaf_values=values))
+
+
+def _temperature(
+    policy: DeployedPolicy, pilot_users: EncodedLog, settings: FitSettings, budgets: FloatArray | None
+) -> float:
+    if settings.temperature is not None:
+        return settings.temperature
+    return temperature_for(policy, pilot_users, settings.search, budgets)
+
+
+def _source(policy: DeployedPolicy) -> ModelSource:
+    assert isinstance(policy.source, ModelSource)
+    return policy.source
+
+
+def _planner(policy: DeployedPolicy) -> TreePlanner:
+    return _source(policy).valuer(policy.specification, policy.constraint)

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,28 +193,27 @@ def planned_duals(users: int, duals: int, repeats: int) -> dict[str, tuple[float
     """Processor seconds of planning, data and an estimate with interval, at one dual and at many, by estimator."""
     from redenvelope.evaluation.evaluate import evaluate_log
     from redenvelope.evaluation.marginalised import Marginalised
+    from redenvelope.learning.values_to_go import KnownStates, ValueLearner, ValueSettings
     from redenvelope.log.encoding.encoder import Encoder
     from redenvelope.log.read import log_from_frame
-    from redenvelope.planning.continuation import Continuation
     from redenvelope.simulate.envelopes import EnvelopeCampaign
 
     campaign = EnvelopeCampaign()
     log = log_from_frame(campaign.log(users, 1))
     encoder = Encoder.fit(log)
     planner = planner_of(log, encoder, campaign.steps)
-    first = log.starts[:-1][:1_000]
-    starting = encoder.encode_table(log.features.rows(first), log.step[first])
+    logged = KnownStates(encoder.encode(log), (campaign.steps - log.step).astype(np.int64))
+    learner = ValueLearner.prepare(planner, logged, encoder.layout, ValueSettings(), 0)
+    baseline = replace(planner, horizon=1, leaf_values=learner.followed(planner))
 
     def once(prices: np.ndarray, estimator: Any, complete: bool) -> float:
         start = time.process_time()
-        continuation = Continuation.fit(planner, starting, campaign.steps, prices) if complete else None
 
         def decide(batch: Any) -> tuple[Any, Any]:
             states, left = encoder.encode(batch), campaign.steps - batch.step
             values = planner.values(states, left, prices)
-            if continuation is not None:
-                values = continuation.extend(values, states, left)
-            return values.probabilities, values.to_go
+            to_go = baseline.values(states, left, prices).to_go if complete else values.to_go
+            return values.probabilities, to_go
 
         (found,) = evaluate_log(log, decide, [estimator], features=encoder.encode).values()
         found.bounds()

@@ -29,6 +29,7 @@ from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import fit_neural
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from sections.prices import run_prices
 from sections.two_step import run_two_step
@@ -104,7 +105,8 @@ def run_speed(options: argparse.Namespace) -> bool:
 
 def run_envelopes(options: argparse.Namespace) -> bool:
     stage = Stage(EnvelopeCampaign(population=options.population))
-    steps_left = stage.campaign.steps - stage.questions["step"].to_numpy()
+    steps = stage.campaign.steps
+    steps_left = steps - stage.questions["step"].to_numpy()
     shares: dict[str, list[NDArray[np.float64]]] = {}
     for seed in range(options.envelope_seeds):
         encoder, examples = read_campaign(stage.campaign, options.users, seed)
@@ -119,8 +121,8 @@ def run_envelopes(options: argparse.Namespace) -> bool:
             found["learned, each price"] = np.stack(rungs, axis=1)
         if options.planned:
             fit = fit_neural(examples, seed=seed)
-            found["planned"] = planned_answers(stage, encoder, fit, stage.campaign.steps, 0.0)
-            found["bandit"] = planned_answers(stage, encoder, fit, 1, 0.0)
+            found["planned"] = planned_answers(stage, encoder, TreePlanner(fit.model, steps, 0.0, steps))
+            found["bandit"] = planned_answers(stage, encoder, TreePlanner(fit.model, 1, 0.0, steps))
         for name, answers in found.items():
             share = stage.share(stage.earn(answers))
             shares.setdefault(name, []).append(share)

@@ -111,6 +111,7 @@ def settings_on_the_curve(rows: int) -> dict[str, NeuralSettings]:
 def print_curve(sizes: list[int], seeds: int, names: list[str]) -> None:
     """One line per size and setting."""
     from quality import Stage, answers, learn  # they need a planner, which the rest does not
+    from redenvelope.planning.planner import TreePlanner
 
     stage = Stage(EnvelopeCampaign(population=150))
     print(
@@ -128,7 +129,8 @@ def print_curve(sizes: list[int], seeds: int, names: list[str]) -> None:
                 start = time.process_time()
                 fit = fit_neural(examples, settings, seed=seed)
                 seconds = time.process_time() - start
-                shares = stage.share(stage.earn(answers(stage, encoder, fit, CURVE_HORIZON, 0.0)))
+                planner = TreePlanner(fit.model, CURVE_HORIZON, 0.0, stage.campaign.steps)
+                shares = stage.share(stage.earn(answers(stage, encoder, planner)))
                 found.append((seconds, *fit.held_out_loss.values(), shares.mean()))
             seconds, outcome, transition, share = np.mean(found, axis=0)
             apart = np.ptp([figures[-1] for figures in found])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from quality import BUDGET_SHARES, Stage, answers, interval, learn
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.models.fit import fit_neural
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.simulate.dynamics import EnvelopeParameters, random_parameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
@@ -25,12 +26,13 @@ def rewards(stage: Stage, users: int, seed: int) -> dict[str, FloatArray]:
     encoder, examples = learn(stage.campaign, users, seed)
     fit = fit_neural(examples, seed=seed)
     states, _ = encoder.encode_frame(stage.questions)
-    steps_left = stage.campaign.steps - stage.questions["step"].to_numpy()
+    steps = stage.campaign.steps
+    steps_left = steps - stage.questions["step"].to_numpy()
     values = SoftQ.prepare(examples, seed=seed).learn_all()
     return {
-        "bandit": stage.earn(answers(stage, encoder, fit, 1, 0.0)),
+        "bandit": stage.earn(answers(stage, encoder, TreePlanner(fit.model, 1, 0.0, steps))),
         "learned": stage.earn(values.values(states, steps_left, stage.duals).probabilities),
-        "planned": stage.earn(answers(stage, encoder, fit, stage.campaign.steps, 0.0)),
+        "planned": stage.earn(answers(stage, encoder, TreePlanner(fit.model, steps, 0.0, steps))),
     }
 
 

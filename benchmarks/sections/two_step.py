@@ -17,8 +17,8 @@ from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
 from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
-from redenvelope.prices import scaled_dual, unscaled_dual
 from redenvelope.policies.policy import Policy
+from redenvelope.prices import scaled_dual, unscaled_dual
 from redenvelope.simulate.finite import two_step
 from sections.prices import Price, search
 

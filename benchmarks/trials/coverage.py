@@ -21,7 +21,7 @@ def coverage(task: Task) -> dict[str, Any]:
     """The bounds of a blended policy's cost on fresh users, and the truth."""
     from redenvelope.evaluation.data import Extent
     from redenvelope.fitting.encoded import encode
-    from redenvelope.fitting.holdout import encoded_data, priced_policy
+    from redenvelope.fitting.holdout import encoded_data, priced_values
     from redenvelope.log.read import log_from_frame
 
     family, seed, users = task.family, task.seed, task.users
@@ -32,7 +32,7 @@ def coverage(task: Task) -> dict[str, Any]:
 
     # Baselines until the campaign's end, as a certificate has them.
     encoded = encode(log, policy.encoder, policy.specification.steps)
-    planned = priced_policy(policy, policy.pricing.table, encoded.rollout_users(1_000, seed)).values(encoded)
+    planned = priced_values(policy, policy.pricing.table, encoded)
     blended = planned._replace(probabilities=half_chance(planned.probabilities))
     data = encoded_data(encoded, [blended], Extent.of(log))
     truth = truth_of(campaign, catalogue.labels, decide)

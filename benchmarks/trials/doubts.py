@@ -15,7 +15,7 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     from redenvelope.evaluation.evaluate import agreement, checking_estimators, choose_estimator, evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
     from redenvelope.fitting.encoded import encode
-    from redenvelope.fitting.holdout import encoded_data, priced_policy
+    from redenvelope.fitting.holdout import encoded_data, priced_values
     from redenvelope.fitting.price_grid import grid_of_prices
     from redenvelope.fitting.settings import SearchSettings
     from redenvelope.log.read import log_from_frame
@@ -28,11 +28,12 @@ def doubts(task: tuple[str, int, int]) -> dict[str, Any]:
     encoded = encode(log, policy.encoder, policy.specification.steps)
     prices = grid_of_prices(policy, encoded.pilot_users(500, seed), SearchSettings(), 64)
     policy = replace(policy, pricing=Pricing.at(prices[len(prices) // 3]))
-    own = priced_policy(policy, policy.pricing.table, encoded.rollout_users(1_000, seed))
     checked = Marginalised(seed=seed)
     others = checking_estimators(checked, policy.specification.steps)
     extent = Extent.of(log)
-    parts = [encoded_data(batch, [own.values(batch)], extent) for batch in encoded.batches()]
+    parts = [
+        encoded_data(batch, [priced_values(policy, policy.pricing.table, batch)], extent) for batch in encoded.batches()
+    ]
     found = evaluate_partitions(parts, [checked, *others])
     first, sequential = found[checked.name], found["doubly_robust"]
     pairs = [outcome[0] for other in others for outcome in agreement(first, found[other.name])]

@@ -33,7 +33,7 @@ def certified(policy: DeployedPolicy, fold: Log, budget: float, confidence: floa
     """The certificate of a policy whose ladder has its own price as the only rung."""
     encoded = encode(fold, policy.encoder, policy.specification.steps)
     own = {"plan": CandidatePolicy(policy, policy.pricing.table[:1])}
-    ladder = check_policies(own, encoded, encoded, Marginalised(seed=0), 0, seed=0).ladder("plan")
+    ladder = check_policies(own, encoded, Marginalised(seed=0), 0, seed=0).ladder("plan")
     question = Question.of(budget, None, confidence)
     logged = tuple(float(values.sum() / len(fold.users)) for values in (fold.reward, fold.cost))
     return certify(ladder, walk(ladder, question), question, policy, Checked(logged, fold_sha256(fold)))

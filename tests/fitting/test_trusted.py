@@ -29,7 +29,7 @@ REFUSED = EstimatorChoice("neither", (), (Reason("hidden_past", Weight.REFUSAL, 
 def check(plan: Plan, log: Log) -> Check:
     encoded = encode(split(log)[2], plan.policy.encoder, plan.policy.specification.steps)
     own = {"plan": CandidatePolicy(plan.policy, plan.ladder.prices)}
-    return check_policies(own, encoded, encoded, Marginalised(seed=0), 0, seed=0)
+    return check_policies(own, encoded, Marginalised(seed=0), 0, seed=0)
 
 
 def walk(ladder: Ladder):

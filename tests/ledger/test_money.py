@@ -108,7 +108,7 @@ def test_several_budgets_are_charged_together_or_not_at_all(ledger: Ledger) -> N
     assert money(ledger) == (0, 4)
     assert money(ledger, "pushes") == (0, 2)
     assert [one.budget for one in ledger.balances()] == ["money", "pushes"]
-    assert ledger.pasts(["a"])["a"][0].spent == {"money": 4, "pushes": 1}
+    assert ledger.pasts(["a"])[0]["a"][0].spent == {"money": 4, "pushes": 1}
 
 
 def test_a_user_has_a_cap(ledger: Ledger) -> None:
@@ -228,7 +228,7 @@ def test_what_is_committed_is_there_when_it_is_opened_again(opened: Callable[[],
     again = opened()
     assert money(again) == (10, 0)
     assert again.balances()[0].expected_thousandths == 4_500
-    assert again.pasts(["u", "v"]).keys() == {"u"}
+    assert again.pasts(["u", "v"])[0].keys() == {"u"}
     assert again.price_notes() == [(NOW, "{}")]
     assert decided(again.apply([hold("a", "u")])[0]).repeated
     (new,) = again.apply([hold("b")])

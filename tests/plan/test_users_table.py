@@ -181,6 +181,6 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table().write_parquet(tmp_path / "users.parquet")
-    monkeypatch.setattr("redenvelope.log.limits.available_memory", lambda: 1_000)
+    monkeypatch.setattr("redenvelope.log.limits.available_memory", lambda: 300)
     with pytest.raises(UsageError, match=r"40 rows need .* of memory"):
         allocate_file(plan, tmp_path / "users.parquet", tmp_path / "out.csv", seed=0)

@@ -89,4 +89,4 @@ def test_tables_rows_and_the_service_decide_alike(plan: Plan, later: pl.DataFram
     for number, row in enumerate(asked.iter_rows(named=True)):
         assert decider.decide(row).action == decisions["action"][number]
         written = {"sent_on": str(row["sent_on"]), "joined_on": str(row["joined_on"])}  # as JSON holds it
-        np.testing.assert_array_equal(used.encode(DecisionQuery(row["user"], 0, written, [])), states[number])
+        np.testing.assert_array_equal(used.encode([DecisionQuery(row["user"], 0, written, [])]), states[[number]])

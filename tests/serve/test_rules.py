@@ -31,8 +31,8 @@ def test_caps_and_conditions_hold_one_by_one_and_together(ruled: Plan, waiting: 
     for proposals, allowed in ((first, [True, True, False]), (then, [True, False, False])):
         for proposal in proposals:
             assert proposal.allowed is not None
-            assert proposal.allowed[order].tolist() == allowed
-            assert not proposal.probabilities[~proposal.allowed].any()
+            assert [proposal.allowed[place] for place in order] == allowed
+            assert not np.array(proposal.probabilities)[~np.array(proposal.allowed)].any()
 
 
 def test_exploration_and_rules_are_those_of_single_decisions(ruled: Plan, plan: Plan) -> None:

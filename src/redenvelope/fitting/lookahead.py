@@ -1,8 +1,8 @@
 """How far a plan looks ahead: the depth of its trees, and whether values to go follow them, chosen on tune users.
 
 Every candidate is followed through the learned model from the first states of pilot users, at a few prices. The one
-that is cheapest to decide by is taken, unless it measurably loses reward: trees of one step with values to go, trees of two,
-and the same trees alone.
+that is cheapest to decide by is taken, unless it measurably loses reward: trees of one step with values to go, trees of
+two, and the same trees alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from redenvelope.arrays import FloatArray
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.price_grid import temperature_for
 from redenvelope.fitting.settings import FitSettings
-from redenvelope.learning.values_to_go import KnownStates, ValueLearner, can_learn, told_columns
+from redenvelope.learning.values_to_go import COLD, KnownStates, ValueLearner, can_learn, told_columns
 from redenvelope.log.log import Log
 from redenvelope.plan.policy import DeployedPolicy, ModelSource
 from redenvelope.plan.record import LookaheadRecord
@@ -33,7 +33,7 @@ _PRICES = (0.25, 0.75, 2.0, 1e3)
 
 
 ALONE = "alone"
-"""Name of the candidate without values to go: where it is the best, trees as deep as a moderate size allows are used."""
+"""The candidate without values to go; where it is the best, trees as deep as a moderate size allows are used."""
 
 
 def value_learner(policy: DeployedPolicy, train: Log, settings: FitSettings) -> ValueLearner | None:
@@ -70,18 +70,15 @@ def planned_policy(
     if learner is None or not settings.leaf_values or to_the_end:
         warm = at_temperature(alone, _temperature(alone, pilot_users, settings, budgets))
         return with_baseline(warm, learner), None
-    first = at_temperature(policy, settings.temperature or 0.0)
-    ahead = _with_values(first, learner.optimal(_planner(first)))
-    temperature = _temperature(ahead, pilot_users, settings, budgets)
-    if temperature != ahead.specification.temperature:
-        warm = at_temperature(policy, temperature)
-        ahead = _with_values(warm, learner.optimal(_planner(warm)))
+    first = _with_values(at_temperature(policy, COLD), learner.first)
+    warm = at_temperature(policy, _temperature(first, pilot_users, settings, budgets))
+    ahead = _with_values(warm, learner.optimal(_planner(warm)))
     candidates = {f"{horizon} with values to go": at_horizon(ahead, horizon) for horizon in horizons}
     planners = {name: _planner(each) for name, each in candidates.items()}
     planners[ALONE] = replace(planners[next(reversed(planners))], leaf_values=None)
     record = compare_lookahead(planners, pilot_users, learner)
     if record.chosen == ALONE:
-        return with_baseline(at_temperature(alone, temperature), learner), record
+        return with_baseline(at_temperature(alone, warm.specification.temperature), learner), record
     return candidates[record.chosen], record
 
 
@@ -140,7 +137,7 @@ def at_horizon(policy: DeployedPolicy, horizon: int) -> DeployedPolicy:
     return replace(policy, specification=replace(policy.specification, horizon=horizon))
 
 
-def _with_values(policy: DeployedPolicy, values: LeafValues) -> DeployedPolicy:
+def _with_values(policy: DeployedPolicy, values: LeafValues | None) -> DeployedPolicy:
     """The policy whose decisions count values to go."""
     specification = replace(policy.specification, leaf_values=True)
     return replace(policy, specification=specification, source=replace(_source(policy), leaf_values=values))

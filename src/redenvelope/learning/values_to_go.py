@@ -1,9 +1,9 @@
 """Values to go, learned inside the learned model by backward induction, for all prices at once.
 
 States of training users, and states that policies reach from them in the model, are backed up one step at a time from
-the end of the campaign: what follows a step is the value to go of its successor, by the network of one step less. Each
-network is a ridge regression, in closed form, on hidden units that all of them share; the units are trained once, on
-what a first pass with random units found.
+the end of the campaign: what follows a step is the value to go of its mean successor, by the network of one step less.
+Each network is a ridge regression, in closed form, on hidden units that all of them share; the units are trained once,
+on what a first pass with random units found.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from redenvelope.arrays import BoolArray, Float32Array, FloatArray, IndexArray, IntArray
+from redenvelope.arrays import Float32Array, FloatArray, IndexArray, IntArray
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Rows
 from redenvelope.models.environment import apply_outcomes, apply_steps, bucket, filled
@@ -27,7 +27,7 @@ from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.tree import NodeMasks
 from redenvelope.policies.eligibility_state import EligibilityState, allowed
 from redenvelope.policies.policy import Constraint, normalised
-from redenvelope.prices import PriceGrid, outcome_weights
+from redenvelope.prices import PriceGrid, outcome_weights, unscaled_dual
 from redenvelope.randomness import draw
 
 
@@ -42,13 +42,15 @@ class ValueSettings:
     states_in_all: int = 15_000
     """At most so many of each over all steps, but for `states_least` of each number of steps left."""
     states_least: int = 300
-    knots: tuple[int, ...] = (9, 5, 3, 3)
+    knots: tuple[int, ...] = (25, 6, 3, 3)
     """Knots of each budget's prices, for one budget, two, three and four; with more, trees stand alone."""
+    first_knots: tuple[int, ...] = (9, 4, 3, 3)
+    """The same while hidden units are trained and states are sampled."""
     penalty: float = 1e-5
     """Of the ridge regression, in units of the columns' mean square."""
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(
-            learning_rate=2e-2, weight_decay=0.03, batch_rows=256, steps=1_000, epochs_least=1, epochs_most=60
+            learning_rate=2e-2, weight_decay=0.03, batch_rows=256, steps=1_500, epochs_least=1, epochs_most=60
         )
     )
 
@@ -67,13 +69,21 @@ class KnownStates:
     """[rows]"""
     eligibility: EligibilityState | None = None
     """None where nothing is ruled out."""
+    means: Float32Array | None = None
+    """The mean states that these were drawn from, [rows, width]; None where they were logged."""
 
     def __len__(self) -> int:
         return len(self.states)
 
-    def __getitem__(self, rows: slice | IndexArray | BoolArray) -> KnownStates:
+    def __getitem__(self, rows: IndexArray) -> KnownStates:
         eligibility = None if self.eligibility is None else self.eligibility[rows]
-        return KnownStates(self.states[rows], self.steps_left[rows], eligibility)
+        means = None if self.means is None else self.means[rows]
+        return KnownStates(self.states[rows], self.steps_left[rows], eligibility, means)
+
+    @property
+    def expected(self) -> Float32Array:
+        """The mean states, [rows, width]; logged states are their own."""
+        return self.states if self.means is None else self.means
 
     def joined(self, other: KnownStates) -> KnownStates:
         """These rows, and then others."""
@@ -81,11 +91,17 @@ class KnownStates:
         if self.eligibility is not None and other.eligibility is not None:
             both = self.eligibility.joined(other.eligibility)
         states, left = ((self.states, other.states), (self.steps_left, other.steps_left))
-        return KnownStates(np.concatenate(states), np.concatenate(left), both)
+        means = np.concatenate([self.expected, other.expected])
+        return KnownStates(np.concatenate(states), np.concatenate(left), both, means)
 
 
-_COLD = 1e-9
+COLD = 1e-9
 """A temperature so low that the best action is taken."""
+
+
+_GROWTH = 16.0
+_PASSES = 4
+"""How often, and by how much at most, the scale of prices is corrected."""
 
 
 def can_learn(planner: TreePlanner, settings: ValueSettings) -> bool:
@@ -104,6 +120,8 @@ class ValueLearner:
     grid: PriceGrid
     masked: bool
     settings: ValueSettings
+    first: LeafValues | None = None
+    """Of the best policies almost without entropy, on a coarse grid: good enough to choose a temperature by."""
 
     @classmethod
     def prepare(
@@ -115,19 +133,40 @@ class ValueLearner:
         """
         generator = np.random.default_rng([seed, 23])
         # As good as without entropy, by the programs that will learn with it.
-        planner = replace(planner, horizon=1, leaf_values=None, temperature=_COLD)
+        planner = replace(planner, horizon=1, leaf_values=None, temperature=COLD)
         sampled = list(_sampled(logged, planner.steps, settings, generator))
-        grid = PriceGrid(_units(planner, sampled[0].states), settings.knots[planner.budgets - 1])
-        pools = _pools(planner, sampled, generator)
+        grid = PriceGrid(_units(planner, sampled[0].states), settings.first_knots[planner.budgets - 1])
+        pools = _pools(planner, sampled, layout, generator)
         further = _columns(pools[1], planner).shape[1] - layout.width
         extended = replace(layout, dynamic_binaries=layout.dynamic_binaries + further)
         trunk = WideDeep(extended, settings.hidden, 1, np.random.default_rng([seed, 24]))
         learner = cls(pools, trunk, grid, logged.eligibility is not None, settings)
-        targets = learner._induction(planner, learner._best(planner))[1]
+        learner, targets = learner._on_scale(planner)
         learner = replace(learner, trunk=learner._trained(planner, targets, seed))
         # States that good policies reach may be rare in the log.
-        good = replace(planner, leaf_values=learner.optimal(planner))
-        return replace(learner, pools=_pools(good, sampled, generator, grid))
+        first = learner.optimal(planner)
+        good = replace(planner, leaf_values=first)
+        pools = _pools(good, sampled, layout, generator, learner.grid)
+        fine = replace(learner.grid, knots=settings.knots[planner.budgets - 1])
+        return replace(learner, pools=pools, grid=fine, first=first)
+
+    def _on_scale(self, planner: TreePlanner) -> tuple[ValueLearner, list[FloatArray]]:
+        """With units at which half of the largest cost is spent, and what a first pass found there.
+
+        Effects that come late are worth far more than a step shows, so that a unit may have to grow several times.
+        """
+        learner = self
+        for _ in range(_PASSES):
+            targets = learner._induction(planner, learner._best(planner))[1]
+            units = tuple(
+                _half_spent(learner.grid, budget, targets[-1][1 + budget].mean(axis=0))
+                for budget in range(planner.budgets)
+            )
+            changed = max(abs(np.log(new / old)) for new, old in zip(units, learner.grid.units, strict=True))
+            if changed < np.log(2):
+                break
+            learner = replace(learner, grid=replace(learner.grid, units=units))
+        return learner, targets
 
     def optimal(self, planner: TreePlanner) -> LeafValues:
         """Of the best policies at the planner's temperature and exploration share, whatever its horizon."""
@@ -228,46 +267,61 @@ def _sampled(
 def _pools(
     planner: TreePlanner,
     sampled: Sequence[KnownStates],
+    layout: StateLayout,
     generator: np.random.Generator,
     grid: PriceGrid | None = None,
 ) -> dict[int, KnownStates]:
-    """Logged states, and those reached from them, by steps left; `sampled` are those with the most steps left first.
+    """Logged states, and those that users reach in the model, by steps left; `sampled` are those with the most left
+    first.
 
-    Users are led on at random among what is eligible and, given a grid of prices, half of them by the planner at one
-    of its prices.
+    Users walk from their first states to the end of the campaign. Each is led on by shares of actions of their own, so
+    that some get hardly anything and others a lot; given a grid of prices, half of them by the planner at a price of
+    their own.
     """
-    pools, reached = {}, sampled[0][:0]
+    pools, walking = {}, sampled[0]
+    shares = generator.dirichlet(np.full(planner.actions, 0.5), len(walking))
+    prices = generator.integers(1 if grid is None else len(grid.table), size=len(walking))
+    by_price = (generator.uniform(size=(len(walking), 1)) < 0.5) & (grid is not None)
     for left, logged in zip(range(planner.steps, 0, -1), sampled, strict=True):
-        pool = logged.joined(reached)
-        pools[left] = pool
-        if left > 1 and len(pool):
-            on = generator.permutation(len(pool))[: max(len(logged), len(pool) // 2)]
-            reached = _led_on(planner, pool[on], left, generator, grid)
+        pools[left] = logged if left == planner.steps else logged.joined(walking)
+        if left == 1 or not len(walking):
+            continue
+        mask = np.ones((len(walking), planner.actions), dtype=bool)
+        if walking.eligibility is not None:
+            mask = allowed(walking.eligibility, planner.constraint, walking.states, walking.steps_left)
+        chances = normalised(mask * (shares + 1e-6))
+        if grid is not None:
+            found = planner.values(walking.states, left, grid.finite, walking.eligibility).probabilities
+            chances = np.where(by_price, normalised(found[np.arange(len(walking)), prices]), chances)
+        walking = _led_on(planner, walking, draw(chances, generator.uniform(size=len(walking))), layout, generator)
     return pools
 
 
 def _led_on(
-    planner: TreePlanner, pool: KnownStates, left: int, generator: np.random.Generator, grid: PriceGrid | None
+    planner: TreePlanner, walking: KnownStates, action: IndexArray, layout: StateLayout, generator: np.random.Generator
 ) -> KnownStates:
-    """The states one step on."""
-    everyone, standing = np.arange(len(pool)), pool.eligibility
-    mask = np.ones((len(pool), planner.actions), dtype=bool)
-    if standing is not None:
-        mask = allowed(standing, planner.constraint, pool.states, pool.steps_left)
-    chances = normalised(mask)
-    if grid is not None:
-        found = planner.values(pool.states, left, grid.finite, standing).probabilities
-        own = normalised(found[everyone, generator.integers(len(grid.finite), size=len(pool))])
-        chances = np.where(generator.uniform(size=(len(pool), 1)) < 0.5, own, chances)
-    action = draw(chances, generator.uniform(size=len(pool)))
-    successors = apply_steps(planner.model, pool.states)[2][everyone, action]
-    after = None if standing is None else standing.after(planner.constraint, action)
-    return KnownStates(successors, pool.steps_left - 1, after)
+    """Where users come to by an action [users] each: states drawn from the mean states that the model predicts.
+
+    What follows a mean state is the mean of what follows the states that it is a mean of. Binaries and categories are
+    drawn; of numbers the model predicts no more than the mean.
+    """
+    means = apply_steps(planner.model, walking.states)[2][np.arange(len(walking)), action]
+    states = means.copy()
+    binaries = means[:, layout.binaries]
+    states[:, layout.binaries] = generator.uniform(size=binaries.shape) < binaries
+    for block in layout.categories:
+        chances = normalised(np.maximum(means[:, block], 0.0) + 1e-9)
+        drawn = draw(chances, generator.uniform(size=len(means)))
+        states[:, block] = drawn[:, None] == np.arange(chances.shape[1])
+    after = None
+    if walking.eligibility is not None:
+        after = walking.eligibility.after(planner.constraint, action)
+    return KnownStates(states, walking.steps_left - 1, after, means)
 
 
 def _columns(pool: KnownStates, planner: TreePlanner) -> Float32Array:
     """The inputs of the networks, [states, columns]."""
-    return told_columns(pool.states, pool.steps_left, pool.eligibility, planner.constraint)
+    return told_columns(pool.expected, pool.steps_left, pool.eligibility, planner.constraint)
 
 
 def told_columns(
@@ -293,6 +347,23 @@ def _units(planner: TreePlanner, states: Float32Array) -> tuple[float, ...]:
         prices = np.where(dearer, gain / np.where(dearer, extra, 1.0), 0.0).max(axis=1)
         units.append(float(np.median(prices[prices > 0])) if (prices > 0).any() else 1.0)
     return tuple(units)
+
+
+def _half_spent(grid: PriceGrid, budget: int, cost: FloatArray) -> float:
+    """The price of a budget at which its cost [points] is half way between most and least, with the others free;
+    the unit as it was where money changes nothing, and far more where nothing but infinity spends so little."""
+    others = np.delete(grid.table, budget, axis=1)
+    own = cost[(others == 0).all(axis=1)]  # by rising price
+    spread = own[0] - own[-1]
+    if spread <= 1e-9 * max(abs(own[0]), 1e-30):
+        return grid.units[budget]
+    falling = np.minimum.accumulate(own)
+    last = int(np.flatnonzero(falling > own[-1] + spread / 2)[-1])
+    if last >= len(own) - 2:
+        return grid.units[budget] * _GROWTH
+    share = (falling[last] - own[-1] - spread / 2) / (falling[last] - falling[last + 1])
+    place = (last + share) / (grid.knots - 1)
+    return max(float(unscaled_dual(np.array(place), grid.units[budget])), grid.units[budget] / _GROWTH)
 
 
 def _standardised(targets: FloatArray) -> Float32Array:

@@ -43,18 +43,13 @@ class Ledger:
         with self.database.reading() as session:
             return Transaction.begin(session).balances()
 
-    def known_requests(self, requests: Sequence[str]) -> set[str]:
-        """Those of the requests that were decided before."""
-        query = "SELECT request FROM decisions WHERE request IN ({})"
-        with self.database.reading() as session:
-            return {row[0] for row in session.rows_in(query, requests)}
-
     def open_users(self) -> set[str]:
         """Users with a decision that is still open."""
         return {row[0] for row in self._rows("SELECT DISTINCT user_id FROM decisions WHERE status = 'open'")}
 
-    def pasts(self, users: Sequence[str]) -> dict[str, list[PastStep]]:
-        """The earlier decisions of users, by rising step; users without one are left out."""
+    def pasts(self, users: Sequence[str], requests: Sequence[str] = ()) -> tuple[dict[str, list[PastStep]], set[str]]:
+        """The earlier decisions of users, by rising step, where users without one are left out; and those of the
+        requests that were decided before, as of the same moment."""
         query = (
             "SELECT user_id, step, action, status, reward, budget, spent FROM decisions LEFT JOIN charges "
             "ON charges.decision = decisions.decision WHERE user_id IN ({}) ORDER BY user_id, step, budget"
@@ -66,7 +61,8 @@ class Ledger:
                 before = steps[step].spent if step in steps else {}
                 charged = {} if budget is None else {budget: spent}
                 steps[step] = PastStep(step, action, Status(status), reward, {**before, **charged})
-        return {user: list(steps.values()) for user, steps in found.items()}
+            known = {row[0] for row in session.rows_in("SELECT request FROM decisions WHERE request IN ({})", requests)}
+        return {user: list(steps.values()) for user, steps in found.items()}, known
 
     def tallies(self) -> list[Tally]:
         """Counts of decisions by step and action."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -13,12 +14,13 @@ from typing import IO, Any
 import numpy as np
 import polars as pl
 import polars.selectors as cs
-from numpy.typing import NDArray
 
+from redenvelope.arrays import KeyArray
+from redenvelope.engine.engine import LocalEngine
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.files import nameless, replacing, require_writable, same_file, writing
 from redenvelope.log.cleaning.dates import dates_of
-from redenvelope.log.cleaning.ids import id_refusal, read_ids
+from redenvelope.log.cleaning.ids import find_repeats, marks_of, read_ids, repeated, serving_ids
 from redenvelope.log.cleaning.number_formats import PLAIN_INTEGER
 from redenvelope.log.columns import ROLES, ColumnMap, column, put_back, taken, taken_lazily, without
 from redenvelope.log.eligibility import BETWEEN, ELIGIBLE
@@ -31,9 +33,8 @@ from redenvelope.log.formats.excel import is_workbook, read_workbook
 from redenvelope.log.formats.parquet import is_parquet, read_failures, scan_file
 from redenvelope.log.limits import amount_of_memory, memory_lacks
 from redenvelope.log.tables import ROW
-from redenvelope.plan.decide import expected_column
+from redenvelope.plan.decide import decide_part, expected_column
 from redenvelope.plan.plan import Plan
-from redenvelope.randomness import user_keys
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ def allocate_file(
     table = UsersTable(users, plan.columns, columns)
     check_users(table, plan.policy.encoder)
     with Spool(out) as spool:
-        for part in table.parts(needed_columns(plan)):
-            decisions, findings = plan.allocate(part, seed, past)
+        for decisions, findings in _in_parts(plan, table, seed, past):
             for finding in findings:
                 inside = tuple(row + rows for row in finding.rows)
                 found.setdefault((finding.rule, finding.column), replace(finding, rows=inside))
@@ -111,6 +111,18 @@ def allocate_file(
     return AllocationSummary(rows, cost / rows, reward / rows, shown, tuple(found.values()), means)
 
 
+def _in_parts(
+    plan: Plan, table: UsersTable, seed: int, past: pl.DataFrame | None
+) -> Iterator[tuple[pl.DataFrame, tuple[Finding, ...]]]:
+    """The decisions for a table, part by part in its order, and what was odd: a part is read and encoded while another
+    is planned for, and the one before is written."""
+    parts = table.parts(needed_columns(plan))
+    decide = partial(decide_part, plan, seed=seed, history=past)
+    # The first part alone, so that only one thread compiles what all of them need.
+    yield from map(decide, islice(parts, 1))
+    yield from LocalEngine().map(decide, parts)
+
+
 def needed_columns(plan: Plan) -> frozenset[str]:
     """The columns that decisions are made from."""
     encoder = plan.policy.encoder
@@ -122,16 +134,20 @@ def needed_columns(plan: Plan) -> frozenset[str]:
 # Decisions on their way to a file: parts without names on its disk, then the whole in one step.
 
 
+PACKING = 1
+"""How hard decisions are packed (of zstd): more takes twice as long, and makes them no smaller."""
+
 # Every part is an open file, of which a process may have about a thousand.
 _MOST_PARTS = 256
 
 
 class Spool:
-    """Takes tables one after the other; memory holds one of them, and a kill leaves nothing behind."""
+    """Takes tables one after the other; memory holds the last of them, and a kill leaves nothing behind."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
         self._parts: list[IO[bytes]] = []
+        self._last: pl.DataFrame | None = None
         self._open = ExitStack()
 
     def __enter__(self) -> Spool:
@@ -149,14 +165,17 @@ class Spool:
         with writing(self._out):
             if len(self._parts) == _MOST_PARTS:
                 self._gather()
-            part.write_parquet(_path(self._new_part()))
+            if self._last is not None:
+                # Not packed: it is read only once more, and packing takes several times as long as writing.
+                self._last.write_parquet(_path(self._new_part()), compression="uncompressed", statistics=False)
+            self._last = part
 
     def finish(self) -> None:
         """Write all of it, in the order in which it came, as Parquet or CSV by the file's ending."""
         with replacing(self._out) as handle:
-            whole = self._whole()
+            whole = pl.concat([*self._written(), *([] if self._last is None else [self._last.lazy()])])
             if self._out.suffix.lower() == ".parquet":
-                whole.sink_parquet(_path(handle))
+                whole.sink_parquet(_path(handle), compression_level=PACKING)
             else:
                 # Text files have no lists.
                 whole.with_columns(cs.list().list.join(BETWEEN)).sink_csv(_path(handle))
@@ -167,13 +186,14 @@ class Spool:
 
     def _gather(self) -> None:
         """Make one part of all."""
-        before, opened = self._whole(), self._open
+        (before,), opened = self._written(), self._open
         self._open, self._parts = ExitStack(), []
-        before.sink_parquet(_path(self._new_part()))
+        before.sink_parquet(_path(self._new_part()), compression="uncompressed", statistics=False)
         opened.close()
 
-    def _whole(self) -> pl.LazyFrame:
-        return pl.scan_parquet([_path(part) for part in self._parts], glob=False)
+    def _written(self) -> list[pl.LazyFrame]:
+        """The parts before the last, in one table; none where there is no such part."""
+        return [pl.scan_parquet([_path(part) for part in self._parts], glob=False)] if self._parts else []
 
 
 def _path(handle: IO[bytes]) -> str:
@@ -184,10 +204,10 @@ def _path(handle: IO[bytes]) -> str:
 # A table of users from a file, so many rows at a time, with the names that decisions need.
 
 
-ROWS_AT_ONCE = 200_000
+ROWS_AT_ONCE = 100_000
 PAST_ROLES = tuple(role for role in ROLES if role != "propensity")
 """What histories are made of."""
-_CHECKED_BYTES = 48  # a row, while users are compared: a key, a step, and their order
+_CHECKED_BYTES = 9  # a row, while users are compared: its mark, and whether the next is the same
 _PAST_BYTES = 200  # a row of the past, in memory with its copies
 
 
@@ -204,15 +224,15 @@ class UsersTable:
         """The columns wanted, as far as the table has them, so many rows at a time."""
         renames = self._renames
         kept = [name for name in self._names if renames.get(name, name) in wanted and name not in renames.values()]
-        for first in range(0, self._rows, ROWS_AT_ONCE):
+        for first in range(0, self.rows, ROWS_AT_ONCE):
             yield self._slice(kept, first).rename({name: role for name, role in renames.items() if name in kept})
 
     def require_room(self, row_bytes: int) -> None:
         """Refuse a table whose rows would need more memory than there is."""
-        left = memory_lacks(self._rows * row_bytes)
+        left = memory_lacks(self.rows * row_bytes)
         if left is not None:
             raise UsageError(
-                f"{self.path}: {self._rows:,} rows need {amount_of_memory(self._rows * row_bytes)} of memory, and "
+                f"{self.path}: {self.rows:,} rows need {amount_of_memory(self.rows * row_bytes)} of memory, and "
                 f"{amount_of_memory(left)} are left; split the table by users"
             )
 
@@ -247,7 +267,8 @@ class UsersTable:
             return list(scan_file(self.path).collect_schema())
 
     @cached_property
-    def _rows(self) -> int:
+    def rows(self) -> int:
+        """How many rows the table has."""
         if self._frame is not None:
             return len(self._frame)
         with read_failures(self.path):
@@ -293,32 +314,36 @@ def _with_whole_ids(frame: pl.DataFrame, columns: ColumnMap) -> pl.DataFrame:
 def check_users(table: UsersTable, encoder: Encoder) -> None:
     """Refuse a table with rows of nobody, of no step, or of one user twice at a step, wherever in the file they are."""
     table.require_room(_CHECKED_BYTES)
-    keys: list[NDArray[np.uint64]] = []
-    steps: list[NDArray[np.int32]] = []
+    marks, first = np.empty(table.rows, np.uint64), 0
+    for rows in _users_and_steps(table, encoder):
+        marks[first : first + len(rows)] = marks_of(rows)
+        first += len(rows)
+    suspect = repeated(marks[:first])
+    if len(suspect):
+        _refuse_twice(table, encoder, suspect)
+
+
+def _refuse_twice(table: UsersTable, encoder: Encoder, suspect: KeyArray) -> None:
+    """Refuse rows that share a user and step, given the marks of all such rows, and maybe a few others."""
+    found = [rows.filter(pl.Series(np.isin(marks_of(rows), suspect))) for rows in _users_and_steps(table, encoder)]
+    repeats = find_repeats(pl.concat(found))
+    if repeats is not None:
+        raise ModelError(
+            f"rows {repeats.like + 1:,} and {repeats.row + 1:,} share a user and step ({repeats.total:,} row(s) repeat "
+            "another); keep one row for each, or the user would be decided for twice"
+        )
+
+
+def _users_and_steps(table: UsersTable, encoder: Encoder) -> Iterator[pl.DataFrame]:
+    """The user and the step of every row, checked, and its number (`row`), so many rows at a time."""
     first, last_step = 0, encoder.first_step + encoder.campaign_steps - 1
     for part in table.parts(frozenset({"user", "step"})):
         if len(part.columns) < 2:
             return  # said when it is decided
-        ids = read_ids(part["user"])
-        if ids is None:
-            return
-        if why := id_refusal(ids, part["user"], first):
-            raise ModelError(why)
-        keys.append(user_keys(ids.values))
-        steps.append(serving_steps(part, encoder.first_step, last_step, first))
+        users = serving_ids(part["user"], first)
+        steps = serving_steps(part, encoder.first_step, last_step, first)
+        yield pl.DataFrame({"user": users, "step": steps}).with_row_index("row", first)
         first += len(part)
-    if not keys:
-        return
-    key, step = np.concatenate(keys), np.concatenate(steps)
-    order = np.lexsort((step, key))
-    again = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(step[order]) == 0))
-    if len(again):
-        row = int(order[again + 1].min())
-        other = int(np.flatnonzero((key == key[row]) & (step == step[row]))[0])
-        raise ModelError(
-            f"rows {other + 1:,} and {row + 1:,} share a user and step ({len(again):,} row(s) repeat another); keep "
-            "one row for each, or the user would be decided for twice"
-        )
 
 
 def past_table(history: Path, remembered: ColumnMap) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +21,11 @@ from redenvelope.arrays import Float32Array, FloatArray, IntArray
 from redenvelope.engine.memory import keep_programs
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.cleaning.dates import dates_of
-from redenvelope.log.cleaning.ids import read_steps, serving_ids
+from redenvelope.log.cleaning.ids import marks_of, read_steps, repeated, serving_ids
 from redenvelope.log.eligibility import BETWEEN, ELIGIBLE
 from redenvelope.log.encoding.row import step_number
 from redenvelope.log.findings import EXAMPLES, Finding, Findings
+from redenvelope.log.log import ActionCatalogue
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.policies.eligibility_state import (
@@ -82,7 +84,7 @@ class DecisionEngine:
         policy = self._policy
         pricing = policy.pricing if pricing is None else pricing
         followed = pricing.drawn(keys, self._seed)
-        table = _filled(pricing.table, self._least)
+        table = _price_table(pricing, self._least)
         with np.errstate(over="ignore", invalid="ignore"):  # what is no number is refused below
             found = policy.valuer.decided(states, policy.steps_left(step), table, standing, self._waiting)
             probabilities = normalised(found.probabilities[np.arange(len(keys)), followed])
@@ -96,17 +98,19 @@ def stacked(standings: Sequence[EligibilityState | None], actions: int, columns:
 
     Users who may get everything are listed too, so that one compiled program decides for all.
     """
-    everything = EligibilityState(np.ones((1, actions), dtype=bool), np.zeros((1, columns), np.int16))
-    each = [everything if standing is None else standing for standing in standings]
-    if len(each) == 1:
-        return each[0]
-    return EligibilityState(np.concatenate([one.always for one in each]), np.concatenate([one.memory for one in each]))
+    rows = len(standings)
+    always, memory = np.ones((rows, actions), dtype=bool), np.zeros((rows, columns), np.int16)
+    for row, standing in enumerate(standings):
+        if standing is not None:
+            always[row], memory[row] = standing.always[0], standing.memory[0]
+    return EligibilityState(always, memory)
 
 
-def _filled(table: FloatArray, rows: int) -> FloatArray:
-    """Prices [prices, budgets] of at least so many rows, the last one repeated."""
-    missing = rows - len(table)
-    return table if missing <= 0 else np.concatenate([table, np.repeat(table[-1:], missing, axis=0)])
+@lru_cache(maxsize=64)
+def _price_table(pricing: Pricing, rows: int) -> FloatArray:
+    """Prices [prices, budgets] of at least so many rows, the last one repeated; the same are asked for all the time."""
+    table = pricing.table
+    return np.concatenate([table, np.repeat(table[-1:], max(rows - len(table), 0), axis=0)])
 
 
 def _require_numbers(totals: ArrayLike) -> None:
@@ -129,21 +133,32 @@ def decide_frame(
 
     `history` are the users' earlier steps, where the plan decides by them.
     """
-    _check(plan, users)
-    users = users.with_columns(serving_ids(users["user"]))
+    users = _with_ids(plan, users)
     _refuse_twice(users)
+    return _decided(plan, users, seed, history)
+
+
+def decide_part(
+    plan: Plan, users: pl.DataFrame, seed: int, history: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
+    """The same for rows of a larger table in which nobody appears twice at a step, as was checked."""
+    return _decided(plan, _with_ids(plan, users), seed, history)
+
+
+def _decided(
+    plan: Plan, users: pl.DataFrame, seed: int, history: pl.DataFrame | None
+) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
     policy = plan.policy
     states, findings = policy.encoder.encode_frame(users, history)
     step = read_steps(users["step"]).to_numpy()
     found = eligibility_of_frame(policy.constraint, policy.encoder, plan.catalogue, users, history)
     decided = DecisionEngine(policy, seed).decide(states, step, found.standing, user_keys(users["user"]))
     rows, action = np.arange(len(users)), decided.actions()
-    labels = pl.Series("action", plan.catalogue.labels).gather(action)
     decisions = pl.DataFrame(
         {
             "user": users["user"],
             "step": users["step"],
-            "action": _whole(labels.cast(pl.Float64)) if plan.catalogue.numeric else labels,
+            "action": _labels(plan.catalogue).gather(action),
             "propensity": decided.probabilities[rows, action],
             "expected_reward": decided.outcomes[0, rows, action],
             "expected_cost": decided.outcomes[1, rows, action],
@@ -187,7 +202,8 @@ def _nothing_left(plan: Plan, found: EligibilityRows) -> tuple[Finding, ...]:
     return findings.sorted()
 
 
-def _check(plan: Plan, users: pl.DataFrame) -> None:
+def _with_ids(plan: Plan, users: pl.DataFrame) -> pl.DataFrame:
+    """A table that can be decided for, its ids in their one form."""
     for name in ("user", "step"):
         if name not in users.columns:
             raise UsageError(f"the table of users has no column {name!r}; rename yours, or add it")
@@ -199,10 +215,13 @@ def _check(plan: Plan, users: pl.DataFrame) -> None:
             f"the table has none of the {len(features)} features the plan was made with ({features[0]}, …); "
             "join them to the users"
         )
+    return users.with_columns(serving_ids(users["user"]))
 
 
 def _refuse_twice(users: pl.DataFrame) -> None:
-    rows = pl.DataFrame({"user": users["user"].cast(pl.String), "step": read_steps(users["step"])})
+    rows = pl.DataFrame({"user": users["user"], "step": read_steps(users["step"])})
+    if not len(repeated(marks_of(rows))):
+        return
     twice = rows.select(pl.struct("user", "step").is_duplicated() & pl.col("step").is_not_null()).to_series()
     if twice.any():
         row = int(twice.arg_true()[0]) + 1
@@ -212,9 +231,11 @@ def _refuse_twice(users: pl.DataFrame) -> None:
         )
 
 
-def _whole(labels: pl.Series) -> pl.Series:
-    """Numeric labels as integers where they all are."""
-    return labels.cast(pl.Int64) if (labels == labels.floor()).all() else labels
+def _labels(catalogue: ActionCatalogue) -> pl.Series:
+    """The actions as decisions name them, [actions]: numbers where the log's are, integers where they all are."""
+    labels = pl.Series("action", catalogue.labels)
+    numbers = labels.cast(pl.Float64) if catalogue.numeric else labels
+    return numbers.cast(pl.Int64) if catalogue.numeric and (numbers == numbers.floor()).all() else numbers
 
 
 # Decisions for one user at a time in a long-lived process: plain mappings in and out.

@@ -20,16 +20,17 @@ from redenvelope import __version__
 from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.files import replacing, require_writable
-from redenvelope.lake.inputs import TableReader, inputs_of, raw_rows, slices_of
+from redenvelope.lake.inputs import Slice, TableReader, inputs_of, raw_rows
 from redenvelope.lake.lake import Lake, LakePart, agrees, paced, read_record, write_json, write_record
 from redenvelope.lake.partition import alone, partition
-from redenvelope.log.cleaning.ids import serving_ids
+from redenvelope.log.cleaning.ids import find_repeats, marks_of, repeated, serving_ids
 from redenvelope.log.columns import ColumnMap, without
 from redenvelope.log.encoding.table import serving_steps
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.schema.statistics import exact_mean, exact_sums
 from redenvelope.log.tables import FILE, ROW
 from redenvelope.plan.allocate import (
+    PACKING,
     PAST_ROLES,
     ROWS_AT_ONCE,
     AllocationSummary,
@@ -37,12 +38,11 @@ from redenvelope.plan.allocate import (
     past_renames,
     serving_renames,
 )
-from redenvelope.plan.decide import expected_column
+from redenvelope.plan.decide import decide_part, expected_column
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import policy_sha256
 from redenvelope.plan.storage import PackedPlan
 from redenvelope.progress import Stages
-from redenvelope.randomness import user_keys
 from redenvelope.serialization import from_plain
 from redenvelope.wording import counted
 
@@ -124,10 +124,11 @@ class _Lakes:
 
 def _names(source: str | Path) -> list[str]:
     """The columns of the first of the files."""
-    first, findings = slices_of(inputs_of(source), 1)[0], Findings()
-    frame = raw_rows(first, frozenset(), findings)
+    first, findings = inputs_of(source)[0], Findings()
+    # Text is counted, and read, as a whole.
+    frame = raw_rows(Slice(0, 0, first, 0, None if first.rows is None else 1), frozenset(), findings)
     if frame is None:
-        raise UsageError(f"{first.input.place}: cannot be read: {'; '.join(map(str, findings.sorted()))}")
+        raise UsageError(f"{first.place}: cannot be read: {'; '.join(map(str, findings.sorted()))}")
     return frame.columns
 
 
@@ -243,13 +244,13 @@ class DecidePart:
         past = None if self.past is None else _named_past(self.past[part.number].frame())
         decided, found = [], dict[tuple[str, str | None], Finding]()
         for rows in frame.iter_slices(ROWS_AT_ONCE):
-            decisions, findings = plan.allocate(without(rows, {FILE, ROW}), self.seed, past)
+            decisions, findings = decide_part(plan, without(rows, {FILE, ROW}), self.seed, past)
             decided.append(decisions)
             for finding in findings:
                 found.setdefault((finding.rule, finding.column), self._placed(finding, rows))
         together = pl.concat(decided)
         room = io.BytesIO()
-        together.write_parquet(room)
+        together.write_parquet(room, compression_level=PACKING)
         with replacing(path) as file:
             file.write(room.getbuffer())
         digest = hashlib.sha256(room.getbuffer()).hexdigest()
@@ -277,15 +278,13 @@ class DecidePart:
         encoder = plan.policy.encoder
         if not {"user", "step"} <= set(frame.columns):
             return  # said when it is decided
-        key = user_keys(serving_ids(frame["user"]))
-        step = serving_steps(frame, encoder.first_step, encoder.first_step + encoder.campaign_steps - 1, 0)
-        order = np.lexsort((step, key))
-        again = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(step[order]) == 0))
-        if len(again):
-            one, other = (self._words(frame, int(order[place])) for place in (again[0], again[0] + 1))
+        step = serving_steps(frame, encoder.first_step, encoder.first_step + encoder.campaign_steps - 1)
+        rows = pl.DataFrame({"user": serving_ids(frame["user"]), "step": step})
+        if len(repeated(marks_of(rows))) and (found := find_repeats(rows.with_row_index("row"))):
             raise ModelError(
-                f"{one} and {other} share a user and step ({counted(len(again), 'row')} of this part repeat another); "
-                "keep one row for each, or the user would be decided for twice"
+                f"{self._words(frame, found.like)} and {self._words(frame, found.row)} share a user and step "
+                f"({counted(found.total, 'row')} of this part repeat another); keep one row for each, or the user "
+                "would be decided for twice"
             )
 
     def _words(self, frame: pl.DataFrame, row: int) -> str:

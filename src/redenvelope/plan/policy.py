@@ -82,6 +82,13 @@ class DeployedPolicy:
             return values
         return values._replace(to_go=baseline.values(states, steps_left, prices, standing).to_go)
 
+    @property
+    def looks_to_the_end(self) -> bool:
+        """Whether it knows what its actions are worth until the end of the campaign; not so plans of earlier versions
+        with trees that end before it, nor plans with more budgets than values to go are learned for."""
+        known = not isinstance(self.source, ModelSource) or self.source.leaf_values is not None
+        return known or self.valuer.depth >= self.specification.steps
+
     def standing(self, log: Log) -> EligibilityState | None:
         """Where logged rows stand; None where nothing is ruled out."""
         return eligibility_of_log(self.constraint, log)

@@ -330,11 +330,12 @@ def _spent(own: list[jax.Array]) -> list[jax.Array]:
 # Prices in blocks that are backed up together: finite ones, and those at the ends.
 
 
-# Every new number of prices is compiled anew, so there are few such numbers: those of decisions, and of all else. An
-# infinite price mostly comes alone.
-_FEW_PRICES = (1, 2, 8)
-_PRICES = (8, 24, 64)
-_INFINITE_PRICES = (1, 8, 24, 64)
+FEW_PRICES, SOME_PRICES, MANY_PRICES = (1, 2, 8), (8, 24, 64), (24, 64)
+"""Numbers of prices that are compiled for: every new one takes a program of its own, so there are few."""
+_INFINITE_PRICES = (1, 8, 24, 64)  # mostly one
+
+
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,11 +354,11 @@ class PriceBlock:
 
 
 def price_blocks(
-    prices: ArrayLike, budgets: int, temperature: float, grid: PriceGrid | None = None, few: bool = False
+    prices: ArrayLike, budgets: int, temperature: float, grid: PriceGrid | None = None, sizes: Sizes = SOME_PRICES
 ) -> tuple[PriceBlock, ...]:
     """Blocks of prices [prices, budgets]: the finite ones, at a temperature with entropy, and others.
 
-    `grid` is that of leaf values; `few` says that the prices are mostly one or two.
+    `grid` is that of leaf values; a block has one of the `sizes`, or a multiple of the last.
     """
     table = checked_prices(prices, budgets)
     with np.errstate(over="ignore"):  # beyond 3e38 a price is as good as infinite
@@ -365,16 +366,16 @@ def price_blocks(
     finite = np.isfinite(table).all(axis=1)
     weights = outcome_weights(table).astype(np.float32)
     knots = np.zeros((0, len(table)), np.float32) if grid is None else grid.weights(table).T.astype(np.float32)
-    return tuple(
-        PriceBlock(
-            places, _padded(weights[:, places], sizes), _padded(knots[:, places], sizes), kind and temperature > 0, kind
-        )
-        for kind, sizes in ((True, _FEW_PRICES if few else _PRICES), (False, _INFINITE_PRICES))
-        if len(places := np.flatnonzero(finite == kind))
-    )
+    blocks = []
+    for kind, lengths in ((True, sizes), (False, _INFINITE_PRICES)):
+        places = np.flatnonzero(finite == kind)
+        if len(places):
+            own, points = (_padded(each[:, places], lengths) for each in (weights, knots))
+            blocks.append(PriceBlock(places, own, points, kind and temperature > 0, kind))
+    return tuple(blocks)
 
 
-def _padded(weights: NDArray[np.float32], sizes: tuple[int, ...]) -> NDArray[np.float32]:
+def _padded(weights: NDArray[np.float32], sizes: Sizes) -> NDArray[np.float32]:
     """[anything, prices], the last repeated up to one of the sizes or a multiple of the last."""
     count = weights.shape[1]
     unit = next((size for size in sizes if count <= size), sizes[-1])

@@ -24,7 +24,18 @@ from redenvelope.models.environment import (
     filled,
     split_model,
 )
-from redenvelope.planning.choice import Choice, Ends, PriceBlock, action_values, price_blocks, state_values
+from redenvelope.planning.choice import (
+    FEW_PRICES,
+    MANY_PRICES,
+    SOME_PRICES,
+    Choice,
+    Ends,
+    PriceBlock,
+    Sizes,
+    action_values,
+    price_blocks,
+    state_values,
+)
 from redenvelope.planning.leaf_values import LeafValues
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.planning.tree import NODE_LIMIT, Tree, TreeRows, fit_depth, grow, nodes_at, power_of_two
@@ -160,7 +171,7 @@ class TreePlanner:
             standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
             asked = TreeRows(rows, left, standing.always, standing.memory)
         grid = None if self.leaf_values is None else self.leaf_values.grid
-        blocks = _price_blocks(self.budgets, self.temperature, grid, keep is _decision, prices)
+        blocks = _price_blocks(self.budgets, self.temperature, grid, _SIZES[keep], prices)
         if not len(rows) or (waiting and len(rows) <= FEW_USERS[-1]):  # one call, whatever their steps left
             return self._call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=True)
         result: list[NDArray[np.float32]] = []
@@ -267,17 +278,17 @@ def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
 
 @lru_cache(maxsize=64)
 def _known_price_blocks(
-    budgets: int, temperature: float, grid: PriceGrid | None, few: bool, prices: bytes, shape: tuple[int, ...]
+    budgets: int, temperature: float, grid: PriceGrid | None, sizes: Sizes, prices: bytes, shape: tuple[int, ...]
 ) -> Any:
-    return price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature, grid, few)
+    return price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature, grid, sizes)
 
 
 def _price_blocks(
-    budgets: int, temperature: float, grid: PriceGrid | None, few: bool, prices: ArrayLike
+    budgets: int, temperature: float, grid: PriceGrid | None, sizes: Sizes, prices: ArrayLike
 ) -> tuple[PriceBlock, ...]:
     """See `price_blocks`; a plan asks for the same prices again and again."""
     table = np.asarray(prices, dtype=np.float64)
-    found: tuple[PriceBlock, ...] = _known_price_blocks(budgets, temperature, grid, few, table.tobytes(), table.shape)
+    found: tuple[PriceBlock, ...] = _known_price_blocks(budgets, temperature, grid, sizes, table.tobytes(), table.shape)
     return found
 
 
@@ -404,6 +415,10 @@ def _decision(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None)
     probabilities = action_values(tree, weights, choice, ends).probabilities
     outcomes = tree.levels[0][..., 0].swapaxes(1, 2)[:, :, None]
     return probabilities, jnp.broadcast_to(outcomes, (len(outcomes), *probabilities.shape))
+
+
+_SIZES: dict[_Keep, Sizes] = {_decision: FEW_PRICES, _state_values: SOME_PRICES, _everything: MANY_PRICES}
+"""Numbers of prices that each is compiled for."""
 
 
 # Checks of what a planner is given, in words that its user understands.

@@ -160,8 +160,8 @@ def nodes_at(actions: int, depth: int) -> int:
 
 
 def fit_depth(actions: int, depth: int, node_limit: int = NODE_LIMIT) -> int:
-    """The most steps, up to `depth`, whose tree respects the limit; two are always planned if asked for."""
-    while depth > 2 and nodes_at(actions, depth) > node_limit:
+    """The most steps, up to `depth`, whose tree respects the limit."""
+    while depth > 1 and nodes_at(actions, depth) > node_limit:
         depth -= 1
     return depth
 

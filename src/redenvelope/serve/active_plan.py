@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.arrays import FloatArray
 from redenvelope.engine.memory import keep_programs
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Fund, PriceNote
@@ -87,8 +86,7 @@ def load_active_plan(
 # What a plan would do for users who wait at the same time, in calls small enough for somebody who waits.
 
 
-@dataclass(frozen=True, eq=False)
-class DecisionQuery:
+class DecisionQuery(NamedTuple):
     """Somebody who waits for a decision."""
 
     user: int | str
@@ -101,19 +99,17 @@ class DecisionQuery:
 
 
 class ActionDistribution(NamedTuple):
-    """What the plan would do."""
+    """What the plan would do, in plain numbers: an action is drawn from them inside a transaction."""
 
-    probabilities: FloatArray
+    probabilities: list[float]
     """[actions]"""
-    rewards: FloatArray
-    """Expected at this step, [actions]."""
-    costs: FloatArray
-    """Expected at this step, [budgets, actions]."""
+    costs: list[list[float]]
+    """Expected at this step, [budgets][actions]."""
     prices: tuple[float, ...]
     """That the user follows, [budgets]."""
     uniform: float
     """What the action is drawn with: fixed by user, step and seed."""
-    allowed: NDArray[np.bool_] | None
+    allowed: list[bool] | None
     """By the plan's rules and by the request, [actions]; None: all."""
 
 
@@ -128,12 +124,8 @@ class LoadedPlan:
         self._encoder = policy.encoder
         self.first_step, self.steps = policy.encoder.first_step, policy.specification.steps
         self.labels = plan.catalogue.labels
+        self.needs_history = plan.needs_history
         self._engine = DecisionEngine(policy, seed, max(rows, 2), waiting=True)
-
-    @property
-    def needs_history(self) -> bool:
-        """Whether it decides by what happened to a user before."""
-        return self.plan.needs_history
 
     def warm(self, paced: bool = False) -> LoadedPlan:
         """Decide for nobody, alone and together, so that no real user waits for a compilation; compiled programs are
@@ -142,21 +134,20 @@ class LoadedPlan:
         nobody = DecisionQuery(0, self.first_step, {}, ())
         own = self.plan.policy.pricing
         ends = Pricing(((1.0,) * own.budgets, (np.inf,) * own.budgets), (0.5, 0.5))
-        for pricing in (own, ends) if paced and self.plan.policy.planner is not None else (own,):
+        for pricing in (own, ends) if paced and self.plan.policy.plans else (own,):
             for size in FEW_USERS:
                 self.propose([nobody] * size, pricing)
         return self
 
-    def encode(self, asked: DecisionQuery) -> NDArray[np.float32]:
-        """The state [width] of somebody; a ModelError says what does not fit."""
-        row = {**asked.features, "step": asked.step}
-        return self._encoder.encode_row(row, asked.past if self.needs_history else None)
+    def encode(self, asked: Sequence[DecisionQuery]) -> NDArray[np.float32]:
+        """The states [users, width] of those who wait; a ModelError says what does not fit."""
+        return self._encoder.encode_rows([_row(one) for one in asked], [one.past for one in asked])
 
     def propose(
         self, asked: Sequence[DecisionQuery], pricing: Pricing, states: Sequence[NDArray[np.float32]] | None = None
     ) -> list[ActionDistribution]:
         """What each would get at prices; `states` spare encoding again."""
-        rows = np.stack([self.encode(one) for one in asked] if states is None else states)
+        rows = self.encode(asked) if states is None else np.array(states)
         keys = np.array([user_key(one.user) for one in asked], dtype=np.uint64)
         steps = np.array([one.step for one in asked], dtype=np.int64)
         constraint = self.plan.policy.constraint
@@ -166,21 +157,22 @@ class LoadedPlan:
             self._engine.decide(rows[part], steps[part], standing[part], keys[part], pricing)
             for part in _parts(len(asked))
         ]
-        mask = allowed(standing, constraint, rows, self.first_step + self.steps - steps)
-        probabilities, uniforms, followed = (
-            np.concatenate([getattr(one, name) for one in found]) for name in ("probabilities", "uniforms", "followed")
+        masks = allowed(standing, constraint, rows, self.first_step + self.steps - steps).tolist()
+        # Everything as plain numbers at once, which is far cheaper than row by row.
+        each = (
+            row
+            for one in found
+            for row in zip(
+                *(one.probabilities.tolist(), one.outcomes[1:].swapaxes(0, 1).tolist()),
+                *(one.followed.tolist(), one.uniforms.tolist()),
+                strict=True,
+            )
         )
-        outcomes = np.concatenate([one.outcomes for one in found], axis=1)
         return [
             ActionDistribution(
-                probabilities[row],
-                outcomes[0, row],
-                outcomes[1:, row],
-                pricing.prices[price],
-                float(uniforms[row]),
-                None if standings[row] is None else mask[row],
+                probabilities, costs, pricing.prices[price], uniform, None if standings[place] is None else masks[place]
             )
-            for row, price in enumerate(followed.tolist())
+            for place, (probabilities, costs, price, uniform) in enumerate(each)
         ]
 
     def _standing(self, one: DecisionQuery) -> EligibilityState | None:
@@ -188,11 +180,16 @@ class LoadedPlan:
         constraint = self.plan.policy.constraint
         if constraint is None and one.eligible is None:
             return None
-        row = {**one.features, "step": one.step}
-        return eligibility_of_row(constraint, self._encoder, row, one.step, one.past, one.eligible).standing
+        return eligibility_of_row(constraint, self._encoder, _row(one), one.step, one.past, one.eligible).standing
+
+
+def _row(one: DecisionQuery) -> dict[str, Any]:
+    return {**one.features, "step": one.step}
 
 
 def _parts(users: int) -> list[slice]:
-    """Users in calls of at most the largest of the few sizes."""
-    most = FEW_USERS[-1]
+    """Users in calls of the size that suits them: a call takes as long as if it were full, so that three small calls
+    are no slower than one large call."""
+    small, large = FEW_USERS[-2:]
+    most = small if users <= 3 * small else large
     return [slice(first, min(first + most, users)) for first in range(0, users, most)]

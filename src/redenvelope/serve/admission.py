@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from redenvelope.errors import UsageError
 from redenvelope.files import read_regular
@@ -79,15 +79,18 @@ async def body_of(request: Request, most: int, seconds: float) -> bytes:
     content = bytearray()
     try:
         async with asyncio.timeout(seconds):
-            async for part in request.stream():
-                content += part
+            more = True
+            while more:
+                part = await request.receive()
+                if part["type"] == "http.disconnect":
+                    raise ApiError(400, "disconnected", "the body is not complete", "send the request again")
+                content += part.get("body", b"")
+                more = part.get("more_body", False)
                 if len(content) > most:
                     raise _too_large(most)
     except TimeoutError:
         message = "the body did not arrive in time"
         raise ApiError(408, "too_slow", message, f"send it within {seconds:g} seconds") from None
-    except ClientDisconnect:
-        raise ApiError(400, "disconnected", "the body is not complete", "send the request again") from None
     return bytes(content)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -103,12 +104,16 @@ class Metrics:
         )
         self._batches = Counter("redenvelope_batches", "Groups of decisions planned together.", registry=registry)
         self._batched = Counter("redenvelope_batched_decisions", "Decisions in those groups.", registry=registry)
+        # The library looks labels up under a lock, and takes longer than to count: these are few, and asked for often.
+        self._routes = cache(lambda route, status: (self._requests.labels(route, status), self._seconds.labels(route)))
+        self._by_action = cache(self._decisions.labels)
         registry.register(self)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        requests, times = self._routes(route, status)
+        requests.inc()
+        times.observe(seconds)
 
     def refused(self, code: str) -> None:
         """Count a refusal."""
@@ -116,7 +121,7 @@ class Metrics:
 
     def decided(self, action: str) -> None:
         """Count a decision."""
-        self._decisions.labels(action).inc()
+        self._by_action(action).inc()
 
     def planned(self, decisions: int) -> None:
         """Count a group of decisions that were planned together."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock
 from redenvelope.ledger.records import COUNTED, Choice, Decided, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
 from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.active_plan import ActionDistribution, ActivePlan, DecisionQuery, load_active_plan
+from redenvelope.serve.active_plan import ActionDistribution, ActivePlan, DecisionQuery, LoadedPlan, load_active_plan
 from redenvelope.serve.funds import Amounts, choose
 from redenvelope.serve.messages import (
     ApiError,
@@ -45,7 +46,7 @@ _LOG = logging.getLogger("redenvelope.serve")
 Found = TypeVar("Found")
 _EXPIRE_SECONDS = 1.0
 _MOST_TRIES = 8
-_GATHER_SECONDS = 0.001
+_GATHER_SECONDS = 0.002
 """How long a request waits for others while some are in flight: clients that were answered together send their next
 requests together, and a group takes little longer than one request. A lone request does not wait."""
 
@@ -174,7 +175,13 @@ class Service:
         return active.plan.sha256
 
     def _load(self, folder: Path) -> tuple[ActivePlan, list[Fund]]:
-        return load_active_plan(folder, self._budgets, self._amounts, self.settings, self.ledger.seed)
+        """Load a plan, and have the garbage collector pass over what stays: it would halt everything for a tenth of a
+        second to look through it, again and again."""
+        loaded = load_active_plan(folder, self._budgets, self._amounts, self.settings, self.ledger.seed)
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        return loaded
 
     def _require_same(self, funds: Sequence[Fund]) -> None:
         """Refuse a plan whose budgets measure something else: amounts in the ledger keep their meaning."""
@@ -366,10 +373,9 @@ def plan_group(
     active: ActivePlan, ledger: Ledger, group: Sequence[PendingRequest], settings: ServeSettings, now: int
 ) -> PlannedGroup:
     """Load the users' pasts, and plan for a group of requests together; a group has one request per user."""
-    pasts = ledger.pasts([one.user for one in group])
-    known = ledger.known_requests([one.request.request_id for one in group])
+    pasts, known = ledger.pasts([one.user for one in group], [one.request.request_id for one in group])
     found = PlannedGroup([], [])
-    asked: list[tuple[PendingRequest, DecisionQuery, Any]] = []
+    asked: list[tuple[PendingRequest, DecisionQuery]] = []
     times = (now, now + settings.hold_milliseconds)
     for one in group:
         if one.request.request_id in known:
@@ -377,12 +383,11 @@ def plan_group(
             continue
         try:
             query = decision_query(active.plan, one.request, one.user, pasts.get(one.user, ()), active.charges.budgets)
-            asked.append((one, query, active.plan.encode(query)))
+            asked.append((one, query))
         except ApiError as error:
             found.refused.append((one, error))
-        except ModelError as error:
-            found.refused.append((one, model_refusal(error)))
-    for (one, query, _), found_one in zip(asked, _distributions(active, active.pricing, asked), strict=True):
+    chances = _distributions(active.plan, active.pricing, [query for _, query in asked])
+    for (one, query), found_one in zip(asked, chances, strict=True):
         if isinstance(found_one, ApiError):
             found.refused.append((one, found_one))
         else:
@@ -391,17 +396,26 @@ def plan_group(
 
 
 def _distributions(
-    active: ActivePlan, pricing: Pricing, asked: Sequence[tuple[PendingRequest, DecisionQuery, Any]]
+    plan: LoadedPlan, pricing: Pricing, asked: Sequence[DecisionQuery]
 ) -> list[ActionDistribution | ApiError]:
-    """The probabilities for each request: planned together, or one by one where a request of the group fails."""
-    if not asked:
-        return []
+    """The probabilities for each request; those that cannot be encoded are left out before the others are planned."""
+    states = _each(plan.encode, asked)
+    places = [place for place, state in enumerate(states) if not isinstance(state, ApiError)]
+    proposed = _each(
+        lambda some: plan.propose([asked[place] for place in some], pricing, [states[place] for place in some]), places
+    )
+    by_place = dict(zip(places, proposed, strict=True))
+    return [by_place.get(place, state) for place, state in enumerate(states)]
+
+
+def _each(work: Callable[[Sequence[Any]], Iterable[Any]], asked: Sequence[Any]) -> list[Any]:
+    """What `work` finds for all together; where one of them fails, for one after the other, with an error for each."""
     try:
-        return list(active.plan.propose([row[1] for row in asked], pricing, [row[2] for row in asked]))
+        return list(work(asked)) if asked else []
     except ModelError as error:
         if len(asked) == 1:
             return [model_refusal(error)]
-    return [found for row in asked for found in _distributions(active, pricing, [row])]
+    return [found for one in asked for found in _each(work, [one])]
 
 
 def _hold(
@@ -417,8 +431,7 @@ def _hold(
         query, chances = planned
         step, prices = query.step, msgspec.json.encode(chances.prices).decode()
         table = active.charges.at(query.features, query.step)
-        allowed = None if chances.allowed is None else chances.allowed.tolist()
-        draw = partial(choose, table, chances.probabilities.tolist(), chances.costs.tolist(), allowed, chances.uniform)
+        draw = partial(choose, table, chances.probabilities, chances.costs, chances.allowed, chances.uniform)
     return Hold(
         request=one.request.request_id,
         fingerprint=fingerprint(one.request, one.user),

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
+from redenvelope.arrays import KeyArray
 from redenvelope.errors import ModelError
 from redenvelope.log.cleaning.number_formats import MISSING_WORDS
 from redenvelope.log.tables import kind_of, plain, wide_integers
@@ -108,15 +110,18 @@ def id_refusal(ids: Ids, users: pl.Series, first: int = 0) -> str | None:
     return None
 
 
-def serving_ids(users: pl.Series) -> pl.Series:
-    """The ids of a table to decide for: Int64, UInt64 or text, by the column's type alone, so that parts agree."""
+def serving_ids(users: pl.Series, before: int = 0) -> pl.Series:
+    """The ids of a table to decide for: Int64, UInt64 or text, by the column's type alone, so that parts agree.
+
+    So many rows of the table come `before`.
+    """
     ids = read_ids(users)
     if ids is None:
         raise ModelError(
             f"the users of the table are of type {str(users.dtype)[:100]}, neither text nor integers; write the id as "
             "text or as an integer"
         )
-    if why := id_refusal(ids, users):
+    if why := id_refusal(ids, users, before):
         raise ModelError(why)
     if users.dtype == pl.UInt64:
         return users
@@ -134,3 +139,37 @@ def read_steps(steps: pl.Series) -> pl.Series:
         whole = steps.is_finite() & (steps == steps.floor())
         return steps.set((~whole).fill_null(False), None).cast(pl.Int64, strict=False)
     return pl.Series(steps.name, [None] * len(steps), dtype=pl.Int64)
+
+
+# Users who appear twice at a step would be decided for twice.
+
+
+def marks_of(rows: pl.DataFrame) -> KeyArray:
+    """A number for each row of users and steps, [rows]: the same for equal rows, and hardly ever for others."""
+    return rows.select("user", "step").hash_rows().to_numpy(writable=True)
+
+
+def repeated(marks: KeyArray) -> KeyArray:
+    """The marks that occur more than once; all are sorted where they are, so that no memory is needed for them."""
+    marks.sort()
+    return np.unique(marks[1:][marks[1:] == marks[:-1]])
+
+
+class Repeats(NamedTuple):
+    """Rows that have the user and the step of an earlier row."""
+
+    row: int
+    """The first of them, from 0."""
+    like: int
+    """The first row with that user and step."""
+    total: int
+    """How many there are."""
+
+
+def find_repeats(rows: pl.DataFrame) -> Repeats | None:
+    """What repeats among rows of users and steps with their numbers (`row`); None where nothing does."""
+    again = rows.filter(~pl.struct("user", "step").is_first_distinct())
+    if again.is_empty():
+        return None
+    like = rows.join(again.head(1), on=("user", "step"), how="semi")
+    return Repeats(int(again["row"][0]), int(like["row"].min()), len(again))  # type: ignore[arg-type]

@@ -115,17 +115,29 @@ class Encoder:
         past: Sequence[Mapping[str, object]] | None = None,
         unfamiliar: list[str] | None = None,
     ) -> NDArray[np.float32]:
-        """The state [width] of one user to decide for: `step` and the features by name, as plain values.
+        """The state [width] of one user to decide for; see `encode_rows`."""
+        state: NDArray[np.float32] = self.encode_rows([row], [past], unfamiliar)[0]
+        return state
 
-        The same as `encode_frame` gives for a table of this row, but fast. The names of features with values that
+    def encode_rows(
+        self,
+        rows: Sequence[Mapping[str, object]],
+        pasts: Sequence[Sequence[Mapping[str, object]] | None],
+        unfamiliar: list[str] | None = None,
+    ) -> NDArray[np.float32]:
+        """The states [rows, width] of a few users to decide for: `step` and the features by name, as plain values.
+
+        The same as `encode_frame` gives for a table of these rows, but fast. The names of features with values that
         training never saw are added to `unfamiliar`.
         """
-        row = with_relative_row(row, self.of_dates) if self.of_dates else row
-        state = self._row_encoder.encode(row, unfamiliar)
+        if self.of_dates:
+            rows = [with_relative_row(row, self.of_dates) for row in rows]
+        states = self._row_encoder.encode(rows, unfamiliar)
         if self.history is not None:
-            step = round(float(state[self.layout.step]) / self.layout.step_change) + self.first_step
-            state[self.layout.history] = history_of_row(self.history, step, past, self.first_step)
-        return state
+            for state, past in zip(states, pasts, strict=True):
+                step = round(float(state[self.layout.step]) / self.layout.step_change) + self.first_step
+                state[self.layout.history] = history_of_row(self.history, step, past, self.first_step)
+        return states
 
     @cached_property
     def of_dates(self) -> tuple[str, ...]:

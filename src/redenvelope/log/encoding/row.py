@@ -1,4 +1,4 @@
-"""Encoding one user given as a plain mapping: the same state as from a table of one row, in microseconds."""
+"""Encoding users given as plain mappings: the same states as from a table of these rows, in microseconds each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REMEMBERED = 4_096  # texts, each with the number or label it means
 
 
 class RowEncoder:
-    """Encodes single rows. All that does not depend on the row is worked out once."""
+    """Encodes a few rows. All that does not depend on the rows is worked out once."""
 
     def __init__(
         self,
@@ -64,37 +64,38 @@ class RowEncoder:
             for category, place in zip(categories, places.categories, strict=True)
         ]
 
-    def encode(self, row: Mapping[str, Any], unfamiliar: list[str] | None = None) -> NDArray[np.float32]:
-        """The state [width] of one row: `step` and the features, each a plain value; one that lacks is missing.
+    def encode(self, rows: Sequence[Mapping[str, Any]], unfamiliar: list[str] | None = None) -> NDArray[np.float32]:
+        """The states [rows, width] of rows: `step` and the features, each a plain value; one that lacks is missing.
 
         The names of features with values that training never saw are added to `unfamiliar`.
         """
-        state = np.zeros(self._width, dtype=np.float32)
-        state[self._step] = (self._step_of(row) - self._first_step) * self._step_change
+        states = np.zeros((len(rows), self._width), dtype=np.float32)
+        states[:, self._step] = [(self._step_of(row) - self._first_step) * self._step_change for row in rows]
         # Through float32, as in a log, so that a row has the same state wherever it comes from.
-        narrow = np.array([number_of(row.get(name)) for name in self._names], dtype=np.float32)
+        numbers = [[number_of(row.get(name)) for name in self._names] for row in rows]
+        narrow = np.array(numbers, dtype=np.float32).reshape(len(rows), len(self._names))
         missing = np.isnan(narrow)
         wide = narrow.astype(np.float64)
         if unfamiliar is not None:
-            beyond = (wide < self._low) | (wide > self._high)
-            if beyond.any():
-                unfamiliar += [self._names[place] for place in np.flatnonzero(beyond)]
+            beyond = ((wide < self._low) | (wide > self._high)).any(axis=0)
+            unfamiliar += [self._names[place] for place in np.flatnonzero(beyond)]
         values = (wide - self._mean) / self._scale
         np.minimum(values, LARGEST_DEVIATION, out=values)
         np.maximum(values, -LARGEST_DEVIATION, out=values)
         values[missing] = 0.0
-        state[self._columns] = values
-        state[self._indicators] = missing[self._watched]
-        for name, place, static, codes in self._categories:
-            label = label_of(row.get(name))
-            code = MISSING if label is None else codes.get(label, OTHER)
-            if unfamiliar is not None and label is not None and label not in codes:
-                unfamiliar.append(name)
-            if static:
-                state[place] = code
-            else:
-                state[place + code] = 1.0
-        return state
+        states[:, self._columns] = values
+        states[:, self._indicators] = missing[:, self._watched]
+        for row, state in zip(rows, states, strict=True):
+            for name, place, static, codes in self._categories:
+                label = label_of(row.get(name))
+                code = MISSING if label is None else codes.get(label, OTHER)
+                if unfamiliar is not None and label is not None and label not in codes:
+                    unfamiliar.append(name)
+                if static:
+                    state[place] = code
+                else:
+                    state[place + code] = 1.0
+        return states
 
     def _step_of(self, row: Mapping[str, Any]) -> int:
         if "step" not in row:

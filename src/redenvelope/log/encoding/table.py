@@ -172,13 +172,17 @@ def serving_table(
     findings: Findings,
 ) -> FeatureTable:
     """The features of a table, as far as it has them."""
-    numeric = [_number_column(frame, number, findings) for number in numbers]
-    codes = [_code_column(frame, category, findings) for category in categories]
+    numeric = np.empty((len(numbers), len(frame)), np.float32)
+    codes = np.empty((len(categories), len(frame)), np.int32)
+    for values, number in zip(numeric, numbers, strict=True):
+        _read_numbers(frame, number, values, findings)
+    for found, category in zip(codes, categories, strict=True):
+        found[:] = _code_column(frame, category, findings)
     return FeatureTable(
         numeric_names=tuple(number.name for number in numbers),
-        numeric=np.stack(numeric).T if numeric else np.zeros((len(frame), 0), np.float32),
+        numeric=numeric.T,
         category_names=tuple(category.name for category in categories),
-        codes=np.stack(codes).T if codes else np.zeros((len(frame), 0), np.int32),
+        codes=codes.T,
         labels=tuple((*category.labels, _UNSEEN) for category in categories),
         static=frozenset(),
     )
@@ -193,8 +197,9 @@ def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
     values = plain(values)
     if outside is not None:
         return days(values), outside
-    if values.dtype == pl.String:
-        values = to_plain_numbers(values)
+    if values.dtype != pl.String:
+        return to_numbers(values), pl.repeat(False, len(values), eager=True)
+    values = to_plain_numbers(values)
     return to_numbers(values), ~is_number(values)
 
 
@@ -208,16 +213,20 @@ def serving_text(values: pl.Series) -> pl.Series:
     return plain(values).cast(pl.String)
 
 
-def _number_column(frame: pl.DataFrame, encoding: NumberEncoding, findings: Findings) -> NDArray[np.float32]:
+def _read_numbers(
+    frame: pl.DataFrame, encoding: NumberEncoding, values: NDArray[np.float32], findings: Findings
+) -> None:
+    """Fill in the values [rows] of a number; what is missing or no number is not a number here."""
     name = encoding.name
     if name not in frame.columns:
         findings.add("serving_column_missing", column=name, count=len(frame))
-        return np.full(len(frame), np.nan, dtype=np.float32)
+        values[:] = np.nan
+        return
     numbers, lost = serving_numbers(column(frame, name))
-    values = numbers.cast(pl.Float32, strict=False)
-    lost |= values.is_infinite().fill_null(False)
-    if lost.any():
-        rows = lost.arg_true()
+    with np.errstate(over="ignore"):  # what is beyond float32 is reported below
+        values[:] = numbers.to_numpy()
+    if lost.any() or np.isinf(values).any():
+        rows = np.flatnonzero(lost.to_numpy() | np.isinf(values))
         findings.add(
             "serving_not_a_number",
             column=name,
@@ -225,10 +234,8 @@ def _number_column(frame: pl.DataFrame, encoding: NumberEncoding, findings: Find
             rows=[int(row) + 1 for row in rows[:EXAMPLES]],
             examples=_shown(column(frame, name).gather(rows[:EXAMPLES])),
         )
-        values = values.set(lost, None)
-    found = values.fill_null(float("nan")).to_numpy()
-    report_outside(encoding, found, findings)
-    return found
+        values[rows] = np.nan
+    report_outside(encoding, values, findings)
 
 
 def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findings: Findings) -> None:
@@ -261,10 +268,9 @@ def _code_column(frame: pl.DataFrame, encoding: CategoryEncoding, findings: Find
         findings.add("serving_column_missing", column=encoding.name, count=len(frame))
         return np.full(len(frame), -1, dtype=np.int32)
     values = serving_text(column(frame, encoding.name))
-    known = {label: code for code, label in enumerate(encoding.labels)}
-    codes = values.replace_strict(known, default=None, return_dtype=pl.Int32)
+    codes = values.cast(pl.Enum(encoding.labels), strict=False).to_physical().cast(pl.Int32)
     other = codes.is_null() & values.is_not_null()
-    if other.any():
+    if codes.null_count() > values.null_count():
         rare = other & values.is_in(list(encoding.rare)).fill_null(False)
         for rule, concerned in (("serving_rare_label", rare), ("serving_unseen_label", other & ~rare)):
             rows = concerned.arg_true()

@@ -1,4 +1,4 @@
-"""One user at a time in a long-lived process: six actions, three steps ahead, 20 features.
+"""One user at a time in a long-lived process: six actions, 20 features, planned as `fit` plans by itself.
 
 A plan is fitted once on a small log, with an ensemble of four networks and with one. Then, in a process of its own: how
 long the plan takes to load and to warm up, the first decision, and the median and the 99th percentile of the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-FEATURES, ACTIONS, HORIZON = 20, 6, 3
-MEDIAN_MILLISECONDS, P99_MILLISECONDS, WARM_SECONDS = 1.0, 3.0, 3.0
+FEATURES, ACTIONS = 20, 6
+MEDIAN_MILLISECONDS, P99_MILLISECONDS, WARM_SECONDS = 0.5, 1.5, 5.0
+KEPT_WARM_SECONDS = 1.0
 
 
 def make_plan(folder: Path, users: int, members: int) -> None:
@@ -35,7 +37,7 @@ def make_plan(folder: Path, users: int, members: int) -> None:
     assert len(set(frame.columns) - known) == FEATURES
     assert frame["action"].n_unique() == ACTIONS
     neural = NeuralSettings(members=members, reward_structure="dose", cost_structure="dose")
-    plan = fit(log_from_frame(frame), budget=4.0, settings=FitSettings(horizon=HORIZON, neural=neural))
+    plan = fit(log_from_frame(frame), budget=4.0, settings=FitSettings(neural=neural))
     plan.save(folder / f"plan-{members}")
     frame.drop("action", "propensity", "reward", "cost").head(2_000).write_parquet(folder / "users.parquet")
 
@@ -90,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=6_000, help="of the log that the plans are made from")
     parser.add_argument("--decisions", type=int, default=5_000)
-    parser.add_argument("--quick", action="store_true", help="one network, 1,000 decisions")
+    parser.add_argument("--quick", action="store_true", help="four networks alone, 1,000 decisions")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -99,26 +101,28 @@ def main() -> None:
     decisions = 1_000 if arguments.quick else arguments.decisions
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for members in (1,) if arguments.quick else (1, 4):
+        environment = {**os.environ, "REDENVELOPE_CACHE": str(folder / "cache")}
+        for members in (4,) if arguments.quick else (1, 4):
             make_plan(folder, arguments.users, members)
             command = [sys.executable, __file__, "--child", str(folder / f"plan-{members}")]
             command += [str(folder / "users.parquet"), str(decisions)]
-            found = json.loads(
-                subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+            # The first process compiles, the second finds the programs kept.
+            cold, kept = (
+                json.loads(
+                    subprocess.run(
+                        command, check=True, capture_output=True, text=True, env=environment
+                    ).stdout.splitlines()[-1]
+                )
+                for _ in range(2)
             )
-            show(members, decisions, found)
+            show(members, decisions, kept, cold["warm"])
 
 
-def show(members: int, decisions: int, found: dict[str, Any]) -> None:
-    print(
-        f"\n{members} network(s), {ACTIONS} actions, {HORIZON} steps ahead, {FEATURES} features, "
-        f"{decisions:,} decisions"
-    )
+def show(members: int, decisions: int, found: dict[str, Any], cold: float) -> None:
+    print(f"\n{members} network(s), {ACTIONS} actions, {FEATURES} features, {decisions:,} decisions")
     print(f"  import and load      {found['load']:8.2f} s")
-    print(
-        f"  warm up              {found['warm']:8.2f} s    "
-        f"(bar {WARM_SECONDS:g}: {verdict(found['warm'] <= WARM_SECONDS)})"
-    )
+    for name, taken, bar in (("compiling", cold, WARM_SECONDS), ("kept", found["warm"], KEPT_WARM_SECONDS)):
+        print(f"  warm up, {name:<12}{taken:8.2f} s    (bar {bar:g}: {verdict(taken <= bar)})")
     print(f"  first decision       {1e3 * found['first']:8.2f} ms")
     for name, bar in (("median", MEDIAN_MILLISECONDS), ("p99", P99_MILLISECONDS)):
         taken = 1e3 * found[name]

@@ -20,12 +20,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from experiments.retrained import RetrainedPrice
+
 from peers.environment import peer_python
 from quality import Stage, interval
 from quality import answers as planned_answers
 from quality import learn as read_campaign
 from redenvelope.learning.backward import LearningSettings
-from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fit import fit_neural

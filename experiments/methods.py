@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from experiments.retrained import RetrainedPrice
 from experiments.tabular import TabularModel
 from redenvelope.finite.problem import FiniteProblem, Value, backward_induction
-from redenvelope.learning.soft_q import RetrainedPrice
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.planning.planner import TreePlanner
 from redenvelope.policies.policy import normalised

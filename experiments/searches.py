@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from experiments.charts import searches_chart
 from experiments.paper import BUDGET
 from experiments.result import Figure, Result
+from experiments.retrained import RetrainedPrice
 from experiments.studies import EnvelopeStudy, Studies, TwoStepStudy
 from redenvelope.dual.oracle import PriceFunction
 from redenvelope.dual.search import DualSolver, solve_dual
 from redenvelope.dual.solvers import Bisection, DualAscent, Newton, Secant
-from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.learning.soft_q import SoftQ
 from redenvelope.models.neural_model import NeuralModel
 from redenvelope.planning.planner import ModelPrice, TreePlanner
 

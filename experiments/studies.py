@@ -10,9 +10,10 @@ import polars as pl
 
 from experiments.checking import CheckedPrice
 from experiments.methods import Continued, Counted, Method, Planned, Retrained
+from experiments.retrained import RetrainedPrice
 from experiments.settings import ReproduceSettings
 from experiments.tabular import TabularModel, fit_tabular
-from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import Log, split
 from redenvelope.log.read import log_from_frame

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 import polars as pl
+from experiments.retrained import LearnedPolicy, RetrainedPrice
 from numpy.typing import NDArray
 
 from quality import Stage
@@ -16,10 +17,10 @@ from quality import learn as read_campaign
 from redenvelope.dual.search import solve_dual
 from redenvelope.dual.solution import DualSolution
 from redenvelope.dual.solvers import Bisection
-from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.models.dataset import Examples
-from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
+from redenvelope.planning.q_values import LearnedPrice
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 LEAST_SAVING = 8.0

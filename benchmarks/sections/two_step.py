@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
+from experiments.retrained import LearnedPolicy, RetrainedPrice
 from experiments.tabular import fit_tabular
 from numpy.typing import NDArray
 
 from quality import interval
 from redenvelope.finite.problem import backward_induction, evaluate
-from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice
+from redenvelope.planning.q_values import LearnedPrice
 from redenvelope.policies.policy import Policy
 from redenvelope.prices import scaled_dual, unscaled_dual
 from redenvelope.simulate.finite import two_step

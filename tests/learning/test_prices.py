@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from experiments.retrained import LearnedPolicy, RetrainedPrice
 
 from redenvelope import Policy, UsageError, solve_dual
 from redenvelope.dual.solvers import Secant
 from redenvelope.finite.problem import exact_price
-from redenvelope.learning.soft_q import RetrainedPrice, SoftQ
+from redenvelope.learning.soft_q import SoftQ
 from redenvelope.planning import q_values as learned_price
-from redenvelope.planning.q_values import LearnedPolicy, LearnedPrice, LearnedValues
+from redenvelope.planning.q_values import LearnedPrice, LearnedValues
 from redenvelope.simulate.finite import random_problem
 from tests.learning.conftest import TABLE, World, make_world, prepared
 

@@ -7,7 +7,7 @@ import pytest
 
 from redenvelope import ModelError
 from redenvelope.models.dataset import Examples
-from redenvelope.models.environment import fixed_parts, node_outcomes, node_steps
+from redenvelope.models.environment import AppliedModel
 from redenvelope.models.fit import NeuralFit
 from redenvelope.models.networks import OutcomeNetwork
 from redenvelope.models.neural_model import NeuralModel
@@ -32,13 +32,14 @@ def test_a_fixed_part_once_a_user_gives_what_whole_states_give(learned: NeuralFi
     model, generator = learned.model, np.random.default_rng(0)
     states = np.repeat(draw(40, 9).states[::3][:, None], 5, axis=1)
     states[..., 3:] += generator.normal(0, 0.3, states[..., 3:].shape)
-    fixed = fixed_parts(model, states[:, 0])
-    found, _, changed = node_steps(model, fixed, states[..., model.fixed_width :])
+    applied = AppliedModel(model)
+    fixed = applied.fixed_parts(states[:, 0])
+    found, changed = applied.node_steps(fixed, states[..., model.fixed_width :])
     whole = states.reshape(-1, states.shape[2])
     np.testing.assert_allclose(found.swapaxes(1, 2), reference(model, whole)[0], atol=1e-5)
     followed = np.asarray(reference(model, whole)[1])
     np.testing.assert_allclose(changed, followed[..., model.fixed_width :], atol=1e-5)
-    np.testing.assert_array_equal(node_outcomes(model, fixed[0], states[..., model.fixed_width :]), found)
+    np.testing.assert_array_equal(applied.node_outcomes(fixed[0], states[..., model.fixed_width :]), found)
 
 
 def reference(model: NeuralModel, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

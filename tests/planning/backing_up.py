@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from redenvelope.models.environment import EnvironmentModel, split_model
-from redenvelope.planning.choice import Choice, action_values, greedy_path, price_blocks
+from redenvelope.planning.choice import Choice, action_values, price_blocks
 from redenvelope.planning.tree import Tree, TreeRows, grow
 from redenvelope.policies.action_values import ActionValues
 
@@ -29,11 +29,6 @@ def backup(
     return ActionValues(*_by_block(_values, tree, prices, temperature, discount, explore))
 
 
-def path(tree: Tree, prices: ArrayLike, discount: float = 1.0) -> np.ndarray:
-    """Outcomes [outcomes, users, prices] along the greedy path at finite prices."""
-    return _by_block(_path, tree, prices, 0.0, discount, 0.0)[0][..., 0]
-
-
 def _by_block(function, tree, prices, temperature, discount, explore) -> list[np.ndarray]:
     blocks = price_blocks(prices, len(tree.levels[0]) - 1, temperature)
     order = np.argsort(np.concatenate([block.places for block in blocks]))
@@ -49,9 +44,4 @@ def _by_block(function, tree, prices, temperature, discount, explore) -> list[np
 
 @partial(jax.jit, static_argnums=(5, 6))
 def _values(tree, weights, temperature, discount, explore, soft, finite):
-    return action_values(tree, weights, Choice(temperature if soft else None, discount, explore, finite))
-
-
-@partial(jax.jit, static_argnums=(5, 6))
-def _path(tree, weights, temperature, discount, explore, soft, finite):
-    return (greedy_path(tree, weights, Choice(None, discount, None, finite=True))[..., None],)
+    return action_values(tree, weights, Choice(temperature if soft else None, discount, explore))

@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from redenvelope.errors import UsageError
+from redenvelope.planning.tree import Tree
 from tests.planning.backing_up import backup
 from tests.planning.backing_up import grown as tree
 from tests.planning.exact import World, induction
@@ -226,3 +227,12 @@ def test_prices_of_another_number_of_budgets_are_refused(table_world, every_stat
     model, world = table_world(0, budgets=2)
     with pytest.raises(UsageError, match=r"2 budget\(s\)"):
         backup(tree(model, every_state(world), 1), [0.5, 1.0], 0.0)
+
+
+def test_among_equals_the_least_costs_win_in_the_order_of_budgets_then_the_best_reward() -> None:
+    """At prices of nothing, what brings no more must not be bought."""
+    outcomes = np.array([[1.0, 1.0, 1.0, 0.5], [2.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]], np.float32)
+    level = Tree((outcomes[:, :, None, None],))
+    np.testing.assert_array_equal(backup(level, [[0.0, 0.0]], 0.0).probabilities[0, 0], [0, 1, 0, 0])
+    # At infinite prices rewards count last: the two that cost nothing of the first budget differ in the second.
+    np.testing.assert_array_equal(backup(level, [[np.inf, 0.0]], 0.0).probabilities[0, 0], [0, 0, 0, 1])

@@ -1,12 +1,12 @@
 """Soft Q-learning from a log: values at one price, at several at once, or at all of them.
 
 A state's value is a double estimate: all folds but one choose the action and that one values it, which removes the
-upward bias of a maximum over noisy values. `RetrainedPrice` learns again at every price (the paper's Algorithm 2).
+upward bias of a maximum over noisy values.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.arrays import FloatArray
 from redenvelope.errors import UsageError
 from redenvelope.learning.backward import (
     LearningSettings,
@@ -30,8 +29,6 @@ from redenvelope.models.dataset import Examples
 from redenvelope.models.networks import Immediate, ValueNetwork
 from redenvelope.planning.choice import explored
 from redenvelope.planning.q_values import (
-    LearnedPolicy,
-    LearnedPrice,
     LearnedValues,
     LearningReport,
     block_rows,
@@ -42,9 +39,8 @@ from redenvelope.planning.q_values import (
     present,
     supported,
 )
-from redenvelope.policies.eligibility_state import EligibilityState
 from redenvelope.policies.policy import Constraint, whole_mask
-from redenvelope.prices import outcome_weights, scaled_dual, unscaled_dual
+from redenvelope.prices import outcome_weights, unscaled_dual
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,45 +295,3 @@ def _others(values: jax.Array) -> jax.Array:
     return jnp.stack([sum(values[other] for other in range(folds) if other != fold) for fold in range(folds)]) / (
         folds - 1
     )
-
-
-@dataclass(eq=False)
-class RetrainedPrice:
-    """A price function that learns again at every price, starting from the nearest known one."""
-
-    learner: SoftQ
-    states: NDArray[np.float32]
-    """First states, [users, width]."""
-    temperature: float = 0.0
-    steps_left: NDArray[np.int64] | int | None = None
-    """Steps left at those states, one number or [users]; None is the whole campaign."""
-    eligible: EligibilityState | NDArray[np.bool_] | None = None
-    """Eligibility of the users, or a mask [users, actions]; None allows all."""
-    progress: StageProgress | None = None
-    known: dict[float, LearnedValues] = field(default_factory=dict)
-    """The values learned so far, by dual."""
-
-    def __call__(self, prices: FloatArray, /) -> FloatArray:
-        """Mean outcomes at prices [prices, 1], without entropy bonus, [outcomes, prices]."""
-        points = [
-            LearnedPrice(self.learned(dual), self.states, self.steps_left, self.eligible)(np.array([[dual]]))
-            for dual in checked_duals(prices).tolist()
-        ]
-        return np.concatenate(points, axis=1)
-
-    def learned(self, dual: float) -> LearnedValues:
-        """The values at a dual, learned unless they are known."""
-        (dual,) = checked_duals(dual).tolist()
-        if dual not in self.known:
-            warm = self.known[self._nearest(dual)] if self.known else None
-            self.known[dual] = self.learner.learn([dual], self.temperature, warm, self.progress)
-        return self.known[dual]
-
-    def policy(self, dual: float) -> LearnedPolicy:
-        """The policy at a dual."""
-        return LearnedPolicy(self.learned(dual), dual)
-
-    def _nearest(self, dual: float) -> float:
-        known = np.array(sorted(self.known))
-        unit = self.learner.unit
-        return float(known[np.abs(scaled_dual(known, unit) - scaled_dual(np.array(dual), unit)).argmin()])

@@ -218,13 +218,15 @@ class ValueLearner:
     def _regression(self, columns: Float32Array, targets: FloatArray) -> WideDeep:
         """The network whose outputs are targets [components, states, points] regressed on its hidden units and inputs,
         of states [states, columns]."""
-        design = np.asarray(_last_inputs(self.trunk, columns), np.float64)
+        padded = _last_inputs(self.trunk, filled(columns, bucket(len(columns))))
+        design = np.asarray(padded, np.float64)[: len(columns)]
         outputs = np.moveaxis(targets, 1, 0).reshape(len(columns), -1)
         # A column that is always zero has no scale, and gets no weight.
-        scale = np.sqrt(np.square(design).mean(axis=0))
-        design /= np.where(scale > 0, scale, 1.0)
+        size = np.sqrt(np.square(design).mean(axis=0))
+        scale = np.where(size > 0, size, 1.0)
+        design /= scale
         gram = design.T @ design / len(design) + self.settings.penalty * np.eye(design.shape[1])
-        solved = np.linalg.solve(gram, design.T @ outputs / len(design)) / np.where(scale > 0, scale, 1.0)[:, None]
+        solved = np.linalg.solve(gram, design.T @ outputs / len(design)) / scale[:, None]
         return self.trunk.with_last_layer(solved.astype(np.float32))
 
     def _trained(self, planner: TreePlanner, targets: list[FloatArray], seed: int) -> WideDeep:
@@ -375,9 +377,9 @@ def _standardised(targets: FloatArray) -> Float32Array:
 
 
 def _rows(columns: Float32Array, targets: Float32Array) -> Rows:
-    """Rows to train on: states [rows, columns] and targets [rows, outputs]."""
+    """Rows to train on: states [rows, columns] and targets [rows, outputs]; what else rows have is not used."""
     none = np.zeros(len(columns), np.float32)
-    return Rows(columns, none.astype(np.int32), targets, none[:, None], none)
+    return Rows(columns, none.astype(np.int32), targets, none, none)
 
 
 def _squared_error(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
@@ -386,12 +388,7 @@ def _squared_error(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.A
     return {"values": jnp.square(found - jnp.asarray(rows.outcomes)).mean(axis=1)}
 
 
-def _last_inputs(trunk: WideDeep, columns: Float32Array) -> Float32Array:
-    """What the last layer of a network is linear in, [states, inputs]."""
-    padded = filled(columns, bucket(len(columns)))
-    return np.asarray(_last_inputs_program(trunk, padded))[: len(columns)]
-
-
 @jax.jit
-def _last_inputs_program(trunk: WideDeep, columns: jax.Array) -> jax.Array:
+def _last_inputs(trunk: WideDeep, columns: jax.Array) -> jax.Array:
+    """What the last layer of a network is linear in, [states, inputs]."""
     return trunk.last_inputs(columns)

@@ -128,12 +128,13 @@ def users_leave(model: EnvironmentModel | SplitModel) -> bool:
 
 def apply_outcomes(model: EnvironmentModel, states: Float32Array) -> Float32Array:
     """Mean outcomes of every action: [n, width] -> [outcomes, n, actions]."""
+    applied = AppliedModel(model)
     outcomes = np.empty((1 + model.budgets, len(states), model.actions), np.float32)
     # One call at a time, because the fixed parts of all users would not fit the cache.
     for place in _calls(len(states), 1):
         some = states[place]
-        found = node_outcomes(model, fixed_parts(model, some)[0], some[:, None, fixed_width(model) :])
-        outcomes[:, place] = found.swapaxes(1, 2)
+        found = applied.node_outcomes(applied.fixed_parts(some)[0], some[:, None, applied.fixed_width :])
+        outcomes[:, place] = np.swapaxes(found, 1, 2)
     return outcomes
 
 
@@ -142,54 +143,14 @@ def apply_steps(
 ) -> tuple[Float32Array, Float32Array | None, Float32Array]:
     """Mean outcomes [outcomes, n, actions], survival [n, actions] (None where nobody leaves) and next state
     [n, actions, width] of every action, from states [n, width]."""
-    first = fixed_width(model)
-    outcomes, staying, changed = node_steps(model, fixed_parts(model, states), states[:, None, first:])
+    applied = AppliedModel(model)
+    first = applied.fixed_width
+    responses, changed = applied.node_steps(applied.fixed_parts(states), states[:, None, first:])
+    outcomes = np.swapaxes(responses[: 1 + model.budgets], 1, 2)
     successors = np.empty((*changed.shape[:2], states.shape[1]), np.float32)
     successors[..., :first] = states[:, None, :first]
     successors[..., first:] = changed
-    return np.ascontiguousarray(outcomes.swapaxes(1, 2)), None if staying is None else staying.T, successors
-
-
-def fixed_width(model: EnvironmentModel) -> int:
-    """Number of columns, the first ones of a state, that the model takes as fixed within a user."""
-    return split_model(model).fixed_width
-
-
-def fixed_parts(model: EnvironmentModel, states: Float32Array) -> tuple[Any, Any]:
-    """The fixed parts of states [users, width], for outcomes and for successors: arrays [users, ...]."""
-    split = split_model(model)
-    if isinstance(split, _Unsplit):
-        return (), ()
-    if not len(states):
-        one = fixed_parts(model, np.zeros((1, states.shape[1]), np.float32))
-        nobody: tuple[Any, Any] = jax.tree.map(lambda array: array[:0], one)
-        return nobody
-    parts = []
-    for place in _calls(len(states), 1):
-        found = _fixed(split, *_blocks(states[place], 1))
-        parts.append(jax.tree.map(lambda array, place=place: np.asarray(array)[: place.stop - place.start], found))
-    joined: tuple[Any, Any] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
-    return joined
-
-
-def node_outcomes(model: EnvironmentModel, fixed: Any, nodes: Float32Array) -> Float32Array:
-    """Outcomes [outcomes, actions, groups · size] of nodes [groups, size, changing columns].
-
-    `fixed` [users, ...] is the users' first fixed part; each user has the same number of groups, one after the other.
-    """
-    return _apply(_outcomes, model, fixed, nodes, 1 + model.budgets)[0]
-
-
-def node_steps(
-    model: EnvironmentModel, fixed: tuple[Any, Any], nodes: Float32Array
-) -> tuple[Float32Array, Float32Array | None, Float32Array]:
-    """The same, given both fixed parts [users, ...]; survival [actions, groups · size], None where nobody leaves; and
-    the changing columns of every action's successor, [groups · size, actions, changing columns]."""
-    if not users_leave(model):
-        outcomes, changed = _apply(_steps, model, fixed, nodes, 1 + model.budgets)
-        return outcomes, None, changed
-    responses, changed = _apply(_steps, model, fixed, nodes, 2 + model.budgets)
-    return responses[:-1], responses[-1], changed
+    return np.ascontiguousarray(outcomes), responses[-1].T if applied.leaves else None, successors
 
 
 @dataclass(frozen=True)
@@ -209,20 +170,32 @@ class AppliedModel:
     @property
     def fixed_width(self) -> int:
         """See SplitModel."""
-        return fixed_width(self.model)
+        return split_model(self.model).fixed_width
 
     def fixed_parts(self, states: Float32Array) -> tuple[Any, Any]:
         """See SplitModel."""
-        return fixed_parts(self.model, states)
+        split = split_model(self.model)
+        if isinstance(split, _Unsplit):
+            return (), ()
+        if not len(states):
+            one = self.fixed_parts(np.zeros((1, states.shape[1]), np.float32))
+            nobody: tuple[Any, Any] = jax.tree.map(lambda array: array[:0], one)
+            return nobody
+        parts = []
+        for place in _calls(len(states), 1):
+            found = _fixed(split, *_blocks(states[place], 1))
+            parts.append(jax.tree.map(lambda array, place=place: np.asarray(array)[: place.stop - place.start], found))
+        joined: tuple[Any, Any] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+        return joined
 
     def node_outcomes(self, fixed: Any, nodes: Float32Array) -> tuple[Float32Array, ...]:
-        """See SplitModel."""
-        return tuple(node_outcomes(self.model, fixed, nodes))
+        """See SplitModel; each user of the fixed part has the same number of groups, one after the other."""
+        return tuple(_apply(_outcomes, self.model, fixed, nodes, 1 + self.model.budgets)[0])
 
     def node_steps(self, fixed: tuple[Any, Any], nodes: Float32Array) -> tuple[tuple[Float32Array, ...], Float32Array]:
         """See SplitModel."""
-        outcomes, staying, changed = node_steps(self.model, fixed, nodes)
-        return (*outcomes, *(() if staying is None else (staying,))), changed
+        responses, changed = _apply(_steps, self.model, fixed, nodes, 1 + self.model.budgets + self.leaves)
+        return tuple(responses), changed
 
 
 def split_model(model: EnvironmentModel) -> SplitModel:

@@ -65,7 +65,11 @@ class DeployedPolicy:
         self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: EligibilityState | None
     ) -> PriceFunction:
         """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
-        return self.source.believed(self.specification, states, steps_left, standing, self.constraint)
+        valuer = self.valuer
+        if isinstance(valuer, TreePlanner):
+            return ModelPrice(valuer, states, steps_left, standing)
+        assert isinstance(valuer, LearnedValues)
+        return LearnedPrice(valuer, states, steps_left, standing)
 
     def to_the_end(
         self,
@@ -77,10 +81,11 @@ class DeployedPolicy:
         """Action values at prices [prices, budgets], with outcomes to go until the end of the campaign: the baseline of
         doubly robust estimates."""
         values = self.valuer.values(states, steps_left, prices, standing)
-        baseline = self.source.baseline(self.specification, self.constraint)
-        if baseline is None:
+        ends = getattr(self.source, LEAF_VALUES, None)
+        if ends is None or self.specification.leaf_values or not isinstance(self.valuer, TreePlanner):
             return values
-        return values._replace(to_go=baseline.values(states, steps_left, prices, standing).to_go)
+        ahead = replace(self.valuer, horizon=1, leaf_values=ends)
+        return values._replace(to_go=ahead.values(states, steps_left, prices, standing).to_go)
 
     @property
     def looks_to_the_end(self) -> bool:
@@ -182,21 +187,6 @@ class Source(Protocol):
         """What says how much every action is worth, as the specification wants it and the rules allow."""
         ...
 
-    def baseline(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer | None:
-        """What says how much every action is worth until the end of the campaign, where the valuer does not."""
-        ...
-
-    def believed(
-        self,
-        wanted: PolicySpecification,
-        states: Float32Array,
-        steps_left: IntArray,
-        standing: EligibilityState | None = None,
-        rules: Constraint | None = None,
-    ) -> PriceFunction:
-        """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
-        ...
-
     @property
     def shape(self) -> tuple[StateLayout, int, int]:
         """The states it was learned on, the number of actions, and that of costs."""
@@ -238,23 +228,6 @@ class ModelSource:
         terms = (wanted.horizon, wanted.temperature, wanted.steps)
         ends = self.leaf_values if wanted.leaf_values else None
         return TreePlanner(self.world, *terms, constraint=rules, explore=wanted.explore, leaf_values=ends)
-
-    def baseline(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner | None:
-        """See Source."""
-        if self.leaf_values is None or wanted.leaf_values:
-            return None
-        return replace(self.valuer(wanted, rules), horizon=1, leaf_values=self.leaf_values)
-
-    def believed(
-        self,
-        wanted: PolicySpecification,
-        states: Float32Array,
-        steps_left: IntArray,
-        standing: EligibilityState | None = None,
-        rules: Constraint | None = None,
-    ) -> PriceFunction:
-        """See Source: the policy is followed through the model to the end of the campaign."""
-        return ModelPrice(self.valuer(wanted, rules), states, steps_left, standing)
 
     @property
     def shape(self) -> tuple[StateLayout, int, int]:
@@ -304,21 +277,6 @@ class LearnedSource:
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> LearnedValues:
         """See Source."""
         return replace(self.values, constraint=rules, explore=wanted.explore)
-
-    def baseline(self, wanted: PolicySpecification, rules: Constraint | None = None) -> None:
-        """See Source."""
-        return
-
-    def believed(
-        self,
-        wanted: PolicySpecification,
-        states: Float32Array,
-        steps_left: IntArray,
-        standing: EligibilityState | None = None,
-        rules: Constraint | None = None,
-    ) -> PriceFunction:
-        """See Source."""
-        return LearnedPrice(self.valuer(wanted, rules), states, steps_left, standing)
 
     @property
     def shape(self) -> tuple[StateLayout, int, int]:

@@ -27,15 +27,11 @@ class NodeValue(NamedTuple):
 
     value: jax.Array
     outcomes: tuple[jax.Array, ...]
-    """What is carried along to go, without entropy bonus: reward and costs, what of them is spent, or both."""
+    """Reward and costs to go, without entropy bonus."""
 
 
 # What one action, given by its index, or all of them, given by `ALL`, are worth at the nodes of a level.
 Ask = Callable[[Any], NodeValue]
-# Whether one is better than another, [nodes, prices].
-Wins = Callable[[NodeValue, NodeValue], jax.Array]
-# From the outcomes of actions, [nodes, 1] each, to what is carried along.
-Carry = Callable[[list[jax.Array]], Sequence[jax.Array]]
 ALL = slice(None)
 # Actions in one turn of a loop over them: what is carried along is read and written less often. Few actions at many
 # prices are worked on without a loop, at the price of longer compiling, where it is worth it: on the last level, which
@@ -53,9 +49,7 @@ def unrolled(actions: int, prices: int, nodes: int, last_level: bool) -> int:
     return actions if few else _UNROLL
 
 
-def node_value(
-    level: jax.Array, mask: jax.Array | None, later: Ask | None, weights: jax.Array, carry: Carry = tuple
-) -> Ask:
+def node_value(level: jax.Array, mask: jax.Array | None, later: Ask | None, weights: jax.Array) -> Ask:
     """The function that tells what actions at the nodes of a level [outcomes, actions, users, nodes] are worth, with
     what follows them later."""
     now = level.reshape(*level.shape[:2], -1)
@@ -67,11 +61,11 @@ def node_value(
         value = weights[0] * own[0]
         for weight, cost in zip(weights[1:], own[1:], strict=True):
             value = value + weight * cost
-        carried = list(carry(own))
+        carried = own
         if later is not None:
             future = later(action)
             value = value + future.value
-            carried = [outcome + after for outcome, after in zip(carried, future.outcomes, strict=True)]
+            carried = [outcome + after for outcome, after in zip(own, future.outcomes, strict=True)]
         if allowed is not None:
             value = jnp.where(allowed[action].T[..., None], value, -jnp.inf)
         return NodeValue(value, tuple(jnp.broadcast_to(outcome, value.shape) for outcome in carried))
@@ -90,7 +84,7 @@ def futures(level: jax.Array, below: NodeValue, discount: jax.Array, survival: j
     return lambda action: jax.tree.map(lambda values: chances[action].T[..., None] * values[:, action], branches)
 
 
-def best(ask: Ask, actions: int, wins: Wins, unroll: int) -> tuple[NodeValue, jax.Array]:
+def best(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
     """What the best action is worth, and which it is.
 
     One action at a time, so that nothing of the size [nodes, actions, prices] is ever written to memory; and in one
@@ -99,7 +93,7 @@ def best(ask: Ask, actions: int, wins: Wins, unroll: int) -> tuple[NodeValue, ja
 
     def better(action: jax.Array, found: tuple[NodeValue, jax.Array]) -> tuple[NodeValue, jax.Array]:
         own = ask(action)
-        won = wins(own, found[0])
+        won = in_order(own, found[0])
         kept: NodeValue = jax.tree.map(lambda one, other: jnp.where(won, one, other), own, found[0])
         return kept, jnp.where(won, action, found[1])
 
@@ -111,15 +105,9 @@ def best(ask: Ask, actions: int, wins: Wins, unroll: int) -> tuple[NodeValue, ja
     return found
 
 
-def cheaper(own: NodeValue, other: NodeValue) -> jax.Array:
-    """Whether an action is better at finite prices: in value, then in what is spent, which is carried last."""
-    less = own.outcomes[-1] < other.outcomes[-1]
-    found: jax.Array = (own.value > other.value) | ((own.value == other.value) & less)
-    return found
-
-
 def in_order(own: NodeValue, other: NodeValue) -> jax.Array:
-    """Whether an action is better: in value, then in the least costs, in the order of budgets, then in reward."""
+    """Whether an action is better: in value, then in the least costs, in the order of budgets, then in reward. Of what
+    is equal in all of these, the first stays. The exact solvers (`finite`, `dual/one_step.py`) break ties alike."""
     wins = own.outcomes[0] > other.outcomes[0]
     for cost, least in zip(own.outcomes[:0:-1], other.outcomes[:0:-1], strict=True):
         wins = (cost < least) | ((cost == least) & wins)
@@ -136,26 +124,11 @@ class Choice:
     discount: jax.Array
     explore: jax.Array | None
     """None where nothing is explored: then its sums are not made at all."""
-    finite: bool
-    """Whether all prices are.
-
-    Among equals those win who spend least in all, where all prices are finite. At an infinite price the value holds no
-    reward, and its ties are many: then the least costs win, in the order of budgets, and then the best reward.
-    """
-
-    @property
-    def wins(self) -> Wins:
-        """How ties are broken."""
-        return cheaper if self.finite else in_order
-
-    def carry(self, own: list[jax.Array]) -> Sequence[jax.Array]:
-        """Outcomes and what ties are broken by."""
-        return own if self.temperature is not None or not self.finite else _with_spent(own)
 
     def node(self, ask: Ask, actions: int, unroll: int) -> NodeValue:
         """What nodes are worth, given what their actions are worth."""
         if self.temperature is None:
-            own = best(ask, actions, self.wins, unroll)[0]
+            own = best(ask, actions, unroll)[0]
         else:
             own = _soft_maximum(ask, actions, unroll, self.temperature)
         if self.explore is None:
@@ -169,7 +142,7 @@ class Choice:
         """Of first actions worth `root` [users, actions, prices], of the same shape."""
         if self.temperature is None:
             actions = root.value.shape[1]
-            chosen = best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions, self.wins, 1)[1]
+            chosen = best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions, 1)[1]
             found = jax.nn.one_hot(chosen, actions, axis=1)
         else:
             found = jax.nn.softmax(root.value / self.temperature, axis=1)
@@ -203,7 +176,7 @@ Ends = Sequence[jax.Array]
 def action_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None = None) -> ActionValues:
     """Values of first actions at prices with weights [outcomes, prices], backed up from the leaves."""
     root = _root(tree, weights, choice, ends)[0](ALL)
-    to_go = jnp.stack([outcome.swapaxes(1, 2) for outcome in root.outcomes[: len(weights)]])
+    to_go = jnp.stack([outcome.swapaxes(1, 2) for outcome in root.outcomes])
     return ActionValues(root.value.swapaxes(1, 2), choice.probabilities(root).swapaxes(1, 2), to_go)
 
 
@@ -212,16 +185,8 @@ def state_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | No
 
     The value is penalised reward and, with entropy, its bonus.
     """
-    if choice.finite and choice.temperature is None and choice.explore is None:
-        outcomes = greedy_path(tree, weights, choice, ends)
-        return jnp.concatenate([(weights[:, None] * outcomes).sum(axis=0, keepdims=True), outcomes])
     worth = choice.node(*_root(tree, weights, choice, ends))
-    return jnp.stack([worth.value, *worth.outcomes[: len(weights)]])
-
-
-def _with_spent(own: list[jax.Array]) -> list[jax.Array]:
-    """Reward and costs, and last what is spent in all: of one budget that is its cost."""
-    return own if len(own) == 2 else [*own, sum(own[2:], start=own[1])]
+    return jnp.stack([worth.value, *worth.outcomes])
 
 
 def explored(probabilities: jax.Array, allowed: jax.Array, explore: jax.Array | float, axis: int) -> jax.Array:
@@ -247,17 +212,15 @@ def _evenly(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
 
 def _root(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[Ask, int, int]:
     """What tells what first actions are worth, their number, and how many are worked on in one turn of a loop."""
-    ask, unroll = _level(tree, -1, _after_leaves(tree, weights, choice, ends), weights, choice.carry)
+    ask, unroll = _level(tree, -1, _after_leaves(tree, weights, choice, ends), weights)
     for place in range(len(tree.levels) - 2, -1, -1):
         below = choice.node(ask, tree.actions, unroll)
         later = futures(tree.levels[place], below, choice.discount, _survival(tree, place))
-        ask, unroll = _level(tree, place, later, weights, choice.carry)
+        ask, unroll = _level(tree, place, later, weights)
     return ask, tree.actions, unroll
 
 
-def _after_leaves(
-    tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None, carry: Carry | None = None
-) -> Ask | None:
+def _after_leaves(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> Ask | None:
     """What follows the actions of the last level; None where that is left out."""
     if ends is None:
         return None
@@ -265,14 +228,15 @@ def _after_leaves(
     value = sum((weight * outcome for weight, outcome in zip(weights, outcomes, strict=True)), jnp.zeros(()))
     for part in bonus:
         value = value + weights[0] * part
-    below = NodeValue(value, tuple((carry or choice.carry)(outcomes)))
-    return futures(tree.levels[-1], below, choice.discount, _survival(tree, len(tree.levels) - 1))
+    return futures(
+        tree.levels[-1], NodeValue(value, tuple(outcomes)), choice.discount, _survival(tree, len(tree.levels) - 1)
+    )
 
 
-def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array, carry: Carry) -> tuple[Ask, int]:
+def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array) -> tuple[Ask, int]:
     """What tells what actions at the nodes of a level are worth, and how many are worked on in one turn of a loop."""
     mask = None if tree.masks is None else tree.masks[place]
-    ask = node_value(tree.levels[place], mask, later, weights, carry)
+    ask = node_value(tree.levels[place], mask, later, weights)
     nodes = tree.users * tree.levels[place].shape[3]
     last = place in (-1, len(tree.levels) - 1)
     return ask, unrolled(tree.actions, weights.shape[1], nodes, last_level=last)
@@ -283,56 +247,12 @@ def _survival(tree: Tree, place: int) -> jax.Array | None:
     return None if tree.survival is None else tree.survival[place]
 
 
-# The one path that a policy without chance takes through a tree: what comes of it, for many prices at once.
-#
-# On the way up nodes carry a value, what is spent, and which action is the best, however many budgets there are;
-# costs are looked up on the way down, at the nodes of the path alone.
-
-
-def greedy_path(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None = None) -> jax.Array:
-    """Outcomes [outcomes, users, prices] of the best actions at finite prices, weights [outcomes, prices]."""
-    users, last = tree.users, len(tree.levels) - 1
-    node = jnp.zeros((users, weights.shape[1]), jnp.int32)
-    reached = jnp.ones(node.shape, weights.dtype)
-    total = jnp.zeros((len(weights), *node.shape), weights.dtype)
-    for place, (level, chosen) in enumerate(zip(tree.levels, _choices(tree, weights, choice, ends), strict=True)):
-        nodes = level.shape[3]
-        action = jnp.take_along_axis(chosen.reshape(users, nodes, -1), node[:, None], axis=1)[:, 0]
-        own = (action * users + jnp.arange(users)[:, None]) * nodes + node
-        total = total + reached * level.reshape(len(level), -1)[:, own]
-        if place < last or ends is not None:
-            staying = _survival(tree, place)
-            reached = choice.discount * reached * (1.0 if staying is None else staying.reshape(-1)[own])
-        node = node * tree.actions + action
-    for place, outcome in enumerate(() if ends is None else ends[: len(weights)]):
-        to_go = jnp.take_along_axis(outcome.reshape(users, -1, weights.shape[1]), node[:, None], axis=1)[:, 0]
-        total = total.at[place].add(reached * to_go)
-    return total
-
-
-def _choices(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> list[jax.Array]:
-    """The best action at every node of every level, from the root, [users · nodes, prices] each."""
-    choices, later = [], _after_leaves(tree, weights, choice, ends, _spent)
-    for place in range(len(tree.levels) - 1, -1, -1):
-        ask, unroll = _level(tree, place, later, weights, _spent)
-        below, chosen = best(ask, tree.actions, cheaper, unroll)
-        choices.append(chosen)
-        if place:
-            later = futures(tree.levels[place - 1], below, choice.discount, _survival(tree, place - 1))
-    return choices[::-1]
-
-
-def _spent(own: list[jax.Array]) -> list[jax.Array]:
-    """What is spent in all."""
-    return [sum(own[2:], start=own[1])]
-
-
-# Prices in blocks that are backed up together: finite ones, and those at the ends.
+# Prices in blocks that are backed up together: those with entropy, and those without.
 
 
 FEW_PRICES, SOME_PRICES, MANY_PRICES = (1, 2, 8), (8, 24, 64), (24, 64)
 """Numbers of prices that are compiled for: every new one takes a program of its own, so there are few."""
-_INFINITE_PRICES = (1, 8, 24, 64)  # mostly one
+_HARD_PRICES = (1, 8, 24, 64)  # mostly the infinite one
 
 
 Sizes = tuple[int, ...]
@@ -350,28 +270,27 @@ class PriceBlock:
     """What each point of the grid of leaf values counts, [points, prices]; no points without leaf values."""
     soft: bool
     """With entropy: only finite prices can be."""
-    finite: bool
 
 
 def price_blocks(
     prices: ArrayLike, budgets: int, temperature: float, grid: PriceGrid | None = None, sizes: Sizes = SOME_PRICES
 ) -> tuple[PriceBlock, ...]:
-    """Blocks of prices [prices, budgets]: the finite ones, at a temperature with entropy, and others.
+    """Blocks of prices [prices, budgets]: finite ones with entropy, where the temperature is above 0, and others.
 
     `grid` is that of leaf values; a block has one of the `sizes`, or a multiple of the last.
     """
     table = checked_prices(prices, budgets)
     with np.errstate(over="ignore"):  # beyond 3e38 a price is as good as infinite
         table = table.astype(np.float32)
-    finite = np.isfinite(table).all(axis=1)
     weights = outcome_weights(table).astype(np.float32)
     knots = np.zeros((0, len(table)), np.float32) if grid is None else grid.weights(table).T.astype(np.float32)
+    soft = np.isfinite(table).all(axis=1) & (temperature > 0)
     blocks = []
-    for kind, lengths in ((True, sizes), (False, _INFINITE_PRICES)):
-        places = np.flatnonzero(finite == kind)
+    for kind, lengths in ((True, sizes), (False, _HARD_PRICES)):
+        places = np.flatnonzero(soft == kind)
         if len(places):
             own, points = (_padded(each[:, places], lengths) for each in (weights, knots))
-            blocks.append(PriceBlock(places, own, points, kind and temperature > 0, kind))
+            blocks.append(PriceBlock(places, own, points, kind))
     return tuple(blocks)
 
 

@@ -243,7 +243,7 @@ class TreePlanner:
         nodes = nodes_at(self.actions, form.depth if self.leaf_values is None else form.depth + 1)
         for block in blocks:
             fits = _users_per_block(nodes, block.weights.shape[1], size)
-            own = form._replace(soft=block.soft, finite=block.finite, users=fits)
+            own = form._replace(soft=block.soft, users=fits)
             prices = (block.weights, block.knots)
             is_number, *found = program(own)(*given, prices, numbers, np.int32(len(users)))
             _require_finite(np.asarray(is_number)[: len(users)], users)
@@ -338,8 +338,6 @@ class ProgramForm(NamedTuple):
     ragged: bool = False
     """Whether users may have fewer steps left than the trees are deep."""
     soft: bool = False
-    finite: bool = True
-    """Whether all prices are."""
     users: int = 1
     """Users in a block."""
 
@@ -366,7 +364,7 @@ def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
         else:
             tree = jax.tree.map(lambda array: _slice(array, first, form.users, array.ndim - 2), rows)
         temperature, discount, explore = numbers
-        choice = Choice(temperature if form.soft else None, discount, explore if form.explores else None, form.finite)
+        choice = Choice(temperature if form.soft else None, discount, explore if form.explores else None)
         outcomes, knots = prices
         ends = None if leaf_values is None else leaf_values.at(tree.leaves, knots, form.ragged)
         # One sum of all is finite only if all are.

@@ -33,12 +33,12 @@ from redenvelope.models.networks import (
 from redenvelope.models.neural_model import named_arrays, require_sizes, restored
 from redenvelope.models.responses import STRUCTURES, Response, new_response
 from redenvelope.models.targets import WrittenTarget, new_target, written_target
-from redenvelope.planning.choice import NodeValue, best, explored, in_order
+from redenvelope.planning.choice import NodeValue, best, explored
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.policies.action_values import ActionValues, Decided
 from redenvelope.policies.eligibility_state import EligibilityState, Eligible, eligibility_state
 from redenvelope.policies.eligibility_state import allowed as allowed_now
-from redenvelope.policies.policy import Constraint, checked_steps_left, normalised
+from redenvelope.policies.policy import Constraint, checked_steps_left
 from redenvelope.prices import checked_prices, outcome_weights, scaled_dual
 from redenvelope.serialization import from_plain, to_plain
 
@@ -270,7 +270,7 @@ def choose(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowe
     def ask(action: Any) -> NodeValue:
         return NodeValue(score[..., action], (values[..., 0, action], values[..., 1, action]))
 
-    hard = jax.nn.one_hot(best(ask, actions, in_order, 1)[1], actions, dtype=score.dtype)
+    hard = jax.nn.one_hot(best(ask, actions, 1)[1], actions, dtype=score.dtype)
     if values.shape[-2] == 2:
         return hard
     soft = jax.nn.softmax(score / temperature, axis=-1)
@@ -332,27 +332,6 @@ def in_blocks(function: Callable[..., Any], numbers_a_row: int, *columns: NDArra
 
 
 _VALUES_AT_ONCE = 2**26  # numbers kept between the steps of a search: 256 MB
-
-
-@dataclass(frozen=True, eq=False)
-class LearnedPolicy:
-    """Takes what learned values find best, at one price of cost."""
-
-    learned: LearnedValues
-    dual: float
-    """Price of one unit of cost; infinity looks at cost alone."""
-
-    def __post_init__(self) -> None:
-        self.learned.around(checked_duals(self.dual))
-
-    @property
-    def actions(self) -> int:
-        """Number of actions."""
-        return self.learned.actions
-
-    def probabilities(self, states: ArrayLike, steps_left: ArrayLike, eligible: Eligible = None) -> FloatArray:
-        """[users, width], a number or [users], and [users, actions] -> [users, actions]."""
-        return normalised(self.learned.values(states, steps_left, self.dual, eligible).probabilities[:, 0])
 
 
 @dataclass(frozen=True, eq=False)

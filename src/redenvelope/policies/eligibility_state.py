@@ -44,9 +44,8 @@ class EligibilityState:
 
     def joined(self, other: EligibilityState) -> EligibilityState:
         """These rows, and then others."""
-        return EligibilityState(
-            np.concatenate([self.always, other.always]), np.concatenate([self.memory, other.memory])
-        )
+        pairs = ((self.always, other.always), (self.memory, other.memory))
+        return EligibilityState(*map(np.concatenate, pairs))
 
     def after(self, constraint: Constraint | None, action: NDArray[np.integer]) -> EligibilityState:
         """One step on, when each row got an action [rows]."""

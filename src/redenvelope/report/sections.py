@@ -199,7 +199,7 @@ def making_section(plan: Plan) -> str:
     rows: list[tuple[str, object]] = [
         *(_source(record.source) if record.source is not None else ()),
         ("method", wanted.method),
-        ("steps planned ahead", f"{min(wanted.horizon, wanted.steps)} of {wanted.steps}"),
+        ("steps planned ahead", _ahead(plan)),
         ("temperature", number(wanted.temperature, 3)),
         ("share of decisions left to chance", number(wanted.explore, 3)),
         (
@@ -335,6 +335,17 @@ def model_section(plan: Plan) -> str:
         f'<div class="pair">{charts}</div>',
         _roll_outs(fidelity.roll_outs),
     )
+
+
+def _ahead(plan: Plan) -> str:
+    """How far the plan looks ahead, and what else was tried."""
+    wanted, found = plan.policy.specification, plan.record.planner.lookahead
+    said = f"{min(wanted.horizon, wanted.steps)} of {wanted.steps}"
+    said += ", then values to go" if wanted.leaf_values else ""
+    if found is None:
+        return said
+    lost = ", ".join(f"{name} {share:.1%}" for name, share in found.loss.items())
+    return f"{said} (of the gain in the model, steps ahead lose: {lost})"
 
 
 def _roll_outs(roll_outs: Sequence[RollOutFidelity]) -> str:

@@ -168,10 +168,9 @@ def examples_section(plan: Plan) -> str:
     if given is None or not given.examples:
         return ""
     words, price = Spoken.of(plan), _price(plan)
-    ahead = plan.record.planner.depth
     introduction = (
         f"Users of step {given.examples[0].step} who are typical of their group. Rewards and costs are what the "
-        f"model expects {_looking(ahead)}; what an action is worth is its reward less its cost at the plan’s "
+        f"model expects {_looking(plan)}; what an action is worth is its reward less its cost at the plan’s "
         + (
             "prices: what the budgets earn with other users."
             if price is None
@@ -187,8 +186,11 @@ def examples_section(plan: Plan) -> str:
     )
 
 
-def _looking(steps: int) -> str:
-    return "of that step" if steps <= 1 else f"from that step on, {steps} steps ahead"
+def _looking(plan: Plan) -> str:
+    depth, own = plan.record.planner.depth, plan.policy.specification
+    if own.leaf_values or depth >= own.steps > 1:
+        return "from that step to the end of the campaign"
+    return "of that step" if depth <= 1 else f"from that step on, {depth} steps ahead"
 
 
 def _price(plan: Plan) -> float | None:

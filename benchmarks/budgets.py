@@ -4,12 +4,18 @@ optimum that is exact under the same rules?"""
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from experiments.random_campaigns import random_parameters
 
 from redenvelope import FitSettings, Plan, log_from_frame
 from redenvelope.dual.column_generation import solve_budgets
@@ -17,7 +23,7 @@ from redenvelope.errors import UsageError
 from redenvelope.fitting.fit import fit
 from redenvelope.models.training import NeuralSettings, TrainingSettings
 from redenvelope.simulate.campaign import Run, summarise_run
-from redenvelope.simulate.dynamics import EnvelopeParameters, EnvelopeUsers, random_parameters, state_rows
+from redenvelope.simulate.dynamics import EnvelopeParameters, EnvelopeUsers, state_rows
 from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes, envelope_frame
 
 Allocate = Callable[[pl.DataFrame, pl.DataFrame], pl.Series]

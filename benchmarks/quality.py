@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from experiments.random_campaigns import random_parameters
 from experiments.tabular import fit_tabular
 
 from redenvelope.finite.problem import backward_induction, evaluate
@@ -38,7 +39,7 @@ from redenvelope.models.training import NeuralSettings
 from redenvelope.planning.leaf_values import LeafValues
 from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.temperature import suggest_temperature
-from redenvelope.simulate.dynamics import OUTCOMES, EnvelopeParameters, random_parameters
+from redenvelope.simulate.dynamics import OUTCOMES, EnvelopeParameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 from redenvelope.simulate.finite import two_step
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
+from experiments.random_campaigns import random_parameters
 from numpy.typing import NDArray
 
 from quality import BUDGET_SHARES, Stage, answers, interval, learn
 from redenvelope.learning.soft_q import SoftQ
 from redenvelope.models.fit import fit_neural
 from redenvelope.planning.planner import TreePlanner
-from redenvelope.simulate.dynamics import EnvelopeParameters, random_parameters
+from redenvelope.simulate.dynamics import EnvelopeParameters
 from redenvelope.simulate.envelopes import EnvelopeCampaign
 
 SHARES = (0.05, *BUDGET_SHARES, 0.75, 1.0)

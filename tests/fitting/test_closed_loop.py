@@ -3,10 +3,10 @@
 import numpy as np
 import polars as pl
 import pytest
+from experiments.random_campaigns import random_parameters
 
 from redenvelope import EnvelopeCampaign, FiniteCampaign, FitSettings, Plan, fit, log_from_frame
 from redenvelope.simulate.campaign import Decide
-from redenvelope.simulate.dynamics import random_parameters
 from redenvelope.simulate.finite import random_problem
 from tests.two_step_plan import BUDGET, QUICK
 

@@ -32,7 +32,7 @@ def by_the_words(row: dict, visits: float, member: bool, past: tuple[str, ...], 
 def test_trees_keep_rules_on_the_way_as_a_plain_recursion_does(users: int) -> None:
     plan = plan_with(RULES, explore=0.0)
     policy, frame = plan.policy, rows_at(0, users, 7)
-    encoder, planner = policy.encoder, policy.planner
+    encoder, planner = policy.encoder, policy.valuer
     places = state_places(encoder.numbers, encoder.categories, encoder.layout)
     columns = {number.name: (number, places.numbers[place]) for place, number in enumerate(encoder.numbers)}
     missing = {encoder.numbers[place].name: places.indicators[n] for n, place in enumerate(places.watched)}

@@ -9,9 +9,10 @@ from math import exp
 import numpy as np
 import polars as pl
 import pytest
+from experiments.random_campaigns import random_parameters
 
 from redenvelope import EnvelopeCampaign, FiniteCampaign, FiniteProblem, ProblemError, UsageError, linear_program
-from redenvelope.simulate.dynamics import EnvelopeParameters, random_parameters
+from redenvelope.simulate.dynamics import EnvelopeParameters
 
 CONTRACT = ["user", "step", "action", "propensity", "reward", "cost"]
 STATIC = [

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from experiments.random_campaigns import random_parameters
+
 from redenvelope.simulate.dynamics import (
     OUTCOMES,
     EnvelopeDynamics,
     EnvelopeUsers,
     draw_users,
-    random_parameters,
     state_parts,
     state_rows,
 )

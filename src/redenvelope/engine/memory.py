@@ -126,7 +126,7 @@ _PROCESSOR = Path("/proc/cpuinfo")
 
 
 def keep_programs() -> None:
-    """Have programs kept in the user's cache folder; to be called before jax is imported.
+    """Have programs kept in the user's cache folder; to be called before the first is compiled.
 
     Nothing is done where the environment says otherwise, or where somebody else could write into the folder: what
     lies there is run.
@@ -146,6 +146,11 @@ def keep_programs() -> None:
     # By default only what took a second to compile is kept; a fit compiles a hundred programs of half a second.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    if "jax" in sys.modules:  # which has read the environment already
+        config = sys.modules["jax"].config
+        config.update("jax_compilation_cache_dir", str(folder))
+        config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     # A program that a killed process left half written, or that does not fit on the disk, is compiled anew.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def planned_policy(
 ) -> tuple[DeployedPolicy, LookaheadRecord | None]:
     """The policy that plans ahead, from one that looks one step ahead at temperature 0, and how it was chosen."""
     actions, steps = len(policy.catalogue), policy.specification.steps
-    alone = at_horizon(policy, min(settings.horizon or fit_depth(actions, steps, MODERATE_TREE), steps))
+    alone = _with(policy, horizon=min(settings.horizon or fit_depth(actions, steps, MODERATE_TREE), steps))
     horizons = [horizon for horizon in (1, 2) if horizon == 1 or actions**horizon <= MODERATE_TREE]
     if settings.horizon is not None:
         horizons = [settings.horizon]
@@ -73,7 +74,7 @@ def planned_policy(
     first = _with_values(at_temperature(policy, COLD), learner.first)
     warm = at_temperature(policy, _temperature(first, pilot_users, settings, budgets))
     ahead = _with_values(warm, learner.optimal(_planner(warm)))
-    candidates = {f"{horizon} with values to go": at_horizon(ahead, horizon) for horizon in horizons}
+    candidates = {f"{horizon} with values to go": _with(ahead, horizon=horizon) for horizon in horizons}
     planners = {name: _planner(each) for name, each in candidates.items()}
     planners[ALONE] = replace(planners[next(reversed(planners))], leaf_values=None)
     record = compare_lookahead(planners, pilot_users, learner)
@@ -129,18 +130,17 @@ def with_baseline(policy: DeployedPolicy, learner: ValueLearner | None) -> Deplo
 
 def at_temperature(policy: DeployedPolicy, temperature: float) -> DeployedPolicy:
     """The policy at another temperature."""
-    return replace(policy, specification=replace(policy.specification, temperature=temperature))
-
-
-def at_horizon(policy: DeployedPolicy, horizon: int) -> DeployedPolicy:
-    """The policy with trees of another depth."""
-    return replace(policy, specification=replace(policy.specification, horizon=horizon))
+    return _with(policy, temperature=temperature)
 
 
 def _with_values(policy: DeployedPolicy, values: LeafValues | None) -> DeployedPolicy:
     """The policy whose decisions count values to go."""
-    specification = replace(policy.specification, leaf_values=True)
-    return replace(policy, specification=specification, source=replace(_source(policy), leaf_values=values))
+    return replace(_with(policy, leaf_values=True), source=replace(_source(policy), leaf_values=values))
+
+
+def _with(policy: DeployedPolicy, **changes: Any) -> DeployedPolicy:
+    """The policy with another specification."""
+    return replace(policy, specification=replace(policy.specification, **changes))
 
 
 def _temperature(

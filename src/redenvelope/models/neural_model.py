@@ -242,7 +242,7 @@ class NeuralModel(eqx.Module):
         return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture, history)
 
 
-# For so few users the turns of a loop over the members take longer than the members.
+# For so few users all members at once fit the cache, and the turns of a loop take longer than the members.
 _FEW_GROUPS = 8
 
 
@@ -256,13 +256,14 @@ def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any,
     first = jax.tree.map(lambda array: array[0], both)
     if members == 1:  # a loop of one iteration would copy its result
         return function(*first)
+    if len(jax.tree.leaves(fixed)[0]) <= _FEW_GROUPS:
+        return jax.tree.map(lambda values: values.mean(axis=0), jax.vmap(function)(*both))
     zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape), jax.eval_shape(function, *first))
 
     def add(sums: Any, own: Any) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, sums, function(*own)), None
 
-    few = len(jax.tree.leaves(fixed)[0]) <= _FEW_GROUPS
-    sums = jax.lax.scan(add, zeros, both, unroll=members if few else 1)[0]
+    sums = jax.lax.scan(add, zeros, both)[0]
     return jax.tree.map(lambda total: total / members, sums)
 
 

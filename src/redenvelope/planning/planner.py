@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -351,8 +351,8 @@ def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
     nothing of a block leaves the cache; blocks of padding are left at zero.
     """
 
-    # Compiled by itself, so that it is traced once although two places below ask for it.
-    @jax.jit
+    # Traced once, although two places below ask for it.
+    @partial(jax.jit, inline=True)
     def block(
         position: jax.Array, weights: list[jax.Array], rows: Any, prices: Any, numbers: tuple[jax.Array, ...]
     ) -> tuple[jax.Array, ...]:

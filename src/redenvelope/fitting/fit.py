@@ -168,7 +168,7 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: flo
         lambda: learn.unpriced_policies(learned, terms, pilot_users, train, fidelity.trusted, settings, stages),
         learn.policies_codec(learned, terms),
     )
-    stages.finish("policy", cache.marked("policy", learn.describe_policy(policies.plan, settings)))
+    stages.finish("policy", cache.marked("policy", learn.describe_policy(policies.plan)))
     return UnpricedPolicy(learned, terms, fidelity, pilot_users, policies)
 
 

@@ -364,15 +364,13 @@ def _learned_policy(
     return policy
 
 
-def describe_policy(policy: DeployedPolicy, settings: FitSettings) -> str:
+def describe_policy(policy: DeployedPolicy) -> str:
     """How a policy decides, in one line."""
     own = policy.specification
     method = "learned without a model" if own.method == "learned" else own.method
-    longer = own.method not in ("learned", "bandit") and (settings.horizon or 0) > own.steps
-    clipped = f" (the campaign has no more than {own.steps})" if longer else ""
     ahead = "1 step ahead" if own.horizon == 1 else f"{own.horizon} steps ahead"
     ahead += ", then values to go" if own.leaf_values else ""
-    return f"{method}, {ahead}{clipped}, temperature {own.temperature:.3g}"
+    return f"{method}, {ahead}, temperature {own.temperature:.3g}"
 
 
 def with_rules(audit: Audit, log: Log, eligible: NDArray[np.bool_] | None) -> Audit:

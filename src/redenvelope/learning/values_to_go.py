@@ -151,7 +151,7 @@ class ValueLearner:
         return replace(learner, pools=pools, grid=fine, first=first)
 
     def _on_scale(self, planner: TreePlanner) -> tuple[ValueLearner, list[FloatArray]]:
-        """With units at which half of the largest cost is spent, and what a first pass found there.
+        """With units at which no more than half of the largest cost is spent, and what a first pass found there.
 
         Effects that come late are worth far more than a step shows, so that a unit may have to grow several times.
         """
@@ -352,8 +352,8 @@ def _units(planner: TreePlanner, states: Float32Array) -> tuple[float, ...]:
 
 
 def _half_spent(grid: PriceGrid, budget: int, cost: FloatArray) -> float:
-    """The price of a budget at which its cost [points] is half way between most and least, with the others free;
-    the unit as it was where money changes nothing, and far more where nothing but infinity spends so little."""
+    """The price of a budget at which its cost [points] is half way between most and least, with the others free, or the
+    unit where that is more; far more where nothing but an infinite price spends so little."""
     others = np.delete(grid.table, budget, axis=1)
     own = cost[(others == 0).all(axis=1)]  # by rising price
     spread = own[0] - own[-1]
@@ -365,7 +365,7 @@ def _half_spent(grid: PriceGrid, budget: int, cost: FloatArray) -> float:
         return grid.units[budget] * _GROWTH
     share = (falling[last] - own[-1] - spread / 2) / (falling[last] - falling[last + 1])
     place = (last + share) / (grid.knots - 1)
-    return max(float(unscaled_dual(np.array(place), grid.units[budget])), grid.units[budget] / _GROWTH)
+    return max(float(unscaled_dual(np.array(place), grid.units[budget])), grid.units[budget])
 
 
 def _standardised(targets: FloatArray) -> Float32Array:

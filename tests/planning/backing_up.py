@@ -35,13 +35,11 @@ def _by_block(function, tree, prices, temperature, discount, explore) -> list[np
     share = np.float32(explore) if explore else None
     found = []
     for block in blocks:
-        values = function(
-            tree, block.weights, np.float32(temperature), np.float32(discount), share, block.soft, block.finite
-        )
+        values = function(tree, block.weights, np.float32(temperature), np.float32(discount), share, block.soft)
         found.append([np.asarray(array)[..., : len(block.places), :] for array in values])
     return [np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*found, strict=True)]
 
 
-@partial(jax.jit, static_argnums=(5, 6))
-def _values(tree, weights, temperature, discount, explore, soft, finite):
+@partial(jax.jit, static_argnums=5)
+def _values(tree, weights, temperature, discount, explore, soft):
     return action_values(tree, weights, Choice(temperature if soft else None, discount, explore))

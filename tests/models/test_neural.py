@@ -36,7 +36,7 @@ def test_a_fixed_part_once_a_user_gives_what_whole_states_give(learned: NeuralFi
     fixed = applied.fixed_parts(states[:, 0])
     found, changed = applied.node_steps(fixed, states[..., model.fixed_width :])
     whole = states.reshape(-1, states.shape[2])
-    np.testing.assert_allclose(found.swapaxes(1, 2), reference(model, whole)[0], atol=1e-5)
+    np.testing.assert_allclose(np.swapaxes(found, 1, 2), reference(model, whole)[0], atol=1e-5)
     followed = np.asarray(reference(model, whole)[1])
     np.testing.assert_allclose(changed, followed[..., model.fixed_width :], atol=1e-5)
     np.testing.assert_array_equal(applied.node_outcomes(fixed[0], states[..., model.fixed_width :]), found)

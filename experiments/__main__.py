@@ -9,7 +9,7 @@ import typer
 
 from redenvelope.cli import options
 from redenvelope.cli.guard import guarded
-from redenvelope.engine.memory import keep_programs
+from redenvelope.engine.programs import keep_programs
 from redenvelope.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

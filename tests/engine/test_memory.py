@@ -3,12 +3,12 @@
 import jax
 import pytest
 
-from redenvelope.engine import memory
+from redenvelope.engine import programs
 
 
 @pytest.mark.parametrize(("most", "kept"), [(10**9, 1), (10, 0)])
 def test_programs_are_forgotten_near_the_limit_of_a_process_and_not_before(most: int, kept: int) -> None:
     program = jax.jit(lambda number: number + 1)
     program(1.0)
-    memory.forget_programs(most)
+    programs.forget_programs(most)
     assert program._cache_size() == kept

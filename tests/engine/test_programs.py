@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from redenvelope.engine import memory as programs
+from redenvelope.engine import programs
 
 ASK = """
-from redenvelope.engine.memory import keep_programs
+from redenvelope.engine.programs import keep_programs
 keep_programs()
 import jax, jax.numpy as jnp
 print(float(jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x))(jnp.arange(64.0))))

@@ -10,7 +10,7 @@ import typer
 from redenvelope import __version__
 from redenvelope.cli import data, fit, plans, serving
 from redenvelope.cli.guard import guarded
-from redenvelope.engine.memory import keep_programs
+from redenvelope.engine.programs import keep_programs
 
 __all__ = ["app", "main"]
 

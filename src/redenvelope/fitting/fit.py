@@ -14,7 +14,8 @@ import polars as pl
 from redenvelope.audit.audit import Audit, report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.dual.frontier import Frontier
-from redenvelope.engine.memory import forget_programs, give_back
+from redenvelope.engine.memory import give_back
+from redenvelope.engine.programs import forget_programs
 from redenvelope.errors import LogError
 from redenvelope.fitting import certify, holdout, learn, price_grid, record
 from redenvelope.fitting.certify import Certification, PopulationSummary

@@ -94,7 +94,7 @@ def compare_lookahead(
     worth: dict[str, FloatArray] = {}
     least = 0.0
     for name, planner in planners.items():
-        outcomes = ModelPrice(planner, states, left, standing).by_user(prices)
+        outcomes = ModelPrice(planner, states, left, standing, layout=pilot_users.layout).by_user(prices)
         worth[name] = np.einsum("op,oup->up", weights, outcomes[:, :, :-1])
         # Of a policy that buys nothing, at the same prices.
         least = float(np.einsum("op,ou->up", weights, outcomes[:, :, -1]).mean())

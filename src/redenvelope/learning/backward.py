@@ -253,7 +253,7 @@ def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSett
         )
     stacked = stack(networks)
     result = train(
-        {part: Folded(stacked[part], jnp.asarray(slots(folds.count))) for part in stacked},
+        {part: Folded(stacked[part], jax.device_put(slots(folds.count))) for part in stacked},
         (rewarding, costing),
         immediate_loss,
         always(gather(examples, training)),

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from redenvelope.arrays import Float32Array, FloatArray, IndexArray, IntArray
+from redenvelope.engine.programs import kept
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Rows
 from redenvelope.models.environment import apply_outcomes, apply_steps, bucket, filled
@@ -42,9 +43,10 @@ class ValueSettings:
     states_in_all: int = 15_000
     """At most so many of each over all steps, but for `states_least` of each number of steps left."""
     states_least: int = 300
-    knots: tuple[int, ...] = (25, 6, 3, 3)
-    """Knots of each budget's prices, for one budget, two, three and four; with more, trees stand alone."""
-    first_knots: tuple[int, ...] = (9, 4, 3, 3)
+    knots: tuple[int, ...] = (24, 6, 3, 3)
+    """Knots of each budget's prices, for one budget, two, three and four; with more, trees stand alone. As many points
+    as programs are compiled for (`planning/choice.py: SOME_PRICES`), or a little fewer."""
+    first_knots: tuple[int, ...] = (8, 4, 3, 3)
     """The same while hidden units are trained and states are sampled."""
     penalty: float = 1e-5
     """Of the ridge regression, in units of the columns' mean square."""
@@ -211,7 +213,7 @@ class ValueLearner:
             ends = np.stack([[found.min(axis=1), found.max(axis=1)] for found in targets], axis=1).astype(np.float32)
             least, greatest = np.pad(ends, ((0, 0), (0, missing), (0, 0), (0, 0)))
             stacked = stack([*networks, *networks[-1:] * missing])
-            values = LeafValues(stacked, jnp.asarray(least), jnp.asarray(greatest), self.grid, self.masked)
+            values = LeafValues(stacked, jax.device_put(least), jax.device_put(greatest), self.grid, self.masked)
         assert values is not None
         return values, targets
 
@@ -304,17 +306,10 @@ def _led_on(
 ) -> KnownStates:
     """Where users come to by an action [users] each: states drawn from the mean states that the model predicts.
 
-    What follows a mean state is the mean of what follows the states that it is a mean of. Binaries and categories are
-    drawn; of numbers the model predicts no more than the mean.
+    What follows a mean state is the mean of what follows the states that it is a mean of.
     """
     means = apply_steps(planner.model, walking.states)[2][np.arange(len(walking)), action]
-    states = means.copy()
-    binaries = means[:, layout.binaries]
-    states[:, layout.binaries] = generator.uniform(size=binaries.shape) < binaries
-    for block in layout.categories:
-        chances = normalised(np.maximum(means[:, block], 0.0) + 1e-9)
-        drawn = draw(chances, generator.uniform(size=len(means)))
-        states[:, block] = drawn[:, None] == np.arange(chances.shape[1])
+    states = layout.drawn(means, generator.uniform(size=(len(means), layout.drawn_parts)))
     after = None
     if walking.eligibility is not None:
         after = walking.eligibility.after(planner.constraint, action)
@@ -388,7 +383,7 @@ def _squared_error(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.A
     return {"values": jnp.square(found - jnp.asarray(rows.outcomes)).mean(axis=1)}
 
 
-@jax.jit
+@kept
 def _last_inputs(trunk: WideDeep, columns: jax.Array) -> jax.Array:
     """What the last layer of a network is linear in, [states, inputs]."""
     return trunk.last_inputs(columns)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import Float32Array
+from redenvelope.engine.programs import kept
 
 
 class EnvironmentModel(Protocol):
@@ -255,17 +256,17 @@ def _blocks(rows: Any, size: int) -> tuple[Any, np.int32]:
     return jax.tree.map(blocked, rows), np.int32(count)
 
 
-@jax.jit
+@kept
 def _fixed(model: SplitModel, states: jax.Array, count: jax.Array) -> Any:
     return _by_block(lambda block: (model.fixed_parts(block),), states, count, axes=(0,))[0]
 
 
-@jax.jit
+@kept
 def _outcomes(model: SplitModel, groups: tuple[Any, jax.Array], count: jax.Array) -> tuple[Any, None]:
     return _by_block(lambda block: (model.node_outcomes(*block),), groups, count, axes=(1,))[0], None
 
 
-@jax.jit
+@kept
 def _steps(model: SplitModel, groups: tuple[Any, jax.Array], count: jax.Array) -> tuple[Any, ...]:
     return _by_block(lambda block: model.node_steps(*block), groups, count, axes=(1, 0))
 

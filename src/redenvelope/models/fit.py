@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
+from redenvelope.engine.programs import kept
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples, Rows
 from redenvelope.models.environment import bucket, filled
@@ -142,7 +143,7 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
     }
 
 
-@jax.jit
+@kept
 def row_losses(network: OutcomeNetwork, targets: OutcomeTargets, rows: Rows) -> jax.Array:
     """Loss of every row and outcome under every member, [members, outcomes, rows]."""
     losses: jax.Array = jax.vmap(lambda member: member.losses(rows, targets))(network)
@@ -255,7 +256,7 @@ def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> Hist
     )
     one = architecture.networks(seed, task.starts)
     both = {name: jax.tree.map(lambda array: np.repeat(np.asarray(array), 2, axis=0), one[name]) for name in one}
-    networks = Sighted(both["outcome"], both["transition"], jnp.asarray(np.array([0.0, 1.0], np.float32)))
+    networks = Sighted(both["outcome"], both["transition"], jax.device_put(np.array([0.0, 1.0], np.float32)))
     trained = task.train({"sighted": networks}, sighted_loss, [(seed, 0)] * 2).networks["sighted"]
     gains = _gains(task, networks, trained)
     scores = past_scores(examples)
@@ -274,7 +275,7 @@ def sighted_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Arr
     return {"sighted": jnp.stack(list(losses.values())).sum(axis=0)}
 
 
-@jax.jit
+@kept
 def _row_losses(networks: Sighted, constants: Any, rows: Rows) -> dict[str, jax.Array]:
     """[members, rows] of each network."""
     losses: dict[str, jax.Array] = jax.vmap(lambda member: member.losses(rows, constants))(networks)

@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export
 from numpy.typing import NDArray
 
 from redenvelope.log.encoding.layout import StateLayout
@@ -36,6 +37,9 @@ class FixedPart(NamedTuple):
     """Contribution to the first hidden layer before its activation, [users, units]."""
     raw: jax.Array
     """Contribution to the raw outputs, [users, outputs]."""
+
+
+export.register_namedtuple_serialization(FixedPart, serialized_name="redenvelope.FixedPart")  # for kept programs
 
 
 class WideDeep(eqx.Module):
@@ -64,7 +68,7 @@ class WideDeep(eqx.Module):
     ) -> None:
 
         def draw(rows: int, columns: int, scale: float) -> jax.Array:
-            return jnp.asarray(generator.normal(0.0, scale, (rows, columns)).astype(np.float32))
+            return float32(generator.normal(0.0, scale, (rows, columns)))
 
         sizes = [embedding_size(codes) for codes in layout.static_categories]
         widths = [number_width(layout) + sum(sizes), *hidden]
@@ -75,7 +79,7 @@ class WideDeep(eqx.Module):
             draw(codes, size, 1.0 / np.sqrt(size)) for codes, size in zip(layout.static_categories, sizes, strict=True)
         )
         self.trunk_weights = tuple(draw(rows, columns, np.sqrt(2.0 / rows)) for rows, columns in pairwise(widths))
-        self.trunk_biases = tuple(jnp.asarray(np.zeros(units, np.float32)) for units in hidden)
+        self.trunk_biases = tuple(zeros(units) for units in hidden)
         self.deep_weights = zeros(widths[-1], outputs)
 
     def __call__(self, states: jax.Array) -> jax.Array:
@@ -296,7 +300,7 @@ class TransitionNetwork(eqx.Module):
         tail = layout.predicted_width
         self.layout = layout
         self.shapes = response.shapes
-        self.level = jnp.asarray(np.zeros((events, actions, tail), np.float32))
+        self.level = zeros(events, actions, tail)
         self.network = WideDeep(layout, hidden, tail * events * response.outputs, generator)
 
     def of_action(self, states: jax.Array, action: jax.Array, event: jax.Array) -> jax.Array:
@@ -464,12 +468,12 @@ def new_value_networks(
     networks = [
         ValueNetwork(
             network=WideDeep(layout, hidden, curves * (1 + shapes.shape[0]), np.random.default_rng([seed, fold])),
-            level=jnp.asarray(np.zeros((curves, actions), np.float32)),
+            level=zeros(curves, actions),
             shapes=shapes,
-            basis=jnp.asarray(basis),
-            centre=jnp.asarray(np.zeros((heads, components), np.float32)),
-            scale=jnp.asarray(np.ones((heads, components), np.float32)),
-            slot=jnp.asarray(slots(folds)[fold]),
+            basis=float32(basis),
+            centre=zeros(heads, components),
+            scale=float32(np.ones((heads, components))),
+            slot=float32(slots(folds)[fold]),
         )
         for fold in range(folds)
     ]

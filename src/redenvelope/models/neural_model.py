@@ -269,7 +269,7 @@ def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any,
 
 def _skeleton(architecture: Architecture) -> dict[str, Any]:
     """Untrained parts of the right shapes."""
-    numbers = jnp.asarray(np.zeros(architecture.layout.dynamic_numbers, np.float32))
+    numbers = jax.device_put(np.zeros(architecture.layout.dynamic_numbers, np.float32))
     scores = np.zeros((len(architecture.structures), architecture.actions))
     known = known_moves(None, architecture.layout)
     history = {} if known is None else {"history": known}
@@ -318,7 +318,7 @@ def restored(skeletons: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) 
             )
         if not np.isfinite(given).all():
             raise ModelError(f"the weights are damaged: {name!r} contains what is not a number; save the plan again")
-    leaves = [jnp.asarray(arrays[name]) for name in names]
+    leaves = [jax.device_put(arrays[name]) for name in names]
     parts: dict[str, Any] = jax.tree.unflatten(jax.tree.structure(skeletons), leaves)
     return parts
 
@@ -360,7 +360,7 @@ def known_moves(moves: HistoryMoves | None, layout: StateLayout) -> KnownMoves |
     width = layout.history.stop - layout.history.start
     shapes = ((layout.history_actions, width),) * 2 + ((layout.history_outcomes, width),)
     arrays = moves if moves is not None else [np.zeros(shape) for shape in shapes]
-    return KnownMoves(*(jnp.asarray(np.asarray(array).astype(np.float32)) for array in arrays))
+    return KnownMoves(*(jax.device_put(np.asarray(array).astype(np.float32)) for array in arrays))
 
 
 def moved(known: KnownMoves, history: jax.Array, outcomes: Sequence[jax.Array]) -> jax.Array:

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.errors import UsageError
 
@@ -112,7 +112,7 @@ class LowRankResponse(eqx.Module):
 
     def __init__(self, actions: int, rank: int = 2) -> None:
         self.level = zeros(actions)
-        self.shapes = jnp.asarray(_polynomials(actions, min(rank, actions - 1)))
+        self.shapes = float32(_polynomials(actions, min(rank, actions - 1)))
 
     @property
     def outputs(self) -> int:
@@ -225,12 +225,13 @@ def new_response(name: str, actions: int) -> Response:
 
 def zeros(*shape: int) -> jax.Array:
     """Zeros in single precision; made by numpy, because jax would compile a program for every shape."""
-    return jnp.asarray(np.zeros(shape, np.float32))
+    return float32(np.zeros(shape))
 
 
-def float32(values: NDArray[np.float64]) -> jax.Array:
-    """Values in single precision; converted by numpy, for the same reason."""
-    return jnp.asarray(values.astype(np.float32))
+def float32(values: ArrayLike) -> jax.Array:
+    """Values in single precision; converted by numpy and put where jax computes, for the same reason."""
+    found: jax.Array = jax.device_put(np.asarray(values, np.float32))
+    return found
 
 
 def _polynomials(actions: int, rank: int) -> NDArray[np.float32]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.errors import ModelError
+from redenvelope.models.responses import float32
 
 # Positive costs of one action that vary less than this (standard deviation over mean) are one amount.
 _AMOUNT_VARIATION = 0.02
@@ -200,8 +201,8 @@ def cost_target(
         return NumberCost(*_centre_and_scale(cost, "cost"))
     binary = ((reward == 0) | (reward == 1)).all()
     if binary and (reward[paid] == 1).all():
-        return RewardedCost(jnp.asarray(amounts.astype(np.float32)))
-    return ConsumedCost(jnp.asarray(amounts.astype(np.float32)))
+        return RewardedCost(float32(amounts))
+    return ConsumedCost(float32(amounts))
 
 
 def outcome_targets(outcomes: NDArray[np.float64], action: NDArray[np.int32], actions: int) -> OutcomeTargets:
@@ -280,7 +281,7 @@ def new_target(written: WrittenTarget, actions: int) -> Any:
         raise ModelError(f"the model is damaged: a target of kind {written.kind} needs {' and '.join(names)}")
     if written.amounts is not None and len(written.amounts) != actions:
         raise ModelError(f"the model is damaged: {len(written.amounts)} amounts for {actions} actions")
-    return kind(**{name: jnp.asarray(np.asarray(value, np.float32)) for name, value in values.items()})
+    return kind(**{name: float32(value) for name, value in values.items()})
 
 
 def _are_numbers(value: Any) -> bool:

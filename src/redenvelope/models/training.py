@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
+from redenvelope.engine.programs import kept
 from redenvelope.errors import ModelError
 from redenvelope.models.dataset import Examples, Rows
 from redenvelope.models.environment import bucket, filled
@@ -102,7 +103,7 @@ def train(
     """
     epochs = settings.epochs(rows)
     steps = max(1, epochs * (rows // min(settings.batch_rows, rows)))
-    moments = _first_moments(networks)
+    moments, structure = _first_moments(networks), jax.tree.structure(networks)
     rates = np.asarray([settings.learning_rate, settings.weight_decay, steps], np.float32)
     evaluation = _Filled.of(held_out)
     best_networks, best = _on_host(networks), _evaluate(loss, networks, constants, evaluation)
@@ -113,9 +114,12 @@ def train(
         for number, chunk in enumerate(source(epoch)):
             filled_chunk = fill(chunk)
             order = _batches(filled_chunk.real, settings.batch_rows, [(*seed, epoch, number) for seed in seeds])
-            networks, moments = _train_chunk(
+            arrays, found = _train_chunk(
                 loss, networks, moments, constants, filled_chunk.rows, *_filled_order(order, filled_chunk), rates
             )
+            # Arrays of numpy, as in the first call: of others another program would be compiled.
+            networks = jax.tree.unflatten(structure, _on_host(arrays))
+            moments = optax.ScaleByAdamState(*_on_host(found))
         losses = _evaluate(loss, networks, constants, evaluation)
         improved = {part: losses[part] < best[part] for part in losses}
         best_networks = {part: _choose(improved[part], networks[part], best_networks[part]) for part in best_networks}
@@ -216,8 +220,7 @@ def _filled_order(order: NDArray[np.int32], chunk: _Filled) -> tuple[NDArray[np.
     return filled(order, max(batches, len(order))), np.asarray(len(order), np.int32)
 
 
-@partial(jax.jit, static_argnums=0)
-def _train_chunk(
+def _chunk_trained(
     loss: Loss,
     networks: Networks,
     moments: Any,
@@ -226,8 +229,9 @@ def _train_chunk(
     order: NDArray[np.int32],
     batches: NDArray[np.int32],
     rates: NDArray[np.float32],
-) -> tuple[Networks, Any]:
-    """One pass over a chunk in an `order` [batches at most, members, batch rows], of which `batches` are taken."""
+) -> tuple[list[jax.Array], Any]:
+    """The networks' arrays and Adam's moments after one pass over a chunk, in an `order` [batches at most, members,
+    batch rows] of which `batches` are taken."""
     # The optimiser sees the parameters as one vector: one fused loop instead of one per matrix.
     one_member = jax.tree.map(lambda array: array[0], networks)
     unravel = ravel_pytree(one_member)[1]
@@ -246,7 +250,10 @@ def _train_chunk(
 
     start = jax.vmap(lambda network: ravel_pytree(network)[0])(networks)
     flat, moments = jax.lax.fori_loop(0, batches, one_step, (start, moments))
-    return jax.vmap(unravel)(flat), moments
+    return jax.tree.leaves(jax.vmap(unravel)(flat)), tuple(moments)
+
+
+_train_chunk = kept(_chunk_trained, static=1)
 
 
 def _mean_loss(losses: dict[str, jax.Array]) -> jax.Array:
@@ -260,8 +267,7 @@ def _evaluate(loss: Loss, networks: Networks, constants: Any, held_out: _Filled)
     return {part: np.asarray(values, np.float64).sum(axis=0) / held_out.real for part, values in sums.items()}
 
 
-@partial(jax.jit, static_argnums=0)
-def _block_losses(
+def _losses_by_block(
     loss: Loss, networks: Networks, constants: Any, rows: Rows, count: NDArray[np.int32]
 ) -> dict[str, jax.Array]:
     """Sum of the losses of each part over the first `count` rows, by block, [blocks, members]."""
@@ -279,6 +285,9 @@ def _block_losses(
     real = jnp.arange(length) < count
     sums: dict[str, jax.Array] = jax.lax.map(block, jax.tree.map(by_block, (rows, real)))
     return sums
+
+
+_block_losses = kept(_losses_by_block, static=1)
 
 
 def _choose(improved: NDArray[np.bool_], new: Any, old: Any) -> Any:

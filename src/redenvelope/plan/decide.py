@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.arrays import Float32Array, FloatArray, IntArray
-from redenvelope.engine.memory import keep_programs
+from redenvelope.engine.programs import keep_programs
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.cleaning.dates import dates_of
 from redenvelope.log.cleaning.ids import marks_of, read_steps, repeated, serving_ids

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import Float32Array, FloatArray, IntArray
+from redenvelope.engine.programs import kept
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.environment import bucket, filled
 from redenvelope.models.networks import WideDeep, stack
@@ -124,13 +125,13 @@ class LeafValues(eqx.Module):
             arrays,
         )
         network = WideDeep(written.layout, written.hidden, outputs, np.random.default_rng(0))
-        ends = jnp.asarray(np.zeros((written.stages, written.components, points), np.float32))
+        ends = jax.device_put(np.zeros((written.stages, written.components, points), np.float32))
         skeleton = cls(stack([network] * written.stages), ends, ends, written.grid, written.masked)
         found: LeafValues = restored({LEAF_VALUES: skeleton}, arrays)[LEAF_VALUES]
         return found
 
 
-@jax.jit
+@kept
 def _components(values: LeafValues, columns: jax.Array, left: jax.Array, weights: jax.Array) -> jax.Array:
     """Of states [n, columns] with the same steps left, [components, n, prices]."""
     nodes = columns.T[values.layout.step :, :, None]

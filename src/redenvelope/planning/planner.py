@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import LocalEngine
+from redenvelope.engine.programs import kept
 from redenvelope.errors import ModelError, UsageError
+from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.environment import (
     AppliedModel,
     EnvironmentModel,
@@ -245,7 +247,7 @@ class TreePlanner:
             fits = _users_per_block(nodes, block.weights.shape[1], size)
             own = form._replace(soft=block.soft, users=fits)
             prices = (block.weights, block.knots)
-            is_number, *found = program(own)(*given, prices, numbers, np.int32(len(users)))
+            is_number, *found = program(own, *given, prices, numbers, np.int32(len(users)))
             _require_finite(np.asarray(is_number)[: len(users)], users)
             by_block.append([np.asarray(array)[..., : len(users), : len(block.places), :] for array in found])
         if len(by_block) == 1:
@@ -342,57 +344,64 @@ class ProgramForm(NamedTuple):
     """Users in a block."""
 
 
-@lru_cache(maxsize=256)
-def program(form: ProgramForm) -> Callable[..., tuple[jax.Array, ...]]:
-    """The compiled program: whether all predictions for a user are numbers, [users], and what is kept.
+def _program(
+    form: ProgramForm,
+    weights: list[jax.Array],
+    rows: Any,
+    prices: Any,
+    numbers: tuple[jax.Array, ...],
+    count: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """Whether all predictions for a user are numbers, [users], and what is kept.
 
-    Its arguments are the model's arrays, the rows (`TreeRows`, or a `Tree`), weights of outcomes [outcomes, prices],
-    numbers, and how many of the users are not padding. Blocks of users are worked on one after the other, so that
-    nothing of a block leaves the cache; blocks of padding are left at zero.
+    Given are the model's arrays, the rows (`TreeRows`, or a `Tree`), weights of outcomes [outcomes, prices], numbers,
+    and how many of the users are not padding. Blocks of users are worked on one after the other, so that nothing of a
+    block leaves the cache; blocks of padding are left at zero.
     """
+    size = len(rows.states) if form.grows else rows.levels[0].shape[2]
 
     # Traced once, although two places below ask for it.
     @partial(jax.jit, inline=True)
-    def block(
-        position: jax.Array, weights: list[jax.Array], rows: Any, prices: Any, numbers: tuple[jax.Array, ...]
-    ) -> tuple[jax.Array, ...]:
-        first = position * form.users
-        model, leaf_values = jax.tree.unflatten(form.structure, weights)
-        if form.grows:
-            some = jax.tree.map(lambda array: _slice(array, first, form.users, 0), rows)
-            tree = grow(model, some, form.depth, form.constraint, form.ragged, leaf_values)
-        else:
-            tree = jax.tree.map(lambda array: _slice(array, first, form.users, array.ndim - 2), rows)
-        temperature, discount, explore = numbers
-        choice = Choice(temperature if form.soft else None, discount, explore if form.explores else None)
-        outcomes, knots = prices
-        ends = None if leaf_values is None else leaf_values.at(tree.leaves, knots, form.ragged)
-        # One sum of all is finite only if all are.
-        total = sum(level.sum(axis=(0, 1, 3)) for level in tree.levels)
-        return jnp.isfinite(total)[:, None, None], *form.keep(tree, outcomes, choice, ends)
+    def block(position: jax.Array) -> tuple[jax.Array, ...]:
+        return _block(form, position * form.users, weights, rows, prices, numbers)
 
-    @jax.jit
-    def run(
-        weights: list[jax.Array], rows: Any, prices: Any, numbers: tuple[jax.Array, ...], count: jax.Array
-    ) -> tuple[jax.Array, ...]:
-        given = (weights, rows, prices, numbers)
-        size = len(rows.states) if form.grows else rows.levels[0].shape[2]
-        if size == form.users:
-            found = block(jnp.int32(0), *given)
-        else:
+    if size == form.users:
+        found = block(jnp.int32(0))
+    else:
 
-            def store(position: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-                return tuple(
-                    jax.lax.dynamic_update_slice_in_dim(whole, own, position * form.users, whole.ndim - 3)
-                    for whole, own in zip(results, block(position, *given), strict=True)
-                )
+        def store(position: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+            return tuple(
+                jax.lax.dynamic_update_slice_in_dim(whole, own, position * form.users, whole.ndim - 3)
+                for whole, own in zip(results, block(position), strict=True)
+            )
 
-            shapes = jax.eval_shape(block, jnp.int32(0), *given)
-            start = tuple(jnp.zeros((*one.shape[:-3], size, *one.shape[-2:]), one.dtype) for one in shapes)
-            found = jax.lax.fori_loop(jnp.int32(0), -(-count // form.users), store, start)
-        return found[0][:, 0, 0], *found[1:]
+        shapes = jax.eval_shape(block, jnp.int32(0))
+        start = tuple(jnp.zeros((*one.shape[:-3], size, *one.shape[-2:]), one.dtype) for one in shapes)
+        found = jax.lax.fori_loop(jnp.int32(0), -(-count // form.users), store, start)
+    return found[0][:, 0, 0], *found[1:]
 
-    return run
+
+program = kept(_program, static=1)
+"""The compiled programs; see `_program`."""
+
+
+def _block(
+    form: ProgramForm, first: jax.Array, weights: list[jax.Array], rows: Any, prices: Any, numbers: Any
+) -> tuple[jax.Array, ...]:
+    """The same of the block of users that begins with the first."""
+    model, leaf_values = jax.tree.unflatten(form.structure, weights)
+    if form.grows:
+        some = jax.tree.map(lambda array: _slice(array, first, form.users, 0), rows)
+        tree = grow(model, some, form.depth, form.constraint, form.ragged, leaf_values)
+    else:
+        tree = jax.tree.map(lambda array: _slice(array, first, form.users, array.ndim - 2), rows)
+    temperature, discount, explore = numbers
+    choice = Choice(temperature if form.soft else None, discount, explore if form.explores else None)
+    outcomes, knots = prices
+    ends = None if leaf_values is None else leaf_values.at(tree.leaves, knots, form.ragged)
+    # One sum of all is finite only if all are.
+    total = sum(level.sum(axis=(0, 1, 3)) for level in tree.levels)
+    return jnp.isfinite(total)[:, None, None], *form.keep(tree, outcomes, choice, ends)
 
 
 def _slice(array: jax.Array, first: jax.Array | int, size: int, axis: int) -> jax.Array:
@@ -467,6 +476,9 @@ class ModelPrice:
     seed: int = 0
     """Of the actions drawn on the way; matters only with entropy and a horizon short of the campaign."""
     paths_at_once: int = PATHS_AT_ONCE
+    layout: StateLayout | None = None
+    """With it, users come to states drawn from the mean states that the model predicts, one for each user and step, and
+    trees are followed to the last step instead of believed: slower, and fair to trees of any depth."""
 
     def __call__(self, prices: ArrayLike, /) -> FloatArray:
         """Mean outcomes [outcomes, prices] at prices [prices, budgets]."""
@@ -484,11 +496,14 @@ class ModelPrice:
         found = np.zeros((1 + planner.budgets, len(rows), len(table)))
         for steps in np.unique(left):
             alike = np.flatnonzero(left == steps)
-            size = max(1, self.paths_at_once // len(table)) if steps > planner.depth else len(alike)
+            alone = steps <= planner.depth and self.layout is None
+            size = len(alike) if alone else max(1, self.paths_at_once // len(table))
             for start in range(0, len(alike), size):
                 part = alike[start : start + size]
                 own = None if standing is None else standing[part]
-                found[:, part] = _follow(planner, rows[part], int(steps), table, own, names[part], self.seed)
+                found[:, part] = _follow(
+                    planner, rows[part], int(steps), table, own, names[part], self.seed, self.layout
+                )
         return found
 
 
@@ -500,28 +515,37 @@ def _follow(
     standing: EligibilityState | None,
     names: NDArray[np.integer],
     seed: int,
+    layout: StateLayout | None,
 ) -> FloatArray:
     """Outcomes to go of every user at every price, [outcomes, users, prices]."""
     users, columns = len(states), np.arange(len(prices))
+    everybody = keys = names.astype(np.uint64)  # the keys of the rows of `states`
     outcomes = np.zeros((1 + planner.budgets, users, len(prices)))
     # Prices under which a user was sent the same are in the same state: one tree serves them all.
     place = np.repeat(np.arange(users)[:, None], len(prices), axis=1)  # [users, prices]
     # What a step counts: discounted, and less where a user may have left, [users, prices].
     weight = np.ones(place.shape)
-    for left in range(steps_left, planner.depth, -1):
+    believed = planner.depth if layout is None else 0
+    for left in range(steps_left, believed, -1):
         probabilities = planner.values(states, left, prices, standing).probabilities
         taken = np.asarray(probabilities, dtype=np.float64)[place, columns]
         step, staying, successors = apply_steps(planner.model, states)
         outcomes += weight * np.einsum("upa,oupa->oup", taken, step[:, place])
         weight *= planner.discount
-        actions = draw(taken, fraction(names.astype(np.uint64), "roll-out", seed, left)[:, None])
+        actions = draw(taken, fraction(everybody, "roll-out", seed, left)[:, None])
         if staying is not None:
             weight *= staying[place, actions]
         moves, place = np.unique(place * planner.actions + actions, return_inverse=True)
         place = place.reshape(users, len(prices))
         parents, moved = np.divmod(moves, planner.actions)
         states = successors[parents, moved]
+        if layout is not None:
+            keys = keys[parents]
+            uniforms = [fraction(keys, f"state {part}", seed, left) for part in range(layout.drawn_parts)]
+            states = layout.drawn(states, np.reshape(uniforms, (layout.drawn_parts, len(keys))).T)
         standing = None if standing is None else standing[parents].after(planner.constraint, moved)
+    if layout is not None:
+        return outcomes
     # By the programs that also plan the steps before.
     last = planner.values(states, min(steps_left, planner.depth), prices, standing).expected()
     return np.asarray(outcomes + weight * last[:, place, columns])

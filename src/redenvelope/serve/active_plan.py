@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.engine.memory import keep_programs
+from redenvelope.engine.programs import keep_programs
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Fund, PriceNote
 from redenvelope.plan.decide import DecisionEngine, stacked

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.log.schema.statistics import NumberSums
+from redenvelope.randomness import draw
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,23 @@ class StateLayout:
         """Number of columns of a state."""
         known = self.history_columns(self.history_actions, self.history_outcomes)
         return self.step + 1 + self.predicted_width + known
+
+    @property
+    def drawn_parts(self) -> int:
+        """Binaries and categories that change: what of a mean state can be drawn."""
+        return self.dynamic_binaries + len(self.dynamic_categories)
+
+    def drawn(self, means: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.float32]:
+        """States drawn from mean states [rows, width] with numbers in [0, 1) [rows, drawn parts].
+
+        Binaries and categories are drawn; of numbers a model predicts no more than the mean.
+        """
+        states = means.copy()
+        states[:, self.binaries] = uniforms[:, : self.dynamic_binaries] < means[:, self.binaries]
+        for place, block in enumerate(self.categories, start=self.dynamic_binaries):
+            chosen = draw(np.maximum(means[:, block], 0.0) + 1e-9, uniforms[:, place])
+            states[:, block] = chosen[:, None] == np.arange(block.stop - block.start)
+        return states
 
 
 # Encodings of single features: numbers are standardised, categories coded.

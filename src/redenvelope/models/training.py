@@ -323,8 +323,9 @@ class NeuralSettings:
     """Most held-out rows: the noise of a mean over this many is small."""
     trial_rows: int = 50_000
     """Most rows of a trial: with more, structures differ too little to matter."""
-    trial_share: float = 0.25
-    """Share of the training steps that a trial takes: it only has to rank the structures."""
+    trial_share: float = 0.15
+    """Share of the training steps that a trial takes, in at most half of the epochs: it only has to rank the
+    structures."""
     trial_batch_rows: int = 512
     """Most rows of a trial's batch."""
     disagreement_rows: int = 8_192
@@ -364,7 +365,9 @@ class Task:
         training = self.settings.training
         steps = round(self.settings.trial_share * training.steps)
         batch_rows = min(training.batch_rows, self.settings.trial_batch_rows)
-        settings = replace(self.settings, training=replace(training, steps=steps, batch_rows=batch_rows))
+        epochs = max(training.epochs_least, training.epochs_most // 2)
+        shorter = replace(training, steps=steps, batch_rows=batch_rows, epochs_most=epochs)
+        settings = replace(self.settings, training=shorter)
         return replace(self, rows=_thinned(self.rows, settings.trial_rows), settings=settings, fill=Fill())
 
     def train(

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.arrays import FloatArray, KeyArray
-
-"""Users as 64-bit numbers, [users]."""
 
 _WHOLE = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
 _NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
@@ -72,11 +71,12 @@ def _text_key(text: str) -> int:
 
 def fraction(keys: KeyArray, stream: str, seed: int, step: ArrayLike = 0) -> FloatArray:
     """A number in [0, 1) for each key [users], fixed by key, stream, seed and step (a number, or [users]) alone."""
-    steps = np.asarray(step, dtype=np.int64).astype(np.uint64)
-    with np.errstate(over="ignore"):
-        mixed = _mix(np.asarray(keys, dtype=np.uint64) ^ np.uint64(_stream_key(stream, seed)))
-        mixed = _mix(mixed ^ _mix(steps))
-    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    steps = np.atleast_1d(np.asarray(step, dtype=np.int64)).astype(np.uint64)
+    if len(keys) == len(steps) == 1:  # somebody waits for it: numbers of Python are several times faster
+        mixed = _mix(_mix(int(keys[0]) ^ _stream_key(stream, seed)) ^ _mix(int(steps[0])))
+        return np.array([(mixed >> 11) * 2.0**-53])
+    words = _mix(_mix(np.asarray(keys, dtype=np.uint64) ^ np.uint64(_stream_key(stream, seed))) ^ _mix(steps))
+    return np.asarray((words >> 11).astype(np.float64) * 2.0**-53)
 
 
 def fold(keys: KeyArray, folds: int, stream: str, seed: int) -> NDArray[np.int64]:
@@ -100,9 +100,9 @@ def _stream_key(stream: str, seed: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}:{stream}".encode(), digest_size=8).digest())
 
 
-def _mix(words: KeyArray) -> KeyArray:
-    """SplitMix64's finaliser: every bit of the input reaches every bit of the output."""
-    words = words + np.uint64(_GOLDEN)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(words ^ (words >> np.uint64(31)))
+def _mix(words: Any) -> Any:
+    """SplitMix64's finaliser, of an array or a number: every bit of the input reaches every bit of the output."""
+    words = (words + _GOLDEN) & _LARGEST
+    words = ((words ^ (words >> 30)) * 0xBF58476D1CE4E5B9) & _LARGEST
+    words = ((words ^ (words >> 27)) * 0x94D049BB133111EB) & _LARGEST
+    return words ^ (words >> 31)

@@ -264,9 +264,9 @@ class PriceBlock:
 
     places: NDArray[np.intp]
     """Where they stand among all, [asked]."""
-    weights: NDArray[np.float32]
+    weights: Any
     """What each outcome counts, [outcomes, prices]: those asked for, the last repeated up to one of few lengths."""
-    knots: NDArray[np.float32]
+    knots: Any
     """What each point of the grid of leaf values counts, [points, prices]; no points without leaf values."""
     soft: bool
     """With entropy: only finite prices can be."""

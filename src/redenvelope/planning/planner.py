@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -173,7 +173,8 @@ class TreePlanner:
             standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
             asked = TreeRows(rows, left, standing.always, standing.memory)
         grid = None if self.leaf_values is None else self.leaf_values.grid
-        blocks = _price_blocks(self.budgets, self.temperature, grid, _SIZES[keep], prices)
+        table = np.asarray(prices, dtype=np.float64)
+        blocks = _price_blocks(self.budgets, self.temperature, grid, _SIZES[keep], table.tobytes(), table.shape)
         if not len(rows) or (waiting and len(rows) <= FEW_USERS[-1]):  # one call, whatever their steps left
             return self._call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=True)
         result: list[NDArray[np.float32]] = []
@@ -240,14 +241,13 @@ class TreePlanner:
         blocks: Sequence[PriceBlock],
     ) -> list[NDArray[np.float32]]:
         """What a program keeps at all prices."""
-        numbers = (np.float32(self.temperature), np.float32(self.discount), np.float32(self.explore))
         by_block = []
         nodes = nodes_at(self.actions, form.depth if self.leaf_values is None else form.depth + 1)
         for block in blocks:
             fits = _users_per_block(nodes, block.weights.shape[1], size)
             own = form._replace(soft=block.soft, users=fits)
             prices = (block.weights, block.knots)
-            is_number, *found = program(own, *given, prices, numbers, np.int32(len(users)))
+            is_number, *found = program(own, *given, prices, self._numbers, np.int32(len(users)))
             _require_finite(np.asarray(is_number)[: len(users)], users)
             by_block.append([np.asarray(array)[..., : len(users), : len(block.places), :] for array in found])
         if len(by_block) == 1:
@@ -255,6 +255,14 @@ class TreePlanner:
         # The prices back in the order they were asked for.
         order = np.argsort(np.concatenate([block.places for block in blocks]))
         return [np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block, strict=True)]
+
+    @cached_property
+    def _numbers(self) -> tuple[jax.Array, ...]:
+        """Temperature, discount and exploration share; on the device, as all that stays between calls."""
+        found: tuple[jax.Array, ...] = jax.device_put(
+            tuple(np.float32(number) for number in (self.temperature, self.discount, self.explore))
+        )
+        return found
 
     @cached_property
     def _weights(self) -> dict[tuple[bool, bool], tuple[Hashable, list[Any]]]:
@@ -279,19 +287,14 @@ def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
 
 
 @lru_cache(maxsize=64)
-def _known_price_blocks(
-    budgets: int, temperature: float, grid: PriceGrid | None, sizes: Sizes, prices: bytes, shape: tuple[int, ...]
-) -> Any:
-    return price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature, grid, sizes)
-
-
 def _price_blocks(
-    budgets: int, temperature: float, grid: PriceGrid | None, sizes: Sizes, prices: ArrayLike
+    budgets: int, temperature: float, grid: PriceGrid | None, sizes: Sizes, prices: bytes, shape: tuple[int, ...]
 ) -> tuple[PriceBlock, ...]:
-    """See `price_blocks`; a plan asks for the same prices again and again."""
-    table = np.asarray(prices, dtype=np.float64)
-    found: tuple[PriceBlock, ...] = _known_price_blocks(budgets, temperature, grid, sizes, table.tobytes(), table.shape)
-    return found
+    """See `price_blocks`; a plan asks for the same prices again and again, so they stay on the device."""
+    found = price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature, grid, sizes)
+    return tuple(
+        replace(block, weights=jax.device_put(block.weights), knots=jax.device_put(block.knots)) for block in found
+    )
 
 
 # The compiled programs: they back up trees, and where a plan decides they grow them too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,12 @@ class Pricing:
         """Which row each user [users] follows, from the first step to the last and on every machine, [users]."""
         if len(self.shares) == 1:
             return np.zeros(len(keys), dtype=np.intp)
-        # The last edge is left out: rounding must leave nobody beyond it.
-        edges = np.cumsum(self.shares)[:-1]
-        return np.searchsorted(edges, fraction(keys, "pricing", seed), side="right")
+        return np.searchsorted(self._edges, fraction(keys, "pricing", seed), side="right")
+
+    @cached_property
+    def _edges(self) -> NDArray[np.float64]:
+        """Where the shares of all rows but the last end: rounding must leave nobody beyond it."""
+        return np.cumsum(self.shares)[:-1]
 
     def mix(self, values: NDArray[Any], axis: int = -1) -> NDArray[np.float64]:
         """Values of each row, along an axis [prices], as those of the mixture."""

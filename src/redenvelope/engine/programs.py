@@ -88,12 +88,12 @@ def _path(what: Any, leaves: list[Any]) -> Path | None:
     settings = (config.jax_enable_x64, str(config.jax_default_matmul_precision))
     try:
         text = "\n".join(described((what, shapes, settings, _versions())))
-    except _UnknownError:
+    except UndescribedError:
         return None
     return Path(folder) / f"{hashlib.sha256(text.encode()).hexdigest()}.traced"
 
 
-class _UnknownError(Exception):
+class UndescribedError(Exception):
     """A value that its description would not tell from another."""
 
 
@@ -120,7 +120,7 @@ def described(value: Any) -> Iterator[str]:
     elif kind.__module__.startswith("equinox."):  # how its modules mark what is missing
         yield repr(value)
     else:
-        raise _UnknownError(kind)
+        raise UndescribedError(kind)
 
 
 def _described_structure(structure: Any) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _described_structure(structure: Any) -> Iterator[str]:
         return
     kind, static = data
     if not _is_plain(kind):
-        raise _UnknownError(kind)
+        raise UndescribedError(kind)
     yield f"{kind.__module__}.{kind.__qualname__}"
     yield from described(static)
     children = structure.children()

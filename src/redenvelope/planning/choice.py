@@ -250,7 +250,7 @@ def _survival(tree: Tree, place: int) -> jax.Array | None:
 # Prices in blocks that are backed up together: those with entropy, and those without.
 
 
-FEW_PRICES, SOME_PRICES, MANY_PRICES = (1, 2, 8), (8, 24, 64), (24, 64)
+FEW_PRICES, SOME_PRICES = (1, 2, 8), (8, 24, 64)
 """Numbers of prices that are compiled for: every new one takes a program of its own, so there are few."""
 _HARD_PRICES = (1, 8, 24, 64)  # mostly the infinite one
 

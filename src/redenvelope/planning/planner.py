@@ -28,7 +28,6 @@ from redenvelope.models.environment import (
 )
 from redenvelope.planning.choice import (
     FEW_PRICES,
-    MANY_PRICES,
     SOME_PRICES,
     Choice,
     Ends,
@@ -427,7 +426,7 @@ def _decision(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None)
     return probabilities, jnp.broadcast_to(outcomes, (len(outcomes), *probabilities.shape))
 
 
-_SIZES: dict[_Keep, Sizes] = {_decision: FEW_PRICES, _state_values: SOME_PRICES, _everything: MANY_PRICES}
+_SIZES: dict[_Keep, Sizes] = {_decision: FEW_PRICES, _state_values: SOME_PRICES, _everything: SOME_PRICES}
 """Numbers of prices that each is compiled for."""
 
 

@@ -1,4 +1,4 @@
-"""Hidden confounder: keen users were sent more and respond more; the log shows neither who is keen nor that it mattered.
+"""Hidden confounder: keen users were sent more and respond more; the log shows neither who is keen nor that it counts.
 
 The propensities are what an analyst would note who knows the features alone, so every estimate is biased.
 """

@@ -6,7 +6,7 @@ import pytest
 
 from redenvelope import Encoder, log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.models.fit import PastScore, _score, past_scores
+from redenvelope.models.past_effects import PastScore, _score, past_scores
 
 USERS, STEPS = 3_000, 4
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.audit.audit import Audit, audit_log
+from redenvelope.audit.effects import latest
 from redenvelope.campaign.costs import without_costs
 from redenvelope.evaluation.confidence import Concentration
 from redenvelope.evaluation.data import OffPolicyData
@@ -79,10 +80,10 @@ def summarize_population(log: Log, budget: float | None, known_before: Sequence[
 def default_estimator(audit: Audit, seed: int) -> Marginalised:
     """Doubly robust with marginalised ratios: over several steps their errors add up, those of products multiply.
 
-    A cost that is booked one step after its action, at a state that no longer shows it, needs the product of that step.
+    A cost that is booked some steps after its action, at a state that no longer shows it, needs the product of as many.
     """
-    late = any(effect.is_late for effect in audit.carry_over)
-    return Marginalised(seed=seed).looking_back(1 if late else 0)
+    late = latest(audit.carry_over)
+    return Marginalised(seed=seed).looking_back(0 if late is None else late.lag)
 
 
 def certify_plan(

@@ -93,10 +93,24 @@ class PastCorrection:
     @property
     def detectable(self) -> FloatArray:
         """The smallest bias that a one-sided test at 5 % finds four times of five, [outcomes, all prices]."""
-        return _DETECTABLE * self.standard_error
+        return _POWER * self.standard_error
+
+    def diagnostics(self, place: int) -> dict[str, list[float]]:
+        """What a rung at one of the prices says of it."""
+        figures = {_CORRECTION: self.value, _DETECTABLE: self.detectable}
+        return {name: [float(value) for value in table[:, place]] for name, table in figures.items()}
+
+    @classmethod
+    def of_rungs(cls, diagnostics: Sequence[Mapping[str, Any]]) -> PastCorrection | None:
+        """The correction of a ladder whose rungs are at one price each; None where they say nothing of it."""
+        if not all(_CORRECTION in rung for rung in diagnostics):
+            return None
+        value, detectable = (np.array([rung[name] for rung in diagnostics]).T for name in (_CORRECTION, _DETECTABLE))
+        return cls(value, detectable / _POWER)
 
 
-_DETECTABLE = 1.645 + 0.842
+_CORRECTION, _DETECTABLE = "correction_for_the_past", "smallest_detectable_bias"
+_POWER = 1.645 + 0.842  # standard errors: quantiles of the level and of the power
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,12 +317,7 @@ def _of_mixture(reasons: list[list[Reason]], shares: FloatArray) -> list[Reason]
 
 def _diagnostics(evaluation: Evaluation, place: int, correction: PastCorrection | None) -> dict[str, Any]:
     weights = evaluation.diagnostics
-    of_past = {}
-    if correction is not None:
-        of_past = {
-            "correction_for_the_past": [float(value) for value in correction.value[:, place]],
-            "smallest_detectable_bias": [float(value) for value in correction.detectable[:, place]],
-        }
+    of_past = {} if correction is None else correction.diagnostics(place)
     return {
         "effective_users_by_step": [float(value) for value in weights.effective_users[:, place]],
         "largest_weight_share": float(weights.largest_share[place]),

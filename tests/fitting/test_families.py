@@ -143,8 +143,11 @@ def doubted(name: str, users: int, seed: int) -> bool:
     return bool(module("trials.doubts").doubts((name, seed, users))["rely_on"] != "first")
 
 
-@pytest.mark.parametrize(("name", "window"), [("delayed_cost", 1), ("control", 0), ("hidden_habit", 0)])
-def test_a_cost_that_comes_late_is_weighed_by_the_step_before(name: str, window: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [("delayed_cost", 1), ("delayed_cost_2", 2), ("delayed_cost_3", 3), ("control", 0), ("hidden_habit", 0)],
+)
+def test_a_cost_that_comes_late_is_weighed_by_the_steps_before(name: str, window: int) -> None:
     log = log_from_frame(family(name).campaign(12).log(4_000, seed=1))
     assert default_estimator(audit_log(log), 0).window == window
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.arrays import FloatArray
+from redenvelope.arrays import Float32Array, FloatArray
 from redenvelope.audit.audit import Audit, audit_log
 from redenvelope.audit.effects import latest
 from redenvelope.campaign.costs import without_costs
@@ -169,13 +169,14 @@ def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -
     parts, known = check.evaluation.partitions, past is not None and past.is_known
     by_candidate = [_some(check.places(name), each) for name, each in check.candidates.items()]
     prices = np.concatenate(by_candidate)
-    data = _with_past((part.at_prices(prices) for part in parts.parts()), past)
+    rows = np.zeros(0, dtype=bool) if past is None else past.rows_of(check.log.keys)
+    data = _with_past((part.at_prices(prices) for part in parts.parts()), past, rows)
     others = checking_estimators(estimator, int(check.log.lengths.max()), known)
     found = evaluate_partitions(data, [estimator, *others], engine=parts.engine)
     own, sequential = found[estimator.name], found[others[-1].name]
     agreements, correction = [agreement(own, found[other.name]) for other in others], None
     if past is not None and known:
-        value, error = past.moved(_shift_of_past(own, estimator, past))
+        value, error = past.moved(_shift_of_past(own, estimator, past.design[rows]))
         agreements.append(_of_effects(own, value, error))
         places = [check.places(name) for name in check.candidates]
         correction = PastCorrection(*(_everywhere(table, places, by_candidate) for table in (value, error)))
@@ -204,30 +205,35 @@ def _some(places: range, candidate: CandidatePolicy) -> NDArray[np.intp]:
     return np.unique([*places[::every], places[-1]])
 
 
-def _with_past(parts: Iterable[OffPolicyData], past: PastEffects | None) -> list[OffPolicyData]:
-    """The data of users whose past is known, with its columns; all users where no past is known."""
+def _with_past(
+    parts: Iterable[OffPolicyData], past: PastEffects | None, rows: NDArray[np.bool_]
+) -> list[OffPolicyData]:
+    """The data of users whose past is known, with its columns, which are at `rows`; all users where none is known."""
     if past is None:
         return list(parts)
-    data = []
+    data, columns, first = [], past.past[rows], 0
     for part in parts:
         chosen = np.isin(part.keys, past.keys)
         if chosen.any():  # a small part may have no user in the sample
-            data.append(replace(part.of_users(chosen), past=past.past[past.rows_of(part.keys)]))
+            own = part.of_users(chosen)
+            data.append(replace(own, past=columns[first : first + own.rows]))
+            first += own.rows
     return data
 
 
-def _shift_of_past(own: Evaluation, estimator: Marginalised, past: PastEffects) -> FloatArray:
+def _shift_of_past(own: Evaluation, estimator: Marginalised, design: Float32Array) -> FloatArray:
     """How the plan shifts the past of users beyond what the estimator's weights know, summed over steps, [width,
-    prices]: the weights of one that knows the past and one more step, less its own."""
+    prices]: the weights of one that knows the past and one more step, less its own. `design` [rows, width]."""
     users = own.partitions
     weigh = estimator.prepare(users, 1.0).weigh
     richer = replace(estimator, knows_past=True, window=estimator.window + 1).prepare(users, 1.0).weigh
-    shift = np.zeros((past.design.shape[1], own.value.shape[1]))
+    shift, first = np.zeros((design.shape[1], own.value.shape[1])), 0
     for part in users.parts():
-        design = past.design[past.rows_of(part.keys)]
         beyond = richer(part).weights - weigh(part).weights
+        here = design[first : first + part.rows]
         for position, (chosen, rows) in enumerate(part.positions):
-            shift += design[rows].T @ beyond[position, chosen]
+            shift += here[rows].T @ beyond[position, chosen]
+        first += part.rows
     return shift / own.users
 
 

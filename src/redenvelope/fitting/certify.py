@@ -175,14 +175,15 @@ def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -
     found = evaluate_partitions(data, [estimator, *others], engine=parts.engine)
     own, sequential = found[estimator.name], found[others[-1].name]
     agreements, correction = [agreement(own, found[other.name]) for other in others], None
+    effects: list[list[Agreement]] = [[] for _ in prices]
     if past is not None and known:
         value, error = past.moved(_shift_of_past(own, estimator, past.design[rows]))
-        agreements.append(_of_effects(own, value, error))
+        effects = _of_effects(own, value, error)
         places = [check.places(name) for name in check.candidates]
         correction = PastCorrection(*(_everywhere(table, places, by_candidate) for table in (value, error)))
     verdicts = []
     for place in range(len(prices)):
-        pairs = [outcome[place] for pair in agreements for outcome in pair]
+        pairs = [*(outcome[place] for pair in agreements for outcome in pair), *effects[place]]
         verdict = choose_estimator(pairs, sequential.reasons(sequential.outcome_names[1], place))
         missed = None if correction is None else correction.detectable[1:, prices[place]]
         verdicts.append(replace(verdict, reasons=(*verdict.reasons, *_unchecked(own.value[1:, place], missed))))
@@ -237,24 +238,30 @@ def _shift_of_past(own: Evaluation, estimator: Marginalised, design: Float32Arra
     return shift / own.users
 
 
-def _of_effects(own: Evaluation, value: FloatArray, error: FloatArray) -> tuple[tuple[Agreement, ...], ...]:
-    """The agreement of an evaluation with one corrected by effects of the past, [outcomes][prices]."""
-    return tuple(
-        tuple(
-            Agreement(
-                name,
-                own.estimator.name,
-                "effects of the past",
-                float(own.value[outcome, price]),
-                -float(value[outcome, price]),
-                float(error[outcome, price]),
-                0.0,
-                own.users,
-            )
-            for price in range(own.value.shape[1])
+def _of_effects(own: Evaluation, value: FloatArray, error: FloatArray) -> list[list[Agreement]]:
+    """How an evaluation agrees with itself corrected by effects of the past, for every price.
+
+    Only where the correction exceeds the standard error of what it corrects: a smaller one need not be exact.
+    """
+    found: list[list[Agreement]] = []
+    for place in range(own.value.shape[1]):
+        large = np.flatnonzero(np.abs(value[:, place]) > own.standard_error[:, place])
+        found.append(
+            [
+                Agreement(
+                    own.outcome_names[outcome],
+                    own.estimator.name,
+                    "effects of the past",
+                    float(own.value[outcome, place]),
+                    -float(value[outcome, place]),
+                    float(error[outcome, place]),
+                    0.0,
+                    own.users,
+                )
+                for outcome in large
+            ]
         )
-        for outcome, name in enumerate(own.outcome_names)
-    )
+    return found
 
 
 _BEARABLE = 0.25

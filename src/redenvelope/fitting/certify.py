@@ -272,11 +272,8 @@ def _unchecked(values: FloatArray, missed: FloatArray | None) -> Iterator[Reason
     """Why the past is not checked at a price, from the costs and the biases that would be missed, [costs] each; None
     where nothing is known of those."""
     if missed is None:
-        said = (
-            "whether earlier steps matter in ways that the features do not show cannot be told: there are too few rows"
-        )
-        advice = "of each step and action; bring more users, or fewer actions"
-        yield Reason("past_unchecked", Weight.REFUSAL, f"{said} {advice}")
+        said = "there are too few rows of each step and action to tell whether earlier steps matter in ways that the"
+        yield Reason("past_unchecked", Weight.REFUSAL, f"{said} features do not show; bring more users")
         return
     for value, most in zip(values, missed, strict=True):
         if most > _BEARABLE * abs(value):

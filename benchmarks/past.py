@@ -1,8 +1,8 @@
 """Is a past that matters told from a state that tells all? The score test on campaigns of every family, without a fit.
 
 Prints in how many campaigns the past is plain (`models/past_effects.py`), and the least and the greatest score of each
-with the share that goes with it. It should be plain where a habit is hidden or costs come late (weak opposite habits may
-be missed), elsewhere in none.
+with the share that goes with it. It should be plain where a habit is hidden or costs come late (weak opposite habits
+may be missed), elsewhere in none.
 """
 
 from __future__ import annotations

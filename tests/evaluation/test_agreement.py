@@ -144,3 +144,15 @@ def test_a_large_difference_is_no_noise_however_badly_it_is_known() -> None:
     found = paired_agreement(np.full(2_000, 1.0) + heavy, np.full(2_000, 1.0), "cost", NAMES)
     assert found.standard_error > 0.05 * abs(found.value)
     assert not found.is_noise
+
+
+@pytest.mark.parametrize(("outcome", "gap"), [("cost", 1.0), ("reward", -1.0)])
+def test_an_estimate_that_errs_on_the_safe_side_certifies_with_a_warning(outcome: str, gap: float) -> None:
+    """A cost too high or a reward too low, where the estimate by all earlier steps is of no use."""
+    spread = np.random.default_rng(0).normal(5.0, 0.1, size=400)
+    thin = Reason("thin_overlap", Weight.REFUSAL, "overlap is thin")
+    safe, unsafe = (paired_agreement(spread + sign * gap, spread, outcome, NAMES) for sign in (1, -1))
+    found = choose_estimator([safe], [thin])
+    assert found.rely_on == "first" and [reason.weight for reason in found.reasons] == [Weight.WARNING]
+    assert choose_estimator([safe, unsafe], [thin]).rely_on == "neither"
+    assert choose_estimator([safe], []).rely_on == "sequential"

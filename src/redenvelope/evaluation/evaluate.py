@@ -314,6 +314,11 @@ class Agreement:
         """Whether the difference is explained by chance, or too small to matter."""
         return abs(self.z) <= LARGEST_Z or abs(self.difference) <= _NEGLIGIBLE * abs(self.value)
 
+    @property
+    def is_safe(self) -> bool:
+        """Whether the first estimate errs, if it does, on the safe side: a cost too high, or a reward too low."""
+        return self.difference < 0 if self.outcome == "reward" else self.difference > 0
+
 
 @dataclass(frozen=True)
 class EstimatorChoice:
@@ -323,7 +328,7 @@ class EstimatorChoice:
     agreements: tuple[Agreement, ...]
     """Of every outcome with every estimate that the first was checked against."""
     reasons: tuple[Reason, ...]
-    """A warning where it is the sequential one, a refusal where it is neither."""
+    """Warnings where it is the sequential one, or the first on the safe side; a refusal where it is neither."""
 
 
 def checking_estimators(checked: Marginalised, steps: int, knows_past: bool = False) -> tuple[Estimator, ...]:
@@ -384,6 +389,9 @@ def choose_estimator(agreements: Sequence[Agreement], sequential: Sequence[Reaso
     if not refusals:
         advice = "so the estimate by all earlier steps certifies, with wider bounds; add columns that describe the past"
         return EstimatorChoice("sequential", found, (Reason("hidden_past", Weight.WARNING, f"{said}; {advice}"),))
+    if all(each.is_safe for each in found if not each.is_noise):
+        advice = "on the safe side, so the estimate from the state certifies; add columns that describe the past"
+        return EstimatorChoice("first", found, (Reason("hidden_past", Weight.WARNING, f"{said}; {advice}"),))
     advice = "add columns that describe the past, or let the log's own history be used; by all earlier steps"
     reason = Reason("hidden_past", Weight.REFUSAL, f"{said}; {advice}, {refusals[0].message}")
     return EstimatorChoice("neither", found, (reason,))

@@ -285,7 +285,9 @@ def _unchecked(values: FloatArray, missed: FloatArray | None) -> Iterator[Reason
 
 
 def _by_the_state(rung: Rung, own: EstimatorChoice) -> Rung:
-    """A rung where estimators disagree, or could not be compared, is refused: another budget could lead there."""
+    """A rung where another estimator is needed is refused, because another budget could lead there."""
+    if own.rely_on == "first":
+        return replace(rung, objections=own.reasons)
     return replace(rung, objections=tuple(Reason(each.rule, Weight.REFUSAL, each.message) for each in own.reasons))
 
 

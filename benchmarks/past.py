@@ -1,7 +1,8 @@
 """Is a past that matters told from a state that tells all? The score test on campaigns of every family, without a fit.
 
-Prints in how many campaigns the past is plain (`models/fit.py`), and the least and the greatest score of each
-with the share that goes with it. In hidden_habit and delayed_cost it should be plain in all, elsewhere in none.
+Prints in how many campaigns the past is plain (`models/past_effects.py`), and the least and the greatest score of each
+with the share that goes with it. It should be plain where a habit is hidden or costs come late (weak opposite habits
+may be missed), elsewhere in none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import split
 from redenvelope.log.read import log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.models.fit import PastScore, past_scores
+from redenvelope.models.past_effects import PastScore, past_scores
 from trials.campaigns import campaign_of
 from trials.families.registry import FAMILIES
 

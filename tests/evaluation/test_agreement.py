@@ -137,12 +137,22 @@ def test_a_past_that_is_told_shows_a_hidden_habit_with_the_least_noise() -> None
         evaluate_partitions([data], [others[0]])
 
 
-def test_a_difference_that_is_badly_known_is_no_evidence() -> None:
+def test_a_large_difference_is_no_noise_however_badly_it_is_known() -> None:
+    """A third of the estimate, four standard errors: the error is 9 % of the estimate, and the difference real."""
     generator = np.random.default_rng(0)
     heavy = generator.normal(0, 1, 2_000) + np.where(np.arange(2_000) < 20, 60.0, 0.0)
-    vague = paired_agreement(np.full(2_000, 1.0) + heavy, np.full(2_000, 1.0), "cost", NAMES)
-    assert vague.difference / vague.standard_error > 3
-    assert vague.standard_error > 0.05 * abs(vague.value)
-    assert vague.is_noise
-    sure = paired_agreement(10.0 + generator.normal(0.5, 1, 2_000), np.full(2_000, 10.0), "cost", NAMES)
-    assert not sure.is_noise
+    found = paired_agreement(np.full(2_000, 1.0) + heavy, np.full(2_000, 1.0), "cost", NAMES)
+    assert found.standard_error > 0.05 * abs(found.value)
+    assert not found.is_noise
+
+
+@pytest.mark.parametrize(("outcome", "gap"), [("cost", 1.0), ("reward", -1.0)])
+def test_an_estimate_that_errs_on_the_safe_side_certifies_with_a_warning(outcome: str, gap: float) -> None:
+    """A cost too high or a reward too low, where the estimate by all earlier steps is of no use."""
+    spread = np.random.default_rng(0).normal(5.0, 0.1, size=400)
+    thin = Reason("thin_overlap", Weight.REFUSAL, "overlap is thin")
+    safe, unsafe = (paired_agreement(spread + sign * gap, spread, outcome, NAMES) for sign in (1, -1))
+    found = choose_estimator([safe], [thin])
+    assert found.rely_on == "first" and [reason.weight for reason in found.reasons] == [Weight.WARNING]
+    assert choose_estimator([safe, unsafe], [thin]).rely_on == "neither"
+    assert choose_estimator([safe], []).rely_on == "sequential"

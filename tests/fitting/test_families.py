@@ -27,6 +27,11 @@ NAMES = (
     "leaving",
     "wrong_propensity",
     "seasons",
+    "opposite_habits",
+    "habit_log_normal",
+    "delayed_cost_2",
+    "delayed_cost_3",
+    "hidden_confounder",
 )
 
 
@@ -71,7 +76,7 @@ def test_logs_and_truths_are_of_one_campaign(name: str) -> None:
     totals = np.zeros(users)
     np.add.at(totals, frame["user"].to_numpy(), cost)
     error = totals.std(ddof=1) / np.sqrt(users)
-    if name == "wrong_propensity":
+    if name in ("wrong_propensity", "hidden_confounder"):
         assert abs(totals.mean() - campaign.uniform.cost) > 4 * error
     elif name != "whales":  # twenty whales are too few to say
         assert abs(totals.mean() - campaign.uniform.cost) < 4 * np.hypot(error, campaign.uniform.cost_error)
@@ -118,8 +123,9 @@ def test_whales_weigh_what_they_are() -> None:
     assert whales.cost_error < 0.01 * whales.cost
 
 
-def test_delayed_costs_are_the_same_money() -> None:
-    now, later = (family(name).campaign(7).uniform for name in ("control", "delayed_cost"))
+@pytest.mark.parametrize("names", [("control", "delayed_cost"), ("delayed_cost_2", "delayed_cost_3")])
+def test_delayed_costs_are_the_same_money(names: tuple[str, str]) -> None:
+    now, later = (family(name).campaign(7).uniform for name in names)
     assert abs(now.cost - later.cost) < 4 * (now.cost_error + later.cost_error)
 
 
@@ -137,8 +143,11 @@ def doubted(name: str, users: int, seed: int) -> bool:
     return bool(module("trials.doubts").doubts((name, seed, users))["rely_on"] != "first")
 
 
-@pytest.mark.parametrize(("name", "window"), [("delayed_cost", 1), ("control", 0), ("hidden_habit", 0)])
-def test_a_cost_that_comes_late_is_weighed_by_the_step_before(name: str, window: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [("delayed_cost", 1), ("delayed_cost_2", 2), ("delayed_cost_3", 3), ("control", 0), ("hidden_habit", 0)],
+)
+def test_a_cost_that_comes_late_is_weighed_by_the_steps_before(name: str, window: int) -> None:
     log = log_from_frame(family(name).campaign(12).log(4_000, seed=1))
     assert default_estimator(audit_log(log), 0).window == window
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from redenvelope.evaluation.diagnostics import Reason, Weight
@@ -11,13 +12,13 @@ from redenvelope.evaluation.evaluate import EstimatorChoice, checking_estimators
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
 from redenvelope.fitting.certify import Trusted, relied_on, trusted_check
-from redenvelope.fitting.encoded import encode
+from redenvelope.fitting.encoded import encode, past_effects
 from redenvelope.fitting.holdout import CandidatePolicy, Check, check_policies
 from redenvelope.log.log import Log, split
+from redenvelope.models.past_effects import PastEffects
 from redenvelope.plan.fixed_sequence_test import climb
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
-from redenvelope.randomness import fraction
 from tests.two_step_plan import BUDGET
 
 AGREED = EstimatorChoice("first", (), ())
@@ -32,6 +33,11 @@ def check(plan: Plan, log: Log) -> Check:
     return check_policies(own, encoded, Marginalised(seed=0), 0, seed=0)
 
 
+@pytest.fixture(scope="module")
+def past(plan: Plan, log: Log) -> PastEffects | None:
+    return past_effects(log, plan.policy.encoder, 10_000, 0)
+
+
 def walk(ladder: Ladder):
     return climb(ladder, [BUDGET], 0.95)
 
@@ -43,13 +49,33 @@ def judged(check: Check, *verdicts: EstimatorChoice) -> Trusted:
     return relied_on(check, Marginalised(seed=0), walk(ladder), every)
 
 
-def test_a_state_that_tells_all_is_trusted(plan: Plan, check: Check) -> None:
-    found = trusted_check(check, walk, 10_000, 0)
-    assert found.check is check
+def test_a_state_that_tells_all_is_trusted(plan: Plan, check: Check, past: PastEffects) -> None:
+    found = trusted_check(check, walk, past)
     assert len(found.verdicts) == len(plan.ladder.rungs)
-    ladder = found.marked(check.ladder("plan"))
+    ladder = found.marked(found.check.ladder("plan"))
     assert walk(ladder).place == plan.record.stop.place
     assert plan.certificate.cost.estimator == "marginalised"
+    # The correction is within its own noise, and its error within the caution that the estimator has anyway.
+    place, plain = walk(ladder).place, check.ladder("plan")
+    correction, detectable = (
+        ladder.diagnostics(place)[name][1] for name in ("correction_for_the_past", "smallest_detectable_bias")
+    )
+    assert abs(correction) < 3 * detectable / 2.487
+    corrected, before = (each.figures(place, 0.95)[1] for each in (ladder, plain))
+    assert corrected.estimate - before.estimate == pytest.approx(correction, abs=0.3 * detectable)
+    assert before.standard_error <= corrected.standard_error < 1.1 * before.standard_error
+
+
+def test_a_past_of_which_nothing_is_known_is_refused_by_name(check: Check) -> None:
+    ladder = (found := trusted_check(check, walk, None)).marked(found.check.ladder("plan"))
+    reasons = [reason for reason in ladder.reasons(walk(ladder).place) if reason.weight is Weight.REFUSAL]
+    assert [reason.rule for reason in reasons] == ["past_unchecked"]
+
+
+def test_a_past_that_could_hide_a_quarter_of_the_cost_is_refused(check: Check, past: PastEffects) -> None:
+    vague = replace(past, covariance=past.covariance * 1e8)
+    ladder = (found := trusted_check(check, walk, vague)).marked(found.check.ladder("plan"))
+    assert "past_unchecked" in {reason.rule for rung in ladder.rungs for reason in rung.objections}
 
 
 def test_where_the_past_disagrees_all_earlier_steps_certify(check: Check) -> None:
@@ -93,14 +119,13 @@ def test_a_price_that_disagrees_elsewhere_is_not_stood_on_later(check: Check) ->
 
 def test_other_estimators_are_taken_at_their_word(check: Check) -> None:
     sequential = check.evaluated_by(checking_estimators(Marginalised(seed=0), 2)[-1])
-    assert trusted_check(sequential, walk, 10_000, 0).verdicts == ()
+    assert trusted_check(sequential, walk, None).verdicts == ()
 
 
-def test_a_part_of_whom_nobody_is_asked_is_left_out(check: Check) -> None:
-    (*_, last) = check.evaluation.partitions.parts()
-    order = fraction(last.keys, "agreement", 0)
-    alone = [*last.batches(1)][int(order.argmax())]
-    parted = replace(check.evaluation, partitions=as_partitions([alone, *check.evaluation.partitions.parts()]))
-    users = int(order.max() * len(check.log.users))  # all but those who would be asked last
-    found = trusted_check(replace(check, evaluation=parted), walk, users, 0)
-    assert len(found.verdicts) == len(check.candidates["plan"].prices)
+def test_a_part_of_whom_nobody_is_asked_is_left_out(check: Check, plan: Plan, log: Log) -> None:
+    some = past_effects(log, plan.policy.encoder, 400, 0)
+    single = [one for part in check.evaluation.partitions.parts() for one in part.batches(50)]
+    parted = replace(check, evaluation=replace(check.evaluation, partitions=as_partitions(single)))
+    found = [trusted_check(each, walk, some).check.correction for each in (check, parted)]
+    assert found[0] is not None and found[1] is not None
+    np.testing.assert_allclose(found[0].value, found[1].value, rtol=1e-6, atol=1e-9)

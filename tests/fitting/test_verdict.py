@@ -46,6 +46,12 @@ def test_a_target_is_judged_by_the_reward(plan: Plan) -> None:
     assert judge(asked, figure(3.0, 4.9), [ANY], 100, ()).status == "undecided"
 
 
+def test_a_log_too_small_to_show_effects_of_the_past_decides_nothing(plan: Plan, log: Log) -> None:
+    verdict = evaluate_plan(plan, log.select(np.arange(len(log.users)) < 60), 0.95, all_users=True)["verdict"]
+    assert verdict["status"] == "undecided"
+    assert "too few rows of each step and action to tell whether earlier steps matter" in verdict["message"]
+
+
 def test_users_who_made_the_plan_are_left_out_by_their_ids(plan: Plan, log: Log) -> None:
     content = evaluate_plan(plan, log, 0.95)
     assert content["users"] == plan.certificate.users

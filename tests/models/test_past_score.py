@@ -6,19 +6,23 @@ import pytest
 
 from redenvelope import Encoder, log_from_frame
 from redenvelope.models.dataset import Examples
-from redenvelope.models.fit import PastScore, _score, past_scores
+from redenvelope.models.past_effects import PastScore, _score, past_scores
 
 USERS, STEPS = 3_000, 4
 
 
-def scores(habit: float, bend: float, seed: int = 0) -> tuple[PastScore, ...]:
-    """Of a campaign whose cost grows with the envelopes received by `habit`, and with a visible mood as its square."""
+def scores(habit: float, bend: float, seed: int = 0, opposite: bool = False) -> tuple[PastScore, ...]:
+    """Of a campaign whose cost grows with the envelopes received by `habit`, and with a visible mood as its square; for
+    one group it falls where it is opposite, so that the mean of all groups does not change."""
     generator = np.random.default_rng(seed)
     received, group = np.zeros(USERS), generator.integers(3, size=USERS)
+    direction = group - 1.0 if opposite else np.ones(USERS)
     mood, rows = generator.normal(size=USERS), []
     for step in range(STEPS):
         action = generator.integers(3, size=USERS)
-        cost = action * (1 + habit * received + bend * mood**2 * (group == 1)) + generator.normal(size=USERS)
+        cost = action * (1 + habit * direction * received + bend * mood**2 * (group == 1)) + generator.normal(
+            size=USERS
+        )
         reward = mood * group + action + generator.normal(size=USERS)
         columns = {"action": action, "reward": reward, "cost": cost - cost.min(), "mood": mood}
         rows.append(pl.DataFrame({"user": np.arange(USERS), **columns, "group": [f"g{own}" for own in group]}))
@@ -42,6 +46,12 @@ def test_products_of_groups_and_moods_are_no_past() -> None:
 
 def test_a_hidden_habit_is_plain_in_the_cost_alone() -> None:
     reward, cost = scores(habit=0.25, bend=0.0)
+    assert cost.is_plain
+    assert not reward.is_plain
+
+
+def test_opposite_habits_are_plain_although_their_mean_is_zero() -> None:
+    reward, cost = scores(habit=0.3, bend=0.0, opposite=True)
     assert cost.is_plain
     assert not reward.is_plain
 

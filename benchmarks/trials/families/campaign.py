@@ -61,7 +61,7 @@ class SimulatedCampaign:
         for step in range(self.steps):
             probabilities = self.laws.logger(state, step)
             action = draw_actions(probabilities, generator)
-            propensity = self.laws.noted(probabilities)[np.arange(len(user)), action]
+            propensity = self.laws.noted(probabilities, state, step)[np.arange(len(user)), action]
             happened = self.laws.happen(state, step, action, generator)
             outcomes = {"propensity": propensity, "reward": happened.reward, "cost": happened.cost}
             taken = [self._labels(action), *(pl.Series(name, column) for name, column in outcomes.items())]

@@ -67,7 +67,7 @@ class Envelopes:
         """See Laws."""
         return self.dynamics.logging_policy(_users(state), state["state"])
 
-    def noted(self, probabilities: FloatArray) -> FloatArray:
+    def noted(self, probabilities: FloatArray, state: State, step: int) -> FloatArray:
         """See Laws: the true ones."""
         return probabilities
 

@@ -53,7 +53,7 @@ class Finite:
         """See Laws."""
         return self.campaign.logging_policy[state["state"]]
 
-    def noted(self, probabilities: FloatArray) -> FloatArray:
+    def noted(self, probabilities: FloatArray, state: State, step: int) -> FloatArray:
         """See Laws: the true ones."""
         return probabilities
 

@@ -43,7 +43,7 @@ class Laws(Protocol):
     def logger(self, state: State, step: int) -> FloatArray:
         """Probability of each action in the log, [users, actions]."""
 
-    def noted(self, probabilities: FloatArray) -> FloatArray:
+    def noted(self, probabilities: FloatArray, state: State, step: int) -> FloatArray:
         """The propensities that the log writes down for them, [users, actions]."""
 
     def means(self, state: State, step: int) -> FloatArray:

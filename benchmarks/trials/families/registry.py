@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from trials.families.campaign import SimulatedCampaign
@@ -10,10 +11,13 @@ from trials.families.delayed_cost import DelayedCost
 from trials.families.envelopes import Envelopes
 from trials.families.finite import Finite
 from trials.families.groups import Groups
+from trials.families.habit_log_normal import HabitLogNormal
+from trials.families.hidden_confounder import HiddenConfounder
 from trials.families.hidden_habit import HiddenHabit
 from trials.families.laws import Laws
 from trials.families.leaving import Leaving
 from trials.families.log_normal import LogNormal
+from trials.families.opposite_habits import OppositeHabits
 from trials.families.seasons import Seasons
 from trials.families.sending import Sending
 from trials.families.whales import Whales
@@ -47,4 +51,9 @@ FAMILIES: dict[str, Family] = {
     "leaving": Family(Leaving, 8_000),
     "wrong_propensity": Family(WrongPropensity, 8_000),
     "seasons": Family(Seasons, 8_000),
+    "opposite_habits": Family(OppositeHabits, 8_000, share=1.0),
+    "habit_log_normal": Family(HabitLogNormal, 8_000, share=1.0),
+    "delayed_cost_2": Family(partial(DelayedCost, lag=2), 8_000),
+    "delayed_cost_3": Family(partial(DelayedCost, lag=3), 8_000),
+    "hidden_confounder": Family(HiddenConfounder, 8_000),
 }

@@ -80,7 +80,7 @@ class Sending:
         weights = np.exp(tilt[:, None] * np.linspace(0, 1, len(self.actions)))
         return np.asarray(0.8 * weights / weights.sum(axis=1, keepdims=True) + 0.2 / len(self.actions))
 
-    def noted(self, probabilities: FloatArray) -> FloatArray:
+    def noted(self, probabilities: FloatArray, state: State, step: int) -> FloatArray:
         """See Laws: the true ones."""
         return probabilities
 

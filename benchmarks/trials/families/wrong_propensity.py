@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trials.families.laws import FloatArray
+from trials.families.laws import FloatArray, State
 from trials.families.sending import Sending
 
 
@@ -19,7 +19,7 @@ class WrongPropensity(Sending):
         """What the propensity of the dearest action is multiplied by."""
         return float(np.random.default_rng([self.seed, 6]).choice([0.6, 0.7, 1.4, 1.6]))
 
-    def noted(self, probabilities: FloatArray) -> FloatArray:
+    def noted(self, probabilities: FloatArray, state: State, step: int) -> FloatArray:
         """See Laws."""
         wrong = np.ones(probabilities.shape[1])
         wrong[-1] = self.factor

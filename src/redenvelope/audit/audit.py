@@ -24,6 +24,7 @@ from redenvelope.audit.effects import (
     counted_reversals,
     effect_squares,
     effect_sums,
+    latest,
     reversals,
 )
 from redenvelope.audit.leakage import Leak, leak_sample, report_leaks, suspected_leaks
@@ -226,9 +227,10 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
             cheap_reward=worst.cheap.reward.estimate,
             dear_reward=worst.dear.reward.estimate,
         )
-    for effect in result.carry_over:
-        if effect.outcome == "cost" and effect.is_late:
-            findings.add("cost_booked_later", column="cost", count=result.rows, share=f"{effect.late_share:.0%}")
+    late = latest(tuple(effect for effect in result.carry_over if effect.outcome == "cost"))
+    if late is not None:
+        later = f"{counted(late.lag, 'step')} later"
+        findings.add("cost_booked_later", column="cost", count=result.rows, share=f"{late.late_share:.0%}", later=later)
     if result.steps_alive < len(result.overlap):
         dead = result.overlap[result.steps_alive]
         findings.add(
@@ -447,7 +449,7 @@ def _carry_over(audit: Audit) -> str:
         return "There are too few users to say whether effects carry over from one step to the next."
     if not audit.carry_over:
         return "No user has two steps: there is no sequence to plan, and a one-step allocation suffices."
-    shares = ", ".join(f"{effect.outcome} {_share(effect)}" for effect in audit.carry_over)
+    shares = ", ".join(f"{effect.outcome} {_share(effect)}" for effect in audit.carry_over if effect.lag == 1)
     strongest = max((effect.strength for effect in audit.carry_over), key=list(_CARRY_OVER).index)
     gain = "little" if strongest in ("none", "weak") else "something"
     return (

@@ -1,8 +1,8 @@
-"""Effects of actions on reward and cost, with inverse-propensity weights, at their own step and at the next."""
+"""Effects of actions on reward and cost, with inverse-propensity weights, at their own step and at later ones."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -108,24 +108,26 @@ def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:
     return np.asarray(difference > 3 * np.hypot(error[None, :], error[:, None]) + rounding)
 
 
-# Carry-over: the effect of an action on the outcomes of the next step.
+# Carry-over: the effect of an action on the outcomes of later steps.
 
 
 _SURE = 1e-3
+_MOST_LAGS, _MOST_PAIRS = 6, 2_000_000  # with many actions, pairs of them are looked at for fewer lags
 _WEAK, _STRONG = 0.10, 0.30
 
 
 @dataclass(frozen=True)
 class CarryOver:
-    """How much the previous action changes an outcome, compared with the present action."""
+    """How much an earlier action changes an outcome, compared with the present action."""
 
     outcome: Literal["reward", "cost"]
     direct: float
     """Standard deviation over actions of the outcome at the same step."""
     carried: float
-    """Standard deviation over previous actions of the outcome one step later, noise subtracted."""
+    """Standard deviation over earlier actions of the outcome `lag` steps later, noise subtracted."""
     p_value: float
     """Probability of differences as large if nothing carried over."""
+    lag: int = 1
 
     @property
     def share(self) -> float:
@@ -134,12 +136,12 @@ class CarryOver:
 
     @property
     def is_late(self) -> bool:
-        """Whether an action changes the outcome of the next step more than that of its own: it seems booked there."""
+        """Whether an action changes the outcome of a later step more than that of its own: it seems booked there."""
         return self.p_value <= _SURE and self.carried > self.direct
 
     @property
     def late_share(self) -> float:
-        """Of the effect of an action at its own step and the next, the share at the next."""
+        """Of the effect of an action at its own step and the later one, the share at the later one."""
         return self.carried / (self.carried + self.direct) if self.carried > 0 else 0.0
 
     @property
@@ -152,68 +154,91 @@ class CarryOver:
 
 @dataclass(frozen=True, eq=False)
 class CarrySums(FieldwiseSums):
-    """Outcomes by the previous and the present action.
+    """Outcomes by an earlier and the present action, for every lag.
 
-    Both actions are weighted by their propensities, so that neither who got the previous action nor what
-    was sent after it can pose as carry-over.
+    Both actions are weighted by their propensities, so that neither who got the earlier action nor what was sent now
+    can pose as carry-over.
     """
 
     pairs: GroupSums
-    """Groups are [previous, present] actions, laid flat."""
+    """Groups are [lags, earlier, present] actions, laid flat."""
     actions: int = field(metadata=SAME)
 
     @property
     def direct(self) -> GroupSums:
-        """By the present action."""
+        """By lag and present action, laid flat."""
         totals, weighted = self._tables
-        return GroupSums(totals.sum(axis=0), weighted.sum(axis=1))
+        return GroupSums(totals.sum(axis=1).ravel(), weighted.sum(axis=2).reshape(len(weighted), -1))
 
     @property
     def carried(self) -> GroupSums:
-        """Residuals of the present action's mean, by the previous action."""
+        """Residuals of the present action's mean, by lag and earlier action, laid flat."""
         totals, weighted = self._tables
-        left = weighted - np.nan_to_num(self.direct.means)[:, None, :] * totals
-        return GroupSums(totals.sum(axis=1), left.sum(axis=2))
+        means = np.nan_to_num(self.direct.means).reshape(len(weighted), -1, 1, self.actions)
+        left = weighted - means * totals
+        return GroupSums(totals.sum(axis=2).ravel(), left.sum(axis=3).reshape(len(weighted), -1))
 
     @property
     def _tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        square = (self.actions, self.actions)
-        return self.pairs.totals.reshape(square), self.pairs.weighted.reshape(-1, *square)
+        cube = (-1, self.actions, self.actions)
+        totals = self.pairs.totals.reshape(cube)
+        return totals, self.pairs.weighted.reshape(-1, *totals.shape)
 
 
 def carry_sums(log: Log) -> CarrySums:
-    """The sums of the rows that have a predecessor."""
-    actions = len(log.catalogue)
-    previous, weights = _previous(log)
-    pairs = previous * actions + log.action
-    return CarrySums(group_sums(pairs, weights, log.outcomes, actions**2), actions)
+    """The sums of the rows that have an earlier one, at every lag."""
+    actions, lags = len(log.catalogue), _lags(log)
+    parts = []
+    for lag in lags:
+        earlier, weights = _earlier(log, lag)
+        parts.append(group_sums(earlier * actions + log.action, weights, log.outcomes, actions**2))
+    totals = np.concatenate([part.totals for part in parts])
+    return CarrySums(GroupSums(totals, np.concatenate([part.weighted for part in parts], axis=1)), actions)
 
 
 def carry_squares(log: Log, sums: CarrySums) -> NDArray[np.float64]:
-    """Squares for the errors of the carried means, given the sums of all users, [outcomes, actions]."""
-    previous, weights = _previous(log)
-    direct, carried = np.nan_to_num(sums.direct.means), np.nan_to_num(sums.carried.means)
-    residuals = log.outcomes - direct[:, log.action] - carried[:, previous]
-    return squares_by_user(log, previous, weights, residuals, len(log.catalogue))
+    """Squares for the errors of the carried means, given the sums of all users, [outcomes, lags · actions]."""
+    actions, direct, carried = len(log.catalogue), np.nan_to_num(sums.direct.means), np.nan_to_num(sums.carried.means)
+    parts = []
+    for place, lag in enumerate(_lags(log)):
+        earlier, weights = _earlier(log, lag)
+        first = place * actions
+        residuals = log.outcomes - direct[:, first + log.action] - carried[:, first + earlier]
+        parts.append(squares_by_user(log, earlier, weights, residuals, actions))
+    return np.concatenate(parts, axis=1)
 
 
 def carry_overs(sums: CarrySums, squares: NDArray[np.float64]) -> tuple[CarryOver, ...]:
-    """Compare the next step's outcomes between previous actions; none where too few users have two steps."""
-    direct, carried, errors = sums.direct.means, sums.carried.means, sums.carried.errors(squares)
+    """Compare later outcomes between earlier actions: one step later, and at longer lags where that is not chance; none
+    where too few users have two steps."""
+    shape = (len(squares), -1, sums.actions)
+    tables = (sums.direct.means, sums.carried.means, sums.carried.errors(squares))
+    direct, carried, errors = (table.reshape(shape) for table in tables)
     names: tuple[Literal["reward", "cost"], ...] = ("reward", "cost")
-    effects = [_carry_over(name, direct[place], carried[place], errors[place]) for place, name in enumerate(names)]
-    return tuple(effect for effect in effects if effect is not None)
+    found = []
+    for lag in range(1, direct.shape[1] + 1):
+        for place, name in enumerate(names):
+            effect = _carry_over(name, *(table[place, lag - 1] for table in (direct, carried, errors)))
+            if effect is not None and (lag == 1 or effect.p_value <= _SURE):
+                found.append(replace(effect, lag=lag))
+    return tuple(found)
 
 
-def _previous(log: Log) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The action before each row and the weight of the two, [rows]; first rows have no weight."""
-    inverse = 1.0 / log.propensity
-    weights = np.zeros(len(log))
-    weights[1:] = inverse[1:] * inverse[:-1]
-    weights[log.starts[:-1]] = 0.0
-    previous = np.zeros(len(log), dtype=np.int32)
-    previous[1:] = log.action[:-1]
-    return previous, weights
+def latest(effects: tuple[CarryOver, ...]) -> CarryOver | None:
+    """The effect with the largest lag that is later than at its own step; None where none is."""
+    return max((effect for effect in effects if effect.is_late), key=lambda effect: effect.lag, default=None)
+
+
+def _lags(log: Log) -> range:
+    """From 1 on; the same for all parts of a log."""
+    return range(1, 1 + min(max(_MOST_PAIRS // len(log.catalogue) ** 2, 1), _MOST_LAGS))
+
+
+def _earlier(log: Log, lag: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The action so many steps before each row and the weight of the two, [rows]; rows without one have no weight."""
+    inverse, position = 1.0 / log.propensity, np.arange(len(log)) - np.repeat(log.starts[:-1], log.lengths)
+    weights = np.where(position >= lag, inverse * np.roll(inverse, lag), 0.0)
+    return np.where(position >= lag, np.roll(log.action, lag), 0).astype(np.int32), weights
 
 
 def _carry_over(

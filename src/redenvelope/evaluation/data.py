@@ -63,7 +63,8 @@ class OffPolicyData:
     feature_blocks: tuple[int, ...] = ()
     """Widths of nested sets of leading features, rising, for a regression to choose from; none is all of them."""
     past: NDArray[np.floating] | None = None
-    """What happened to the user before, as far as the states do not include it, [rows, columns]."""
+    """What happened to the user before, as far as the states do not include it, [rows, columns]: for estimators that
+    check another one."""
     own_weights: FloatArray | None = None
     """Importance weights after each step, [steps, users, prices], of an estimator that does not multiply ratios."""
 

@@ -264,21 +264,14 @@ class Evaluation:
 # late), the marginalised estimate is biased and the sequential one is not. Both are made of the same users, so most of
 # their noise is shared; the spread of what each user adds to their difference gives the error of the difference.
 #
-# Over several steps the sequential estimate is noisy itself, and misses biases that matter. Ratios marginalised only up
-# to a few steps before (`Marginalised.window`) know part of the past at a fraction of the noise. Measured with hard
-# plans over 4 or 5 steps, where marginalised costs are 7 to 23 % too low because the past is hidden:
-#
-#     family          users   caught, of   by all steps alone
-#     hidden habit   20,000     10 of 10              8 of 10
-#     hidden habit    8,000      9 of 10              6 of 10
-#     delayed cost    8,000       4 of 5               3 of 5
-#     control         8,000      0 of 10              0 of 10
-#     groups          8,000       0 of 5               0 of 5
-#
-# This is a property of the campaign more than of a plan: the test is sharper with more users than a certificate has.
+# Over several steps the sequential estimate is noisy itself, and misses biases that matter. Ratios marginalised only
+# up to a few steps before (`Marginalised.window`) know part of the past at a fraction of the noise; effects of the past
+# that are regressed on logged rows without weights (`models.past_effects`) have the least noise of all.
 #
 # The rule: |z| above 3 is not noise. Chance exceeds that once in 370 times, and in any of eight comparisons at most
-# once in 46. Then the sequential estimate is used where its own overlap allows, and neither where it does not.
+# once in 46. Then the sequential estimate is used where its own overlap allows, and neither where it does not. A
+# difference that is smaller proves nothing, in either direction: so the certifying estimate is corrected by the effects
+# of the past as they are estimated, with their error in its bound (`fitting.certify`).
 
 LARGEST_Z = 3.0
 """Standard errors by which two estimates of the same users may differ by chance."""
@@ -287,9 +280,6 @@ _WINDOWS = (1, 2, 3)
 
 # A difference this small relative to the estimate changes no decision, however precisely it is known.
 _NEGLIGIBLE = 0.005
-# A difference with a larger standard error than this share of the estimate comes from a few users with heavy weights:
-# the error itself is a guess, and three of it prove nothing.
-_TOO_NOISY = 0.05
 
 
 @dataclass(frozen=True)
@@ -321,10 +311,13 @@ class Agreement:
 
     @property
     def is_noise(self) -> bool:
-        """Whether the difference is explained by chance, too small to matter, or too imprecise to be relied on."""
-        size = abs(self.value)
-        is_small, is_vague = abs(self.difference) <= _NEGLIGIBLE * size, self.standard_error > _TOO_NOISY * size
-        return abs(self.z) <= LARGEST_Z or is_small or is_vague
+        """Whether the difference is explained by chance, or too small to matter."""
+        return abs(self.z) <= LARGEST_Z or abs(self.difference) <= _NEGLIGIBLE * abs(self.value)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the first estimate errs, if it does, on the safe side: a cost too high, or a reward too low."""
+        return self.difference < 0 if self.outcome == "reward" else self.difference > 0
 
 
 @dataclass(frozen=True)
@@ -335,7 +328,7 @@ class EstimatorChoice:
     agreements: tuple[Agreement, ...]
     """Of every outcome with every estimate that the first was checked against."""
     reasons: tuple[Reason, ...]
-    """A warning where it is the sequential one, a refusal where it is neither."""
+    """Warnings where it is the sequential one, or the first on the safe side; a refusal where it is neither."""
 
 
 def checking_estimators(checked: Marginalised, steps: int, knows_past: bool = False) -> tuple[Estimator, ...]:
@@ -396,6 +389,9 @@ def choose_estimator(agreements: Sequence[Agreement], sequential: Sequence[Reaso
     if not refusals:
         advice = "so the estimate by all earlier steps certifies, with wider bounds; add columns that describe the past"
         return EstimatorChoice("sequential", found, (Reason("hidden_past", Weight.WARNING, f"{said}; {advice}"),))
+    if all(each.is_safe for each in found if not each.is_noise):
+        advice = "on the safe side, so the estimate from the state certifies; add columns that describe the past"
+        return EstimatorChoice("first", found, (Reason("hidden_past", Weight.WARNING, f"{said}; {advice}"),))
     advice = "add columns that describe the past, or let the log's own history be used; by all earlier steps"
     reason = Reason("hidden_past", Weight.REFUSAL, f"{said}; {advice}, {refusals[0].message}")
     return EstimatorChoice("neither", found, (reason,))

@@ -325,15 +325,11 @@ class MarginalRatios:
             raise UsageError(
                 "ratios that know the past need what happened before: pass `past` with the off-policy data"
             )
-        return np.concatenate([data.features[rows, : self._state_columns(data)], data.past[rows]], axis=1)
+        return np.concatenate([data.features[rows], data.past[rows]], axis=1)
 
     def blocks(self, data: OffPolicyData) -> tuple[int, ...]:
         """Widths of nested sets of inputs to choose from."""
         return () if self.knows_past else data.feature_blocks
-
-    def _state_columns(self, data: OffPolicyData) -> int | None:
-        """Columns of the state alone, without products: with the past there would be too many of them."""
-        return data.feature_blocks[0] if data.feature_blocks else None
 
     def weigh(self, data: OffPolicyData, window: int = 0) -> OffPolicyData:
         """The data with weights that are the ratio of the state times that of the step's own action; the ratios of a

@@ -9,35 +9,42 @@ of `evaluation.confidence`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
+from redenvelope.arrays import Float32Array, FloatArray
 from redenvelope.audit.audit import Audit, audit_log
+from redenvelope.audit.effects import latest
 from redenvelope.campaign.costs import without_costs
 from redenvelope.evaluation.confidence import Concentration
+from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.evaluate import (
+    Agreement,
     EstimatorChoice,
+    Evaluation,
     agreement,
     checking_estimators,
     choose_estimator,
     evaluate_partitions,
 )
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.fitting.holdout import Check, fold_sha256, logged_by_user
+from redenvelope.fitting.holdout import CandidatePolicy, Check, PastCorrection, fold_sha256, logged_by_user
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
+from redenvelope.models.past_effects import PastEffects
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.fixed_sequence_test import Checked, Question, Stop, certify, walk
 from redenvelope.plan.ladder import Ladder, Rung
 from redenvelope.plan.policy import DeployedPolicy
-from redenvelope.randomness import fraction
 
-_EVERY = 4  # every fourth rung is estimated again
+_EVERY = 4  # every fourth price is estimated again; between them the correction is interpolated
 _JOINT = (0.8, 0.9, 0.95, 0.99)  # confidences at which simultaneous bounds for all prices are recorded
 
 
@@ -73,18 +80,25 @@ def summarize_population(log: Log, budget: float | None, known_before: Sequence[
 def default_estimator(audit: Audit, seed: int) -> Marginalised:
     """Doubly robust with marginalised ratios: over several steps their errors add up, those of products multiply.
 
-    A cost that is booked one step after its action, at a state that no longer shows it, needs the product of that step.
+    A cost that is booked some steps after its action, at a state that no longer shows it, needs the product of as many.
     """
-    late = any(effect.is_late for effect in audit.carry_over)
-    return Marginalised(seed=seed).looking_back(1 if late else 0)
+    late = latest(audit.carry_over)
+    return Marginalised(seed=seed).looking_back(0 if late is None else late.lag)
 
 
 def certify_plan(
-    check: Check, policy: DeployedPolicy, question: Question, objections: tuple[Reason, ...], settings: FitSettings
+    check: Check,
+    policy: DeployedPolicy,
+    question: Question,
+    objections: tuple[Reason, ...],
+    past: PastEffects | None,
+    settings: FitSettings,
 ) -> tuple[Check, Certification]:
-    """Run the fixed-sequence test on the check users; the check is returned by the estimator that certifies."""
-    search = settings.search
-    trusted = trusted_check(check, lambda ladder: walk(ladder, question), search.agreement_users, settings.seed)
+    """Run the fixed-sequence test on the check users; the check is returned by the estimator that certifies.
+
+    `past` are the effects of the past on users of all folds, those of the check among them.
+    """
+    trusted = trusted_check(check, lambda ladder: walk(ladder, question), past)
     check, joint = trusted.check, sorted({*_JOINT, settings.confidence})
     ladder = trusted.marked(check.ladder("plan", joint, settings.seed))
     stop = walk(ladder, question)
@@ -112,17 +126,21 @@ class Trusted:
         return replace(ladder, rungs=tuple(_by_the_state(rung, own) for rung, own in pairs))
 
 
-def trusted_check(check: Check, walk: Callable[[Ladder], Stop], users: int, seed: int) -> Trusted:
-    """The check itself, or one by the estimator that uses the full history; `walk` says where the plan would stop.
+def trusted_check(check: Check, walk: Callable[[Ladder], Stop], past: PastEffects | None) -> Trusted:
+    """The check corrected for the past, or one by the estimator that uses the full history; `walk` says where the plan
+    would stop.
 
-    At most `users` users are compared: a difference matters only where it exceeds the width of the bounds.
+    Estimates are compared on the check users that the effects of the past were learned from, among others.
     """
-    estimator = check.evaluation.estimator
-    if not isinstance(estimator, Marginalised) or check.log.lengths.max() < 2:
+    estimator, steps = check.evaluation.estimator, int(check.log.lengths.max())
+    if not isinstance(estimator, Marginalised) or steps < 2:
         return Trusted(check, ())
+    compared = _compared(check, estimator, past)
+    check = replace(check, correction=compared.correction)
     ladder = check.ladder("plan")
-    verdicts = _verdicts(check, estimator, len(ladder.rungs), users, seed)
-    return relied_on(check, estimator, walk(ladder), verdicts)
+    main, start = check.candidates["plan"].main_prices(), check.places("plan").start
+    nearest = [int(np.argmin(np.abs(compared.prices - start - price))) for price in main]
+    return relied_on(check, estimator, walk(ladder), tuple(compared.verdicts[place] for place in nearest))
 
 
 def relied_on(check: Check, estimator: Marginalised, stop: Stop, verdicts: tuple[EstimatorChoice, ...]) -> Trusted:
@@ -130,38 +148,146 @@ def relied_on(check: Check, estimator: Marginalised, stop: Stop, verdicts: tuple
     reached = verdicts[stop.place.rung + round(stop.place.share)]
     if reached.rely_on == "first":
         return Trusted(check, verdicts)
-    return Trusted(check.evaluated_by(checking_estimators(estimator, int(check.log.lengths.max()))[-1]), (reached,))
+    last = checking_estimators(estimator, int(check.log.lengths.max()))[-1]
+    return Trusted(check.evaluated_by(last), (reached,))
 
 
-def _verdicts(check: Check, estimator: Marginalised, rungs: int, users: int, seed: int) -> tuple[EstimatorChoice, ...]:
-    """On every rung, the verdict on the nearest one that was estimated again."""
-    parts = check.evaluation.partitions
-    again = np.unique(np.append(np.arange(0, rungs, _EVERY), rungs - 1))
-    # A mixture is represented by the price that most of its users follow.
-    prices = check.places("plan").start + check.candidates["plan"].main_prices()[again]
-    share = users / max(len(check.log.users), 1)
-    chosen = ((part, fraction(part.keys, "agreement", seed) < share) for part in parts.parts())
-    # A small part may have no user in the sample.
-    data = [part.at_prices(prices).of_users(own) for part, own in chosen if own.any()]
-    past_known = all(part.past is not None for part in data)
-    others = checking_estimators(estimator, int(check.log.lengths.max()), past_known)
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """Estimates compared with others that use more of the history, at some of the prices."""
+
+    prices: NDArray[np.intp]
+    """Indices among all prices of the check, [some prices]."""
+    verdicts: tuple[EstimatorChoice, ...]
+    """[some prices]."""
+    correction: PastCorrection | None
+    """At all prices."""
+
+
+def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -> _Compared:
+    """Compare the estimator of a check at every fourth price of each candidate."""
+    parts, known = check.evaluation.partitions, past is not None and past.is_known
+    by_candidate = [_some(check.places(name), each) for name, each in check.candidates.items()]
+    prices = np.concatenate(by_candidate)
+    rows = np.zeros(0, dtype=bool) if past is None else past.rows_of(check.log.keys)
+    data = _with_past((part.at_prices(prices) for part in parts.parts()), past, rows)
+    others = checking_estimators(estimator, int(check.log.lengths.max()), known)
     found = evaluate_partitions(data, [estimator, *others], engine=parts.engine)
-    pairs = [agreement(found[estimator.name], found[other.name]) for other in others]
-    sequential = found[others[-1].name]
-    known = [
-        choose_estimator(
-            [outcome[place] for pair in pairs for outcome in pair],
-            sequential.reasons(sequential.outcome_names[1], place),
-        )
-        for place in range(len(again))
+    own, sequential = found[estimator.name], found[others[-1].name]
+    agreements, correction = [agreement(own, found[other.name]) for other in others], None
+    effects: list[list[Agreement]] = [[] for _ in prices]
+    if past is not None and known:
+        value, error = past.moved(_shift_of_past(own, estimator, past.design[rows]))
+        effects = _of_effects(own, value, error)
+        places = [check.places(name) for name in check.candidates]
+        correction = PastCorrection(*(_everywhere(table, places, by_candidate) for table in (value, error)))
+    verdicts = []
+    for place in range(len(prices)):
+        pairs = [*(outcome[place] for pair in agreements for outcome in pair), *effects[place]]
+        verdict = choose_estimator(pairs, sequential.reasons(sequential.outcome_names[1], place))
+        missed = None if correction is None else correction.detectable[1:, prices[place]]
+        verdicts.append(replace(verdict, reasons=(*verdict.reasons, *_unchecked(own.value[1:, place], missed))))
+    return _Compared(prices, tuple(verdicts), correction)
+
+
+def _everywhere(table: FloatArray, places: Sequence[range], some: Sequence[NDArray[np.intp]]) -> FloatArray:
+    """Figures at some prices of each candidate, [outcomes, some prices], at all of its places, [outcomes, prices]."""
+    edges = np.cumsum([0, *map(len, some)])
+    parts = [table[:, first:last] for first, last in pairwise(edges)]
+    rows = [
+        [np.interp(every, known, row) for row in part] for every, known, part in zip(places, some, parts, strict=True)
     ]
-    return tuple(known[int(np.argmin(np.abs(again - rung)))] for rung in range(rungs))
+    return np.concatenate(rows, axis=1)
+
+
+def _some(places: range, candidate: CandidatePolicy) -> NDArray[np.intp]:
+    """The prices of a candidate that are compared: every fourth and the last, or all where rungs mix them."""
+    every = 1 if candidate.mixtures is not None else _EVERY
+    return np.unique([*places[::every], places[-1]])
+
+
+def _with_past(
+    parts: Iterable[OffPolicyData], past: PastEffects | None, rows: NDArray[np.bool_]
+) -> list[OffPolicyData]:
+    """The data of users whose past is known, with its columns, which are at `rows`; all users where none is known."""
+    if past is None:
+        return list(parts)
+    data, columns, first = [], past.past[rows], 0
+    for part in parts:
+        chosen = np.isin(part.keys, past.keys)
+        if chosen.any():  # a small part may have no user in the sample
+            own = part.of_users(chosen)
+            data.append(replace(own, past=columns[first : first + own.rows]))
+            first += own.rows
+    return data
+
+
+def _shift_of_past(own: Evaluation, estimator: Marginalised, design: Float32Array) -> FloatArray:
+    """How the plan shifts the past of users beyond what the estimator's weights know, summed over steps, [width,
+    prices]: the weights of one that knows the past and one more step, less its own. `design` [rows, width]."""
+    users = own.partitions
+    weigh = estimator.prepare(users, 1.0).weigh
+    richer = replace(estimator, knows_past=True, window=estimator.window + 1).prepare(users, 1.0).weigh
+    shift, first = np.zeros((design.shape[1], own.value.shape[1])), 0
+    for part in users.parts():
+        beyond = richer(part).weights - weigh(part).weights
+        here = design[first : first + part.rows]
+        for position, (chosen, rows) in enumerate(part.positions):
+            shift += here[rows].T @ beyond[position, chosen]
+        first += part.rows
+    return shift / own.users
+
+
+def _of_effects(own: Evaluation, value: FloatArray, error: FloatArray) -> list[list[Agreement]]:
+    """How an evaluation agrees with itself corrected by effects of the past, for every price.
+
+    Only where the correction exceeds the standard error of what it corrects: a smaller one need not be exact.
+    """
+    found: list[list[Agreement]] = []
+    for place in range(own.value.shape[1]):
+        large = np.flatnonzero(np.abs(value[:, place]) > own.standard_error[:, place])
+        found.append(
+            [
+                Agreement(
+                    own.outcome_names[outcome],
+                    own.estimator.name,
+                    "effects of the past",
+                    float(own.value[outcome, place]),
+                    -float(value[outcome, place]),
+                    float(error[outcome, place]),
+                    0.0,
+                    own.users,
+                )
+                for outcome in large
+            ]
+        )
+    return found
+
+
+_BEARABLE = 0.25
+"""Share of the cost: with a larger bias that the log could not have shown, a bound of the cost means nothing."""
+
+
+def _unchecked(values: FloatArray, missed: FloatArray | None) -> Iterator[Reason]:
+    """Why the past is not checked at a price, from the costs and the biases that would be missed, [costs] each; None
+    where nothing is known of those."""
+    if missed is None:
+        said = "there are too few rows of each step and action to tell whether earlier steps matter in ways that the"
+        yield Reason("past_unchecked", Weight.REFUSAL, f"{said} features do not show; bring more users")
+        return
+    for value, most in zip(values, missed, strict=True):
+        if most > _BEARABLE * abs(value):
+            said = "earlier steps could matter in ways that the features do not show"
+            advice = "bring more users, or columns that describe the past"
+            message = f"{said}, by {most:.3g} of a cost of {value:.3g}, and the log would not tell; {advice}"
+            yield Reason("past_unchecked", Weight.REFUSAL, message)
+            return
 
 
 def _by_the_state(rung: Rung, own: EstimatorChoice) -> Rung:
-    """A rung where estimators disagree is refused, because another budget could lead there."""
+    """A rung where another estimator is needed is refused, because another budget could lead there."""
     if own.rely_on == "first":
-        return rung
+        return replace(rung, objections=own.reasons)
     return replace(rung, objections=tuple(Reason(each.rule, Weight.REFUSAL, each.message) for each in own.reasons))
 
 

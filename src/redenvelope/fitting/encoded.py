@@ -15,10 +15,12 @@ from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.history import HistoryEncoding
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import Log
+from redenvelope.models.past_effects import PastEffects, lagged
 from redenvelope.policies.eligibility_state import EligibilityState, allowed, eligibility_of_log
 from redenvelope.policies.rules import RuleConstraint
 from redenvelope.randomness import fraction
 
+_PAST_ROWS = 80_000  # of the users whose past is looked at; its columns are many
 _USERS_PER_BATCH = 2_048  # trees and tables of all actions are large; for this many users they fit in memory
 
 
@@ -33,8 +35,6 @@ class EncodedLog:
     """Decisions left, this one included, [rows]."""
     layout: StateLayout
     """The columns of a state."""
-    past: NDArray[np.float32] | None = None
-    """The history, where states do not contain it, [rows, columns]: estimates are checked against it."""
     eligibility: EligibilityState | None = None
     """What the rules know of each row; None where there are no rules."""
     counted: NDArray[np.float32] | None = None
@@ -94,21 +94,34 @@ class EncodedLog:
             first += len(part)
 
     def _part(self, log: Log, rows: slice | NDArray[np.bool_]) -> EncodedLog:
-        past = None if self.past is None else self.past[rows]
         eligibility = None if self.eligibility is None else self.eligibility[rows]
         counted = None if self.counted is None else self.counted[rows]
-        return EncodedLog(log, self.states[rows], self.steps_left[rows], self.layout, past, eligibility, counted)
+        return EncodedLog(log, self.states[rows], self.steps_left[rows], self.layout, eligibility, counted)
 
 
 def encode(log: Log, encoder: Encoder, steps: int, rules: RuleConstraint | None = None) -> EncodedLog:
     """A log with its states, in a campaign of `steps` steps with these rules."""
     steps_left = np.asarray(encoder.first_step + steps - log.step, dtype=np.int64)
-    past = HistoryEncoding.fit(log).columns(log) if encoder.history is None and log.lengths.max() > 1 else None
     eligibility = eligibility_of_log(rules, log)
     counted = None
     if rules is not None and rules.counts and eligibility is not None:
         counted = rules.told(eligibility.memory)
-    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, past, eligibility, counted)
+    return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, eligibility, counted)
+
+
+def past_effects(log: Log, encoder: Encoder, users: int, seed: int) -> PastEffects | None:
+    """Effects of the past beyond the state, from at most `users` users of a log; None where nobody has a second step.
+
+    The past is the history, where states do not contain it, and what happened two and three steps before.
+    """
+    share = min(users / len(log.users), _PAST_ROWS / len(log))
+    if share < 1:
+        log = log.select(fraction(log.keys, "past", seed) < share)
+    if log.lengths.max(initial=0) < 2:
+        return None
+    states, history = encoder.encode(log), HistoryEncoding.fit(log)
+    known = [history.columns(log)] if encoder.history is None else []
+    return PastEffects.of(log, states, encoder.layout, np.concatenate([*known, lagged(log)], axis=1))
 
 
 MOST_COLUMNS = 72

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,12 @@ from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import ESTIMATORS, Evaluation, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.promise import Status, all_kept, reaches_target, within_budget
-from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.certify import trusted_check
+from redenvelope.fitting.encoded import EncodedLog, encode, past_effects
 from redenvelope.fitting.holdout import (
     CandidatePolicy,
+    Check,
+    PastCorrection,
     check_policies,
     encoded_data,
     fold_sha256,
@@ -29,6 +32,7 @@ from redenvelope.fitting.holdout import (
     priced_values,
 )
 from redenvelope.fitting.learn import log_left
+from redenvelope.fitting.settings import SearchSettings
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.layout import CategoryEncoding
 from redenvelope.log.encoding.table import report_outside, state_places
@@ -65,7 +69,8 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     shown = {each.name: each for each in (*ESTIMATORS.values(), Marginalised(seed=plan.record.seed), estimator)}
     evaluations = evaluate_partitions(data, list(shown.values()))
     logged = logged_by_user(encoded.log).mean(axis=1)
-    ladder = _ladder(plan, encoded, estimator)
+    check = _checked(plan, encoded, estimator)
+    ladder = _trusted_ladder(plan, check, everybody)
     return {
         "users": held_out.people,
         "left_out": log.people - held_out.people,
@@ -75,7 +80,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
         "drift": [finding.as_dict() for finding in _drift(plan, encoded)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])} | _logged_costs(plan, logged[1:]),
         "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
-        "certificate": _verified(plan, everybody, held_out, ladder),
+        "certificate": _verified(plan, everybody, check),
     }
 
 
@@ -108,13 +113,27 @@ def _held_out(plan: Plan, log: Log) -> Log:
     return log.select(check)
 
 
-def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
+def _checked(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Check:
     """The plan's ladder on other users: all prices, because neighbours share their baselines beyond the trees."""
     mixtures = plan.ladder.mixtures()
     prices = plan.ladder.prices if mixtures is None else mixtures.prices
     own = {"plan": CandidatePolicy(plan.policy, prices, mixtures)}
-    check = check_policies(own, encoded, estimator, 0, plan.record.seed)
-    return check.ladder("plan")
+    return check_policies(own, encoded, estimator, 0, plan.record.seed)
+
+
+def _trusted_ladder(plan: Plan, check: Check, everybody: Log) -> Ladder:
+    """The ladder with the same doubts about the past as when a plan is made; all users of the log show its effects."""
+    past = past_effects(everybody, plan.policy.encoder, SearchSettings().agreement_users, plan.record.seed)
+    trusted = trusted_check(check, lambda ladder: plan.record.stop, past)
+    return trusted.marked(trusted.check.ladder("plan"))
+
+
+def _as_certified(plan: Plan, check: Check, everybody: Log) -> Ladder:
+    """The ladder with the correction for the past that the plan was certified with."""
+    if plan.ladder.mixtures() is not None:  # their rungs do not say it for each of the mixed plans
+        return _trusted_ladder(plan, check, everybody)
+    correction = PastCorrection.of_rungs([rung.diagnostics for rung in plan.ladder.rungs])
+    return replace(check, correction=correction).ladder("plan")
 
 
 def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:
@@ -151,17 +170,18 @@ def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[st
     return rows
 
 
-def _verified(plan: Plan, log: Log, held_out: Log, ladder: Ladder) -> dict[str, Any]:
-    """The certificate made again from its own fold, where the log still has it; `ladder` is of the held-out users."""
+def _verified(plan: Plan, log: Log, held_out: Check) -> dict[str, Any]:
+    """The certificate made again from its own fold, where the log still has it."""
     given = plan.certificate
     if not plan.policy.looks_to_the_end:
         note = "the plan does not say what follows its trees: fit it again with this version to verify it"
         return {"status": given.status, "verified": None, "note": note}
-    check = _checking(plan, log)
-    for candidate in (held_out, log.select(check)) if check.any() else (held_out,):
+    checking = _checking(plan, log)
+    for candidate in (held_out.log, log.select(checking)) if checking.any() else (held_out.log,):
         if fold_sha256(candidate) == given.fold_sha256:
-            own = ladder if candidate is held_out else _ladder(plan, _encoded(plan, candidate), _estimator(plan))
-            again = own.figures(plan.record.stop.place, given.confidence)[1:]
+            own = candidate is held_out.log
+            check = held_out if own else _checked(plan, _encoded(plan, candidate), _estimator(plan))
+            again = _as_certified(plan, check, log).figures(plan.record.stop.place, given.confidence)[1:]
             same = all(
                 abs(figure.upper - each.cost.upper) <= 1e-6 * max(abs(each.cost.upper), 1.0)
                 for figure, each in zip(again, given.budgets, strict=True)

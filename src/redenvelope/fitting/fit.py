@@ -19,7 +19,7 @@ from redenvelope.engine.programs import forget_programs
 from redenvelope.errors import LogError
 from redenvelope.fitting import certify, holdout, learn, price_grid, record
 from redenvelope.fitting.certify import Certification, PopulationSummary
-from redenvelope.fitting.encoded import encode
+from redenvelope.fitting.encoded import encode, past_effects
 from redenvelope.fitting.holdout import CandidatePolicy, Check
 from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective, objective_of
@@ -77,7 +77,9 @@ def fit(
     check = _check(candidates, held_out, unpriced, audit, run)
     stages.begin("certificate")
     objections = certify.objections_to(population, unpriced.fidelity)
-    check, certified = certify.certify_plan(check, unpriced.policy, objective.question, objections, settings)
+    past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
+    check, certified = certify.certify_plan(check, unpriced.policy, objective.question, objections, past, settings)
+    del past
     stages.finish("certificate", _describe(certified.certificate))
     stages.begin("comparison")
     comparison = record.compare_policies(check, certified, paths, objective.names)

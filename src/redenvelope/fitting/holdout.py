@@ -82,6 +82,38 @@ class DecidedRows:
 
 
 @dataclass(frozen=True, eq=False)
+class PastCorrection:
+    """What the past adds to estimates beyond the state, and how exactly that is known."""
+
+    value: FloatArray
+    """[outcomes, all prices]."""
+    standard_error: FloatArray
+    """[outcomes, all prices]."""
+
+    @property
+    def detectable(self) -> FloatArray:
+        """The smallest bias that a one-sided test at 5 % finds four times of five, [outcomes, all prices]."""
+        return _POWER * self.standard_error
+
+    def diagnostics(self, place: int) -> dict[str, list[float]]:
+        """What a rung at one of the prices says of it."""
+        figures = {_CORRECTION: self.value, _DETECTABLE: self.detectable}
+        return {name: [float(value) for value in table[:, place]] for name, table in figures.items()}
+
+    @classmethod
+    def of_rungs(cls, diagnostics: Sequence[Mapping[str, Any]]) -> PastCorrection | None:
+        """The correction of a ladder whose rungs are at one price each; None where they say nothing of it."""
+        if not all(_CORRECTION in rung for rung in diagnostics):
+            return None
+        value, detectable = (np.array([rung[name] for rung in diagnostics]).T for name in (_CORRECTION, _DETECTABLE))
+        return cls(value, detectable / _POWER)
+
+
+_CORRECTION, _DETECTABLE = "correction_for_the_past", "smallest_detectable_bias"
+_POWER = 1.645 + 0.842  # standard errors: quantiles of the level and of the power
+
+
+@dataclass(frozen=True, eq=False)
 class Check:
     """Estimated rewards and costs of the candidates on the users of one fold."""
 
@@ -91,25 +123,33 @@ class Check:
     """Of all candidates' prices, concatenated in their order."""
     shown: Shown
     """The decisions of the first candidate for some users."""
+    correction: PastCorrection | None = None
+    """For a past that the state does not show; None where the estimator itself knows the past, or nothing is known."""
 
     @cached_property
     def influence(self) -> FloatArray:
-        """Influence of each user on the estimates, [outcomes, users, all prices], spread by the estimator's caution; a
-        user with several episodes counts once."""
-        added, caution = self.evaluation.influence(), self.evaluation.estimator.caution
-        if caution != 1:
-            means = added.mean(axis=1, keepdims=True)
-            added -= means
-            added *= caution
-            added += means
-        return by_person(added, self.log.keys)
+        """Influence of each user on the estimates, [outcomes, users, all prices]: corrected for the past, and spread so
+        far that its error contains that of the correction, or the estimator's caution where that is more; a user with
+        several episodes counts once."""
+        added = by_person(self.evaluation.influence(), self.log.keys)
+        means = added.mean(axis=1, keepdims=True)
+        added -= means
+        spread: FloatArray | float = self.evaluation.estimator.caution
+        if self.correction is not None:
+            error = np.sqrt((added**2).mean(axis=1) / max(added.shape[1] - 1, 1))
+            share = np.divide(self.correction.standard_error, error, out=np.zeros_like(error), where=error > 0)
+            spread = np.maximum(spread, np.sqrt(1 + share**2))[:, None]
+            means += self.correction.value[:, None]
+        added *= spread
+        added += means
+        return added
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a candidate, with simultaneous bounds for all prices at the confidences `joint`."""
         candidate, places = self.candidates[name], self.places(name)
         added = candidate.rungs_of(self.influence[:, :, places.start : places.stop])
         reasons = [_reasons(self.evaluation, candidate.policy, place) for place in places]
-        diagnostics = [_diagnostics(self.evaluation, place) for place in places]
+        diagnostics = [_diagnostics(self.evaluation, place, self.correction) for place in places]
         mixtures, main = candidate.mixtures, candidate.main_prices()
         if mixtures is not None:
             reasons = [_of_mixture(reasons, shares) for shares in mixtures.shares]
@@ -275,8 +315,9 @@ def _of_mixture(reasons: list[list[Reason]], shares: FloatArray) -> list[Reason]
     return list(found.values())
 
 
-def _diagnostics(evaluation: Evaluation, place: int) -> dict[str, Any]:
+def _diagnostics(evaluation: Evaluation, place: int, correction: PastCorrection | None) -> dict[str, Any]:
     weights = evaluation.diagnostics
+    of_past = {} if correction is None else correction.diagnostics(place)
     return {
         "effective_users_by_step": [float(value) for value in weights.effective_users[:, place]],
         "largest_weight_share": float(weights.largest_share[place]),
@@ -284,6 +325,7 @@ def _diagnostics(evaluation: Evaluation, place: int) -> dict[str, Any]:
         "share_clipped": float(weights.clipped[place]),
         "mean_weight_by_step": [float(value) for value in weights.mean_weight[:, place]],
         "propensities_estimated": bool(weights.estimated),
+        **of_past,
     }
 
 
@@ -302,5 +344,4 @@ def encoded_data(encoded: EncodedLog, values: Sequence[ActionValues], extent: Ex
         extent=extent,
         features=encoded.features,
         feature_blocks=encoded.feature_blocks,
-        past=encoded.past,
     )

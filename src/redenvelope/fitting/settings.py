@@ -48,7 +48,7 @@ class SearchSettings:
     frontier_points: int = 10
     """Approximate number of points on the frontier of each of several budgets."""
     agreement_users: int = 15_000
-    """At most so many check users test whether estimators that use more of the history agree."""
+    """At most so many users, of all folds, show whether the past matters beyond the state."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):

@@ -524,8 +524,7 @@ _AUDIT_RULES = {
     ),
     "cost_booked_later": Rule(
         "warning",
-        "costs seem to be booked late: {share} of an action's effect on the cost appears in the row of the next step, "
-        "not in its own",
+        "costs seem to be booked late: {share} of an action's effect on the cost appears {later}, not in its own row",
         "book each cost in the row of the decision that caused it (join redemptions to their offer, not to the week "
         "they fall in); the last step's costs need rows too, or they are missing from the budget",
     ),

@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.arrays import FloatArray
 from redenvelope.engine.programs import kept
-from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.dataset import Examples, Rows
 from redenvelope.models.environment import bucket, filled
 from redenvelope.models.networks import OutcomeNetwork, TransitionNetwork, event_count, outcome_names
 from redenvelope.models.neural_model import Architecture, NeuralModel, known_moves
+from redenvelope.models.past_effects import PastScore, past_scores
 from redenvelope.models.responses import STRUCTURES, TRIAL, StructureChoice, allowed_structures, choose_structure, falls
 from redenvelope.models.targets import STRUCTURE, OutcomeTargets, training_labels
 from redenvelope.models.training import NeuralSettings, Progress, Task, new_task, outcome_loss, transition_loss
@@ -302,97 +301,3 @@ def _errors(losses: NDArray[np.float64], users: NDArray[np.intp]) -> float:
     fall = np.bincount(users, losses[0] - losses[1])[np.bincount(users) > 0]
     error = fall.std() * np.sqrt(len(fall))
     return float(fall.sum() / error) if error > 0 else 0.0
-
-
-_MOST_ROWS = 50_000  # a history that matters shows on fewer
-_MOST_CODES = 30  # of a static category; rarer codes share the constant
-_ROWS_PER_COLUMN = 5  # fewest rows of a step and action to be tested
-_MOST_PRODUCTS = 150  # of two columns: interactions and curvature must not look like an effect of history
-_PLAIN_ERRORS, _PLAIN_SHARE = 10.0, 0.004
-_RIDGE = 1e-3  # of the columns' own variance, for collinear columns
-
-
-@dataclass(frozen=True)
-class PastScore:
-    """How an outcome depends on the history beyond the state."""
-
-    errors: float
-    """The joint score of all columns in standard errors: (χ² − columns) / √(2 · columns)."""
-    share: float
-    """Approximate share of the outcome's residual variance that the history explains."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the history clearly matters, beyond the curvature that products of columns leave.
-
-        The two limits were chosen on eight campaigns or fewer of each of nine families. On others (benchmarks/past.py)
-        hidden habits and late costs are found in 60 of 60. Where the state is complete, none of 180 campaigns of six
-        families is, and 1 of 12 with envelopes, where effects of the state are more curved than products: its plan then
-        uses a history that it does not need.
-        """
-        return self.errors > _PLAIN_ERRORS and self.share > _PLAIN_SHARE
-
-
-def past_scores(examples: Examples) -> tuple[PastScore, ...]:
-    """The score test of each outcome, [outcomes], on states that contain the history, with users as units."""
-    # The first users of the log, which is sorted by user ids.
-    users = int(np.searchsorted(examples.starts, min(len(examples), _MOST_ROWS), side="right")) - 1
-    starts = examples.starts[: users + 1]
-    rows = slice(0, int(starts[-1]))
-    states = np.asarray(examples.states[rows], dtype=np.float64)
-    columns, past = _columns(states, examples.layout), states[:, examples.layout.history]
-    left = np.concatenate([examples.outcomes[:, rows].T, past], axis=1)
-    cell = examples.step[rows] * examples.actions + examples.action[rows]
-    for own in np.unique(cell):
-        _free_of(columns, left, np.flatnonzero(cell == own))
-    outcomes = len(examples.outcomes)
-    return tuple(_score(left[:, outcome], left[:, outcomes:], starts) for outcome in range(outcomes))
-
-
-def _columns(states: FloatArray, layout: StateLayout) -> FloatArray:
-    """The state without its history, with one column per category code, and products of columns, [rows, columns]."""
-    categories = len(layout.static_categories)
-    parts = [states[:, categories : layout.history.start]]
-    for place in range(categories):
-        codes, counts = np.unique(states[:, place], return_counts=True)
-        frequent = codes[np.argsort(-counts, kind="stable")][:_MOST_CODES]
-        parts.append((states[:, place, None] == frequent).astype(np.float64))
-    plain = np.concatenate(parts, axis=1)
-    # Dynamic columns first: their products with each other and with static columns.
-    order = np.argsort(np.arange(plain.shape[1]) < layout.static_numbers, kind="stable")
-    first, second = np.triu_indices(plain.shape[1])
-    pairs = np.stack([order[first], order[second]])[:, :_MOST_PRODUCTS]
-    return np.concatenate([np.ones((len(plain), 1)), plain, plain[:, pairs[0]] * plain[:, pairs[1]]], axis=1)
-
-
-def _free_of(columns: FloatArray, left: FloatArray, rows: NDArray[np.intp]) -> None:
-    """Replace some rows of `left` [all rows, any] by their residuals of a regression on the columns, in place."""
-    own = columns[rows]
-    if len(rows) < _ROWS_PER_COLUMN * own.shape[1]:
-        left[rows] = 0.0
-        return
-    squares = own.T @ own
-    squares[np.diag_indices_from(squares)] += _RIDGE * (1 + squares.diagonal() / len(rows))
-    left[rows] -= own @ np.linalg.solve(squares, own.T @ left[rows])
-
-
-def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> PastScore:
-    """The score of the residuals of an outcome [rows] and of the history [rows, columns]."""
-    spread = float((outcome**2).sum())
-    squares = (past**2).sum(axis=0)
-    varies = squares > 1e-6 * max(float(squares.max(initial=0.0)), 1e-12)
-    if not spread or not varies.any():
-        return PastScore(0.0, 0.0)
-    past = past[:, varies] / np.sqrt(squares[varies])
-    scores = np.add.reduceat(past * outcome[:, None], starts[:-1], axis=0)
-    # Directions that several columns share count once.
-    sizes, directions = np.linalg.eigh(scores.T @ scores)
-    sure = sizes > 1e-8 * sizes[-1]
-    if not sure.any():  # no residual where the history varies
-        return PastScore(0.0, 0.0)
-    along = directions[:, sure].T @ scores.sum(axis=0)
-    square, count = float((along**2 / sizes[sure]).sum()), int(sure.sum())
-    weights, axes = np.linalg.eigh(past.T @ past)
-    firm = weights > 1e-8 * weights[-1]
-    explained = float(((axes[:, firm].T @ (past.T @ outcome)) ** 2 / weights[firm]).sum())
-    return PastScore(float((square - count) / np.sqrt(2 * count)), explained / spread)

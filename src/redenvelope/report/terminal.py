@@ -251,7 +251,7 @@ def _figures_table(audit: Audit) -> Table:
     table.add_row("features predict the action by", predicts)
     for effect in audit.carry_over:
         table.add_row(
-            f"carry-over on {effect.outcome}",
+            f"carry-over on {effect.outcome}" + (f", {effect.lag} steps later" if effect.lag > 1 else ""),
             f"{number(effect.carried)} beside {number(effect.direct)} directly (p = {number(effect.p_value, 2)})",
         )
     folds = ", ".join(f"{fold.name} {fold.users:,} users / {fold.rows:,} rows" for fold in audit.folds)

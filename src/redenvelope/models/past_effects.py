@@ -1,0 +1,252 @@
+"""Effects of the past that the state does not show: whether outcomes depend on it, and by how much.
+
+Both are regressions on logged rows, without importance weights, so they see far smaller effects than a comparison of
+estimators does. Outcomes and the columns of the past are first freed of what the state explains, by step and action.
+Effects may differ between users: loyal users acquire a habit and dormant ones tire, with no effect on average. So the
+columns of the past are also multiplied by the static columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.arrays import Float32Array, FloatArray, IntArray
+from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.log.log import Log
+from redenvelope.models.dataset import Examples
+
+_MOST_ROWS = 50_000  # a history that matters shows on fewer
+_MOST_CODES = 30  # of a static category; rarer codes share the constant
+_ROWS_PER_COLUMN = 5  # fewest rows of a step and action per column
+_MOST_PRODUCTS = 150  # of two columns: interactions and curvature must not look like an effect of history
+_MOST_PAST = 120
+"""Products of past and static columns are added up to this many columns."""
+_MOST_ACTIONS = 6
+"""With more actions, an effect of the past depends on the rank of an action, not on each action by itself."""
+_LAGS = (2, 3)
+_PLAIN_ERRORS, _PLAIN_SHARE = 10.0, 0.004
+_RIDGE = 1e-3  # of the columns' own variance, for collinear columns
+
+
+# What is known of the past.
+
+
+def lagged(log: Log) -> Float32Array:
+    """Actions and outcomes two and three steps before each row, [rows, columns]; zero where there was no such step.
+
+    The history tells of the last step and of sums; a cost that is booked later depends on a single earlier step.
+    """
+    position = np.arange(len(log)) - np.repeat(log.starts[:-1], log.lengths)
+    spread = np.sqrt((log.measured**2).mean(axis=1))
+    outcomes = log.measured / np.where(spread > 0, spread, 1.0)[:, None]
+    rank = log.action / max(len(log.catalogue) - 1, 1)
+    known = np.stack([log.action > 0, rank, *outcomes], axis=1)
+    found = [np.where((position >= lag)[:, None], np.roll(known, lag, axis=0), 0.0) for lag in _LAGS]
+    return np.concatenate(found, axis=1, dtype=np.float32)
+
+
+def static_columns(states: NDArray[np.floating], layout: StateLayout) -> FloatArray:
+    """Static numbers, and one column for each frequent code of a static category, [rows, columns]."""
+    categories = len(layout.static_categories)
+    parts = [np.asarray(states[:, categories : layout.step], dtype=np.float64)]
+    for place in range(categories):
+        codes, counts = np.unique(states[:, place], return_counts=True)
+        frequent = codes[np.argsort(-counts, kind="stable")][:_MOST_CODES]
+        parts.append((states[:, place, None] == frequent).astype(np.float64))
+    return np.concatenate(parts, axis=1)
+
+
+def with_products(past: NDArray[np.floating], static: FloatArray) -> FloatArray:
+    """Columns of the past, then their products with static columns, as many as fit, [rows, columns].
+
+    Indicators come first: groups of users differ more often than along a number.
+    """
+    most = max(_MOST_PAST // max(past.shape[1], 1) - 1, 0)
+    order = np.argsort(~np.isin(static, (0.0, 1.0)).all(axis=0), kind="stable")[:most]
+    products = (static[:, order, None] * past[:, None, :]).reshape(len(past), -1)
+    return np.concatenate([past, products], axis=1, dtype=np.float64)
+
+
+# The score test: whether outcomes depend on the history at all.
+
+
+@dataclass(frozen=True)
+class PastScore:
+    """How an outcome depends on the history beyond the state."""
+
+    errors: float
+    """The joint score of all columns in standard errors: (χ² − columns) / √(2 · columns)."""
+    share: float
+    """Approximate share of the outcome's residual variance that the history explains."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the history clearly matters, beyond the curvature that products of columns leave.
+
+        The two limits were chosen on eight campaigns or fewer of each of nine families; `benchmarks/past.py` counts
+        on others how often habits and late costs are found, and how often a complete state raises an alarm.
+        """
+        return self.errors > _PLAIN_ERRORS and self.share > _PLAIN_SHARE
+
+
+def past_scores(examples: Examples) -> tuple[PastScore, ...]:
+    """The score test of each outcome, [outcomes], on states that contain the history, with users as units.
+
+    The history by itself and with its products: either may be plain, and products dilute what needs none.
+    """
+    # The first users of the log, which is sorted by user ids.
+    users = int(np.searchsorted(examples.starts, min(len(examples), _MOST_ROWS), side="right")) - 1
+    starts = examples.starts[: users + 1]
+    rows = slice(0, int(starts[-1]))
+    states, layout = np.asarray(examples.states[rows], dtype=np.float64), examples.layout
+    alone = states[:, layout.history]
+    past = with_products(alone, static_columns(states, layout))
+    cell = examples.step[rows] * examples.actions + examples.action[rows]
+    left = _freed(states, layout, cell, np.concatenate([examples.outcomes[:, rows].T, past], axis=1), told=False)
+    outcomes, widths = len(examples.outcomes), (alone.shape[1], past.shape[1])
+    return tuple(
+        max(
+            (_score(left[:, outcome], left[:, outcomes : outcomes + width], starts) for width in widths),
+            key=lambda score: (score.is_plain, score.errors),
+        )
+        for outcome in range(outcomes)
+    )
+
+
+def _freed(
+    states: NDArray[np.floating],
+    layout: StateLayout,
+    cell: NDArray[np.integer],
+    left: FloatArray,
+    told: bool,
+    further: FloatArray | None = None,
+) -> FloatArray:
+    """Residuals of columns [rows, any] after regressions on the state, one for each cell [rows], in place.
+
+    `told` says whether the state's own history is part of the state; `further` is another column of it, [rows].
+    """
+    columns, plain = _columns(states, layout, told, further)
+    for own in np.unique(cell):
+        _free_of(columns, plain, left, np.flatnonzero(cell == own))
+    return left
+
+
+def _columns(
+    states: NDArray[np.floating], layout: StateLayout, told: bool, further: FloatArray | None
+) -> tuple[FloatArray, int]:
+    """A constant, the state with one column per category code, and products of columns, [rows, columns]; and how many
+    columns precede the products."""
+    static = static_columns(states, layout)
+    last = layout.width if told else layout.history.start
+    first = [] if further is None else [further[:, None]]
+    plain = np.concatenate([*first, states[:, layout.step : last], static], axis=1, dtype=np.float64)
+    # Dynamic columns come first: their products with each other and with static columns.
+    pairs = np.stack(np.triu_indices(plain.shape[1]))[:, :_MOST_PRODUCTS]
+    made = np.concatenate([np.ones((len(plain), 1)), plain, plain[:, pairs[0]] * plain[:, pairs[1]]], axis=1)
+    return made, 1 + plain.shape[1]
+
+
+def _free_of(columns: FloatArray, plain: int, left: FloatArray, rows: IntArray) -> None:
+    """Replace some rows of `left` [all rows, any] by their residuals of a regression on the columns, in place; zero
+    where there are too few rows. Products are left out as far as there are few rows."""
+    width = min(len(rows) // _ROWS_PER_COLUMN, columns.shape[1])
+    if width < plain:
+        left[rows] = 0.0
+        return
+    own = columns[rows, :width]
+    squares = own.T @ own
+    squares[np.diag_indices_from(squares)] += _RIDGE * (1 + squares.diagonal() / len(rows))
+    left[rows] -= own @ np.linalg.solve(squares, own.T @ left[rows])
+
+
+def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> PastScore:
+    """The score of the residuals of an outcome [rows] and of the history [rows, columns]."""
+    spread = float((outcome**2).sum())
+    squares = (past**2).sum(axis=0)
+    varies = squares > 1e-6 * max(float(squares.max(initial=0.0)), 1e-12)
+    if not spread or not varies.any():
+        return PastScore(0.0, 0.0)
+    past = past[:, varies] / np.sqrt(squares[varies])
+    scores = np.add.reduceat(past * outcome[:, None], starts[:-1], axis=0)
+    # Directions that several columns share count once.
+    sizes, directions = np.linalg.eigh(scores.T @ scores)
+    sure = sizes > 1e-8 * sizes[-1]
+    if not sure.any():  # no residual where the history varies
+        return PastScore(0.0, 0.0)
+    along = directions[:, sure].T @ scores.sum(axis=0)
+    square, count = float((along**2 / sizes[sure]).sum()), int(sure.sum())
+    weights, axes = np.linalg.eigh(past.T @ past)
+    firm = weights > 1e-8 * weights[-1]
+    explained = float(((axes[:, firm].T @ (past.T @ outcome)) ** 2 / weights[firm]).sum())
+    return PastScore(float((square - count) / np.sqrt(2 * count)), explained / spread)
+
+
+# Effects: by how much outcomes depend on the past, and how exactly that is known.
+
+
+@dataclass(frozen=True, eq=False)
+class PastEffects:
+    """Linear effects of the past on outcomes beyond the state, each action with effects of its own."""
+
+    keys: NDArray[np.uint64]
+    """Of the users they were learned from, [users]."""
+    starts: NDArray[np.int64]
+    """First row of each user, and the number of rows at the end, [users + 1]."""
+    past: Float32Array
+    """Columns of the past with their products, [rows, columns]."""
+    design: Float32Array
+    """Freed of what the state explains, at the place of the row's action, [rows, width]."""
+    effects: FloatArray
+    """[outcomes, width]."""
+    covariance: FloatArray
+    """Of the effects, with users as units, [outcomes, width, width]."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there were rows enough for any regression."""
+        return bool(self.design.any())
+
+    @classmethod
+    def of(cls, log: Log, states: Float32Array, layout: StateLayout, past: NDArray[np.floating]) -> PastEffects:
+        """Learn from a log with its states [rows, width] and columns of its past [rows, columns]."""
+        columns, outcomes = with_products(past, static_columns(states, layout)), len(log.outcomes)
+        actions, rank = len(log.catalogue), log.action / max(len(log.catalogue) - 1, 1)
+        left = np.concatenate([log.outcomes.T, columns], axis=1)
+        if actions <= _MOST_ACTIONS:
+            kinds, cell = np.eye(actions)[log.action], log.step * actions + log.action
+            _freed(states, layout, cell, left, told=True)
+        else:
+            kinds = np.stack([np.ones(len(log)), rank], axis=1)
+            _freed(states, layout, log.step, left, told=True, further=rank)
+        left[log.starts[:-1]] = 0.0  # at a user's first step nothing has happened yet
+        design = (kinds[:, :, None] * left[:, None, outcomes:]).reshape(len(log), -1)
+        scale = np.sqrt((design**2).mean(axis=0))
+        varies = scale > 1e-6 * max(float(scale.max()), 1e-12)
+        design = design[:, varies] / scale[varies]
+        found = [_effects(design, left[:, outcome], log.starts) for outcome in range(outcomes)]
+        effects, covariance = (np.stack(each) for each in zip(*found, strict=True))
+        return cls(log.keys, log.starts, columns.astype(np.float32), design.astype(np.float32), effects, covariance)
+
+    def rows_of(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """The rows of some of the users, [rows]."""
+        return np.repeat(np.isin(self.keys, keys), np.diff(self.starts))
+
+    def moved(self, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What a shift of the past [width, prices] adds to outcomes, and its error, [outcomes, prices] each."""
+        variance = np.einsum("wp,owv,vp->op", shift, self.covariance, shift)
+        return self.effects @ shift, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _effects(design: FloatArray, outcome: FloatArray, starts: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    """Coefficients of columns of unit size [rows, width] for an outcome [rows], and their covariance."""
+    rows, width = design.shape
+    squares = design.T @ design / max(rows, 1) + _RIDGE * np.eye(width)
+    inverse = np.linalg.inv(squares)
+    effects = inverse @ (design.T @ outcome) / rows
+    scores = np.add.reduceat(design * (outcome - design @ effects)[:, None], starts[:-1], axis=0)
+    covariance = inverse @ (scores.T @ scores) @ inverse / rows**2
+    # The residuals of a regression are smaller than the errors.
+    return effects, covariance * (rows / max(rows - width, 1))

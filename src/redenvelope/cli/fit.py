@@ -46,6 +46,7 @@ def fit(
     estimate_propensity: options.EstimatePropensity = False,
     time: options.Time = None,
     episode: options.Episode = None,
+    cluster: options.Cluster = None,
     missing_cost: options.MissingCost = None,
     dates: options.Dates = None,
     known_before: options.KnownBefore = None,
@@ -103,7 +104,7 @@ def fit(
     with listening(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+        given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates, cluster)
         question = Question(wanted, target_reward, given, audience, settings, listen, stages_cache)
         if lake is None:
             rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)

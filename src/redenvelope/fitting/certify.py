@@ -197,7 +197,15 @@ def _about_propensities(audit: Audit) -> Iterator[Reason]:
 
 
 def _about_columns(audit: Audit) -> Iterator[Reason]:
-    """A plan that uses what is known only afterwards cannot be deployed, and its estimates say nothing."""
+    """A plan that uses what is known only afterwards cannot be deployed, and its estimates say nothing; where actions
+    were drawn for many users together, its errors are too small."""
+    if audit.shared is not None:
+        yield Reason(
+            "assigned_by_cluster",
+            Weight.REFUSAL,
+            f"users with the same {audit.shared.column!r} were assigned together (z = {audit.shared.z:.0f}), so bounds "
+            f"that count users are too narrow; fit with --cluster {audit.shared.column}",
+        )
     for leak in audit.leaks:
         said = f"column {leak.column!r} {leak.evidence}"
         if leak.known:

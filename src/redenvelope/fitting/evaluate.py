@@ -120,7 +120,7 @@ def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
 def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:
     place = plan.record.stop.place
     reward, *costs = ladder.figures(place, plan.certificate.confidence)
-    return judge(plan.certificate, reward, costs, ladder.users, ladder.reasons(place))
+    return judge(plan.certificate, reward, costs, ladder.people, ladder.reasons(place))
 
 
 def _logged_costs(plan: Plan, costs: NDArray[np.float64]) -> dict[str, Any]:
@@ -130,8 +130,9 @@ def _logged_costs(plan: Plan, costs: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _checking(plan: Plan, log: Log) -> NDArray[np.bool_]:
-    """Who is in the check fold, [users]."""
-    return np.asarray(split_fold(log.keys, plan.record.parts, plan.record.seed) == len(plan.record.parts) - 1)
+    """Who is in the check fold, [users]: by cluster where the plan was made so, else by user."""
+    keys = log.keys if plan.columns.cluster is not None else log.user_keys
+    return np.asarray(split_fold(keys, plan.record.parts, plan.record.seed) == len(plan.record.parts) - 1)
 
 
 def _encoded(plan: Plan, log: Log) -> EncodedLog:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from redenvelope.audit.audit import Audit, report_few_users
+from redenvelope.audit.audit import Audit, report_few_clusters, report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.memory import forget_programs, give_back
@@ -132,10 +132,14 @@ def _split(log: Log, settings: FitSettings, stages: Stages) -> _Folds:
     stages.begin("folds")
     folds = _Folds(*split(log, settings.parts, settings.seed))
     train, tune, check = folds.train.people, folds.tune.people, folds.check.people
-    stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check")
+    clusters = [fold.independent for fold in (folds.train, folds.tune, folds.check)]
+    counted = "" if log.clusters is None else f"; {clusters[0]:,}, {clusters[1]:,} and {clusters[2]:,} clusters"
+    stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check{counted}")
     # The audit assumed the default seed and shares; these may differ.
     findings = Findings()
     report_few_users((train, tune, check), findings)
+    if log.clusters is not None:
+        report_few_clusters(log.columns.cluster or "cluster", clusters, findings)
     if findings.refused:
         raise LogError(findings.sorted())
     return folds

@@ -95,7 +95,7 @@ class Check:
     @cached_property
     def influence(self) -> FloatArray:
         """Influence of each user on the estimates, [outcomes, users, all prices], spread by the estimator's caution; a
-        user with several episodes counts once."""
+        user with several episodes counts once, and so does a cluster: [outcomes, people or clusters, all prices]."""
         added, caution = self.evaluation.influence(), self.evaluation.estimator.caution
         if caution != 1:
             means = added.mean(axis=1, keepdims=True)
@@ -121,6 +121,7 @@ class Check:
             self.evaluation.estimator.name,
             each_confidence(added, person_keys(self.log.keys), joint, seed) if joint else (),
             mixtures,
+            0 if self.log.clusters is None else self.log.people,
         )
 
     def evaluated_by(self, estimator: Estimator) -> Check:

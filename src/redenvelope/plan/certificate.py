@@ -78,6 +78,8 @@ class Certificate:
     users: int
     policy_sha256: str
     fold_sha256: str
+    clusters: int | None = None
+    """Clusters that these users form, which errors count; None where users are independent."""
     target_reward: float | None = None
     """The reward that was asked for, where that was asked for instead of a budget."""
 
@@ -179,12 +181,14 @@ class Certificate:
         return f"Refused: {self.reasons[0].message} (estimated costs per user, {level}: {spent})."
 
     def _on(self, prices: str) -> str:
-        return f"Certified: on {self.users:,} users who neither trained the model nor chose the {prices}, the plan"
+        counted = "" if self.clusters is None else f" in {self.clusters:,} clusters"
+        checked = f"on {self.users:,} users{counted} who neither trained the model nor chose the {prices}"
+        return f"Certified: {checked}, the plan"
 
 
 _WRITTEN = (
     *("status", "reasons", "budget", "dual", "method", "confidence", "cost", "reward", "logged", "diagnostics"),
-    *("users", "policy_sha256", "fold_sha256", "target_reward", "budgets", "rules"),
+    *("users", "clusters", "policy_sha256", "fold_sha256", "target_reward", "budgets", "rules"),
 )
 """What a certificate in JSON holds, in this order."""
 

@@ -106,12 +106,14 @@ class Ladder:
     """From the cheapest plan to the one that ignores cost."""
 
     users: int
-    """Who were checked."""
+    """Who were checked; clusters of them, where users are not independent."""
     estimator: str
     rungs: tuple[Rung, ...]
     """Prices fall from each to the next."""
     joint: tuple[tuple[float, float], ...] = ()
     """For some confidences, that of a single bound so that the bounds of all rungs hold at once."""
+    clustered: int = 0
+    """How many users the clusters have; 0 where users are counted."""
 
     def __post_init__(self) -> None:
         shape = {(len(rung.mean), len(rung.square), len(rung.cube), len(rung.prices) + 1) for rung in self.rungs}
@@ -120,6 +122,16 @@ class Ladder:
         wanted = (3, len(self.rungs[0].mean))
         if any(np.shape(rung.products) != wanted for rung in self.rungs[:-1]):
             raise PlanError(f"the ladder is damaged: products between rungs must be {wanted} numbers")
+
+    @property
+    def people(self) -> int:
+        """Users who were checked."""
+        return self.clustered or self.users
+
+    @property
+    def clusters(self) -> int | None:
+        """Clusters of them; None where users are independent."""
+        return self.users if self.clustered else None
 
     @cached_property
     def means(self) -> FloatArray:
@@ -231,6 +243,7 @@ def new_ladder(
     estimator: str,
     joint: tuple[tuple[float, float], ...] = (),
     mixtures: Mixtures | None = None,
+    clustered: int = 0,
 ) -> Ladder:
     """Rungs at prices [rungs, budgets] with what was found at each; or mixtures, whose shadow prices these are."""
 
@@ -252,4 +265,4 @@ def new_ladder(
                 mixture=() if mixtures is None else mixtures.price_shares(place),
             )
         )
-    return Ladder(sums.users, estimator, tuple(rungs), joint)
+    return Ladder(sums.users, estimator, tuple(rungs), joint, clustered)

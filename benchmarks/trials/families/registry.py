@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from trials.families.campaign import SimulatedCampaign
@@ -16,6 +17,7 @@ from trials.families.leaving import Leaving
 from trials.families.log_normal import LogNormal
 from trials.families.seasons import Seasons
 from trials.families.sending import Sending
+from trials.families.stores import Stores
 from trials.families.whales import Whales
 from trials.families.wrong_propensity import WrongPropensity
 
@@ -29,6 +31,8 @@ class Family(NamedTuple):
     """In a log with which a fit takes seconds and certificates are mostly given."""
     share: float = 0.6
     """Where the budget lies between the cheapest and the uniform policy."""
+    cluster: str | None = None
+    """The column of clusters that `fit` is told."""
 
     def campaign(self, seed: int) -> SimulatedCampaign:
         """The campaign of a seed."""
@@ -47,4 +51,11 @@ FAMILIES: dict[str, Family] = {
     "leaving": Family(Leaving, 8_000),
     "wrong_propensity": Family(WrongPropensity, 8_000),
     "seasons": Family(Seasons, 8_000),
+    **{
+        f"whales_{share:g}_{times}": Family(partial(Whales, share=share, times=times), 8_000)
+        for share in (0.0005, 0.001, 0.002)
+        for times in (20, 50, 90)
+    },
+    "stores_50": Family(partial(Stores, size_of_store=50), 8_000, cluster="store"),
+    "stores_200": Family(partial(Stores, size_of_store=200), 40_000, cluster="store"),
 }

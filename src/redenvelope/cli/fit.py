@@ -60,6 +60,15 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    most_per_user: Annotated[
+        float | None,
+        typer.Option(
+            "--most-per-user",
+            min=0,
+            metavar="AMOUNT",
+            help="The most that a user may cost over the campaign: logged costs are cut there, and serve enforces it.",
+        ),
+    ] = None,
     cache: options.Cache = True,
     work: options.Work = None,
     engine: options.Engine = None,
@@ -95,6 +104,7 @@ def fit(
         history=history,  # type: ignore[arg-type]
         known_before=options.split_names(known_before),
         explore=explore,
+        most_per_user=most_per_user,
     )
     wanted = options.budget_per_user(budget, budget_total, audience)
     money = Money().told(currency, audience, value_per_reward)

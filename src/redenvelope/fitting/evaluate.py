@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.audit.audit import report_gaps
-from redenvelope.campaign.costs import charged_log
+from redenvelope.campaign.costs import capped_log, charged_log
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.confidence import Estimate, require_confidence
 from redenvelope.evaluation.data import Extent
@@ -54,7 +54,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
             f"the log has the action {unknown[0]!r}, which the plan does not know (it knows "
             f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
         )
-    log = charged_log(log, plan.record.budgets)
+    log = capped_log(charged_log(log, plan.record.budgets), plan.certificate.most_per_user)
     lacking = lacking_features(plan, log)
     everybody = plan.recoded(log)
     held_out = everybody if all_users else _held_out(plan, everybody)
@@ -114,7 +114,8 @@ def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
     prices = plan.ladder.prices if mixtures is None else mixtures.prices
     own = {"plan": CandidatePolicy(plan.policy, prices, mixtures)}
     check = check_policies(own, encoded, estimator, 0, plan.record.seed)
-    return check.ladder("plan")
+    # Bounds for any tail count on a policy's largest weight, which is that of the log that certified it.
+    return replace(check.ladder("plan"), largest=plan.ladder.largest)
 
 
 def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:

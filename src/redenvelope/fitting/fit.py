@@ -13,9 +13,10 @@ import polars as pl
 
 from redenvelope.audit.audit import Audit, report_few_clusters, report_few_users
 from redenvelope.campaign.campaign import Campaign
+from redenvelope.campaign.costs import capped_log
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.memory import forget_programs, give_back
-from redenvelope.errors import LogError
+from redenvelope.errors import LogError, UsageError
 from redenvelope.fitting import certify, holdout, learn, price_grid, record
 from redenvelope.fitting.certify import Certification, PopulationSummary
 from redenvelope.fitting.encoded import encode
@@ -58,9 +59,14 @@ def fit(
     forget_programs()
     campaign.check(log)
     objective = objective_of(budget, target_reward, campaign, settings.confidence, audience)
+    if settings.most_per_user is not None and len(objective.names) > 1:
+        raise UsageError(
+            f"--most-per-user caps one cost, and the campaign has {len(objective.names)} budgets; remove all but one "
+            "of them, or the cap"
+        )
     shares = (settings.explore, campaign.explore, usual_share(len(log.catalogue)))
     explore = next(share for share in shares if share is not None)
-    log = objective.charged(log)
+    log = capped_log(objective.charged(log), settings.most_per_user)
     population = _audit(log, objective, population, settings, stages)
     folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules, explore)))
@@ -73,7 +79,7 @@ def fit(
     policies = unpriced.policies.by_name
     pilot_users, budgets = unpriced.pilot_users, unpriced.terms.budgets
     candidates, paths = price_grid.candidates(policies, pilot_users, settings.search, budgets, run.cache)
-    check = _check(candidates, held_out, unpriced, audit, run)
+    check = _check(candidates, held_out, unpriced, audit, population, run)
     stages.begin("certificate")
     objections = certify.objections_to(population, unpriced.fidelity)
     check, certified = certify.certify_plan(check, unpriced.policy, objective.question, objections, settings)
@@ -177,7 +183,12 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: flo
 
 
 def _check(
-    candidates: dict[str, CandidatePolicy], held_out: Log, unpriced: UnpricedPolicy, audit: Audit, run: _Run
+    candidates: dict[str, CandidatePolicy],
+    held_out: Log,
+    unpriced: UnpricedPolicy,
+    audit: Audit,
+    population: PopulationSummary,
+    run: _Run,
 ) -> Check:
     """Plan for the held-out users at all prices, and estimate what that costs and earns."""
     settings, learned = run.settings, unpriced.learned
@@ -188,7 +199,7 @@ def _check(
         "data", (settings.shown_users,), lambda: holdout.planned_fold(*fold, *shown), holdout.PLANNED_FOLD
     )
     estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
-    check = holdout.check_policies(*fold, estimator, *shown, planned)
+    check = holdout.check_policies(*fold, estimator, *shown, planned, population.costs)
     checked = f"{len(candidates['plan'].prices)} prices on {held_out.people:,} users"
     run.stages.finish("check", run.cache.marked("data", checked))
     return check

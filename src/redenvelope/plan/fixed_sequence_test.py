@@ -217,6 +217,7 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
         diagnostics=ladder.diagnostics(stop.place),
         users=ladder.people,
         clusters=ladder.clusters,
+        most_per_user=ladder.most_per_user,
         policy_sha256=policy_sha256(policy),
         fold_sha256=checked.fold_sha256,
         target_reward=question.target_reward,

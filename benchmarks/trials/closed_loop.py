@@ -70,5 +70,5 @@ def plug_in_policy(policy: Any, log: Any, budget: float) -> Callable[[Any, Any],
 
     first = log.starts[:-1][:2_000]
     states = policy.encoder.encode_table(log.features.rows(first), log.step[first])
-    believed = policy.source.believed(policy.specification, states, policy.steps_left(log.step[first]))
+    believed = policy.believed(states, policy.steps_left(log.step[first]), None)
     return deployed(replace(policy, pricing=Pricing.at(solve_dual(believed, budget).dual)))

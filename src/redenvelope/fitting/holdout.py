@@ -135,7 +135,9 @@ class Check:
         """Of every rung, whether one user decides an estimated cost: a check user, by weight × cost in `added`
         [outcomes, users, rungs], or any user of the log, if the plan follows what was logged of them."""
         effective = np.array([np.mean(own["effective_users_by_step"]) for own in diagnostics])
-        weight = len(self.log.users) / np.maximum(effective, 1.0)
+        users = len(self.log.users)
+        # The weights of a cluster's users average out.
+        weight = 1 + (users / np.maximum(effective, 1.0) - 1) * (self.log.independent / users)
         moves = {}
         for outcome, (name, costs) in enumerate(self.costs.items(), start=1):
             mean = sums.means[outcome]

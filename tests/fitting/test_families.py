@@ -27,6 +27,9 @@ NAMES = (
     "leaving",
     "wrong_propensity",
     "seasons",
+    *(f"whales_{share:g}_{times}" for share in (0.0005, 0.001, 0.002) for times in (20, 50, 90)),
+    "stores_50",
+    "stores_200",
 )
 
 

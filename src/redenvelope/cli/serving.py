@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,7 +95,7 @@ def serve(
     totals, caps = _by_name(budget_total, "--budget-total"), _by_name(user_cap or [], "--user-cap")
     most = _by_label(amounts or [])
     loaded = Plan.load(plan)
-    caps = _capped_by_plan(caps, loaded.certificate.most_per_user)
+    caps = capped_by_plan(caps, loaded.certificate.most_per_user)
     funds = funds_for(funded_budgets(loaded, minor_units), totals, caps, clock())
     with bound(host, port) as opened:
         service = Service(plan, open_ledger(ledger, seed=seed), funds, settings, most, clock)
@@ -157,7 +157,7 @@ def _by_name(given: list[str], option: str) -> dict[str, str]:
     return found
 
 
-def _capped_by_plan(caps: dict[str, str], most: float | None) -> dict[str, str]:
+def capped_by_plan(caps: dict[str, str], most: float | None) -> dict[str, str]:
     """The cap per user that was given, or the one that the plan was certified with; a larger one is refused."""
     if most is None:
         return caps
@@ -165,12 +165,15 @@ def _capped_by_plan(caps: dict[str, str], most: float | None) -> dict[str, str]:
     if given is None:
         typer.echo(f"--user-cap {most:.10g}: the plan is certified with this cap per user", err=True)
         return {"": f"{most:.10g}"}
-    with suppress(ValueError):
-        if float(given) > most:
-            raise UsageError(
-                f"--user-cap {given}: the plan is certified for at most {most:.10g} per user; give at most that, or "
-                "fit with a larger --most-per-user"
-            )
+    try:
+        larger = float(given) > most
+    except ValueError:
+        larger = False  # which is said where amounts are read
+    if larger:
+        raise UsageError(
+            f"--user-cap {given}: the plan is certified for at most {most:.10g} per user; give at most that, or fit "
+            "with a larger --most-per-user"
+        )
     return caps
 
 

@@ -59,17 +59,19 @@ def test_tame_costs_are_not_refused(users: int) -> None:
 
 def test_users_of_other_folds_count_as_the_plan_would_follow_them() -> None:
     costs = Concentration.of(np.array([1.0] * 99 + [101.0]))
-    assert (costs.users, costs.total, costs.largest) == (100, 200.0, 101.0)
+    assert (costs.users, costs.total, costs.largest) == (100, 200.0, 99.0)
     # Spending half of what was logged, with weights of 4 where it follows; spending more is following all of it.
     found = costs.influence(np.array([1.0, 3.0, -0.5]), np.array([4.0, 1.0, 1.0]))
-    assert found.tolist() == [202.0, 101.0, 0.0]
+    assert found.tolist() == [199.0, 102.0, -0.5]
+    # What an action always costs is no excess.
+    assert Concentration.of([0.0, 45.0, 0.0, 45.0], [0.0, 45.0, 0.0, 45.0]).largest == 0.0
 
 
 def test_batches_merge_to_all_users() -> None:
     costs = with_whales(np.random.default_rng(3), 4_500, 0.01, 50.0)
-    assert Concentration.of(costs[:700]).merge(Concentration.of(costs[700:])) == Concentration(
-        4_500, pytest.approx(costs.sum()), costs.max()
-    )
+    usual = 1.5
+    parts = [Concentration.of(own, np.full(len(own), usual)) for own in (costs[:700], costs[700:])]
+    assert parts[0].merge(parts[1]) == Concentration(4_500, pytest.approx(costs.sum()), costs.max() - usual)
 
 
 def test_bounds_of_capped_costs_hold_for_any_tail() -> None:

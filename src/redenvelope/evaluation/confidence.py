@@ -294,8 +294,9 @@ def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
 #
 # A standard error is itself an estimate. Where one user alone moves the mean by a good part of it, how many such users
 # there are is chance, and no transformation or resampling knows of those who happened not to be drawn. What counts is
-# influence, weight × cost, at the price in question: and besides the check users' own, that of the largest logged cost
-# of *all* users, as if the plan had followed it, because a fold without any of the few looks harmless.
+# influence, weight × cost, at the price in question: and besides the check users' own, that of the user of *all* who
+# cost most beyond what their actions usually cost, as if the plan had followed them, because a fold without any of the
+# few looks harmless.
 #
 # Measured by benchmarks/tails.py --samples 400: costs are exponential and a few users cost many times as much, or
 # log-normal; four in ten users check, half of them followed. Bounds below the truth without the rule, and certified in
@@ -315,23 +316,26 @@ _LARGEST_MOVE = 0.7
 
 @dataclass(frozen=True)
 class Concentration(FieldwiseSums):
-    """Logged costs of users: sums that merge, and the largest."""
+    """Logged costs of users: sums that merge, and the largest excess."""
 
     users: int
     total: float
     largest: float = field(metadata=MAXIMUM)
+    """Beyond what the user's actions usually cost: baselines know that much."""
 
     @classmethod
-    def of(cls, amounts: ArrayLike) -> Concentration:
-        """Of what each user (or cluster) costs, [users]."""
+    def of(cls, amounts: ArrayLike, usual: ArrayLike | None = None) -> Concentration:
+        """Of what each user (or cluster) costs, and what such actions usually cost, [users]; by default, the mean."""
         values = np.asarray(amounts, dtype=np.float64)
-        return cls(len(values), float(values.sum()), float(values.max()))
+        return cls(
+            len(values), float(values.sum()), float((values - (values.mean() if usual is None else usual)).max())
+        )
 
     def influence(self, mean: FloatArray, weight: FloatArray) -> FloatArray:
-        """What the user of the largest cost would add to estimates with these means, if a policy whose typical weight
+        """What the user of the largest excess would add to estimates with these means, if a policy whose typical weight
         is this followed what was logged, [...]; less where it spends less than was logged."""
         spent = np.clip(mean * self.users / self.total, 0.0, 1.0) if self.total > 0 else 0.0
-        return np.asarray(self.largest * weight * spent)
+        return np.asarray(mean + self.largest * weight * spent)
 
 
 def move_by_one(largest: FloatArray, mean: FloatArray, squares: FloatArray) -> FloatArray:

@@ -263,7 +263,11 @@ def logged_by_user(log: Log) -> FloatArray:
 
 def concentrations(log: Log) -> dict[str, Concentration]:
     """How each budget's cost is spread over the users of a log, by outcome."""
-    return dict(zip(log.outcome_names[1:], map(Concentration.of, logged_by_user(log)[1:]), strict=True))
+    rows = np.maximum(np.bincount(log.action), 1)
+    usual = [(np.bincount(log.action, cost) / rows)[log.action] for cost in log.outcomes[1:]]
+    expected = by_person(np.stack([log.sums_by_user(cost) for cost in usual]), log.keys)
+    pairs = zip(logged_by_user(log)[1:], expected, strict=True)
+    return dict(zip(log.outcome_names[1:], (Concentration.of(*pair) for pair in pairs), strict=True))
 
 
 def fold_sha256(log: Log) -> str:

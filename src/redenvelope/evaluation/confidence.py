@@ -327,9 +327,8 @@ class Concentration(FieldwiseSums):
     def of(cls, amounts: ArrayLike, usual: ArrayLike | None = None) -> Concentration:
         """Of what each user (or cluster) costs, and what such actions usually cost, [users]; by default, the mean."""
         values = np.asarray(amounts, dtype=np.float64)
-        return cls(
-            len(values), float(values.sum()), float((values - (values.mean() if usual is None else usual)).max())
-        )
+        excess = values - np.asarray(values.mean() if usual is None else usual, dtype=np.float64)
+        return cls(len(values), float(values.sum()), float(excess.max()))
 
     def influence(self, mean: FloatArray, weight: FloatArray) -> FloatArray:
         """What the user of the largest excess would add to estimates with these means, if a policy whose typical weight

@@ -17,7 +17,9 @@ def closed_loop(task: Task) -> dict[str, Any]:
     """A plan fitted on a campaign's log, and what it really costs; or why there is none."""
     from redenvelope.errors import LogError, UsageError
     from redenvelope.fitting.fit import fit
+    from redenvelope.log.columns import ColumnMap
     from redenvelope.log.read import log_from_frame
+    from trials.families.registry import FAMILIES
 
     _, family, seed, users, share, explore = task
     start, processor = time.perf_counter(), time.process_time()
@@ -25,7 +27,7 @@ def closed_loop(task: Task) -> dict[str, Any]:
     budget = budget_of(campaign, share)
     row: dict[str, Any] = {**task._asdict(), "budget": budget}
     try:
-        log = log_from_frame(campaign.log(users, seed))
+        log = log_from_frame(campaign.log(users, seed), ColumnMap(cluster=FAMILIES[family].cluster))
         plan = fit(log, budget=budget, settings=replace(quick_settings(seed), explore=explore))
     except LogError as refused:
         row |= {"certified": False, "rules": [f"audit: {finding.rule}" for finding in refused.findings]}

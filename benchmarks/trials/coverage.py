@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from scipy.special import ndtri
 from scipy.stats import skew
 
@@ -79,15 +78,15 @@ def half_chance(probabilities: Any) -> Any:
 
 def bounds_of(data: Any, seed: int) -> dict[str, dict[str, Any]]:
     """Estimate and one-sided bounds of a policy's cost by estimator."""
-    from redenvelope.evaluation.confidence import Concentration
+    from redenvelope.evaluation.confidence import Spread, decided_by_few, move_by_one
     from redenvelope.evaluation.evaluate import evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
 
-    costs = np.add.reduceat(data.outcomes[1], data.starts[:-1])
-    few = [reason for reason in [Concentration.of(costs).reason()] if reason is not None]
     found = {}
     for evaluation in evaluate_partitions([data], ["doubly_robust", Marginalised(seed=seed)]).values():
-        cost = evaluation.place("cost")
+        added = evaluation.influence()[evaluation.place("cost"), :, 0]
+        spread = Spread.of(added)
+        few = decided_by_few(float(move_by_one(added.max(), spread.mean, spread.squares)))
         own = evaluation.estimate("cost", confidence=CONFIDENCE, side="upper")
         normal = own.estimate + float(ndtri(CONFIDENCE)) * own.standard_error
         found[evaluation.estimator.name] = {
@@ -95,7 +94,8 @@ def bounds_of(data: Any, seed: int) -> dict[str, dict[str, Any]]:
             "error": own.standard_error,
             "upper": own.upper,
             "bounds": {"normal": normal, "skewed": own.upper},
-            "skewness": float(skew(evaluation.influence()[cost, :, 0])),
-            "refused": any(reason.weight.value == "refusal" for reason in (*evaluation.reasons("cost"), *few)),
+            "skewness": float(skew(added)),
+            "refused": few is not None
+            or any(reason.weight.value == "refusal" for reason in evaluation.reasons("cost")),
         }
     return found

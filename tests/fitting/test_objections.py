@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from redenvelope import Audit, FitSettings, Log, Plan, audit_log, fit
+from redenvelope import Audit, FitSettings, Log, Plan, fit
 from redenvelope.audit.leakage import Leak
+from redenvelope.audit.randomization import SharedDraws
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.fitting.certify import PopulationSummary, concentrations, objections_to
+from redenvelope.fitting.certify import PopulationSummary, objections_to
+from redenvelope.fitting.holdout import concentrations
 from redenvelope.models.fidelity import Fidelity
 from tests.two_step_plan import BUDGET, QUICK
 
@@ -34,14 +36,11 @@ def test_propensities_that_were_not_used_are_refused(log: Log) -> None:
     assert f"action {log.catalogue.labels[3]!r}" in reason.message
 
 
-def test_a_handful_of_users_who_carry_the_cost_is_refused(plan: Plan, log: Log) -> None:
-    cost = log.cost.copy()
-    cost[log.starts[:5]] += 3_000.0
-    odd = replace(log, cost=cost)
-    (reason,) = objections(odd, audit_log(log), plan.record.fidelity)
-    assert reason.rule == "concentrated"
-    assert reason.weight is Weight.REFUSAL
-    assert "5 users of 6,000" in reason.message
+def test_draws_that_users_share_are_refused_until_they_are_named(plan: Plan, log: Log) -> None:
+    shared = SharedDraws("village", 40, 1.0, 6.2)
+    (reason,) = objections(log, replace(plan.record.audit, shared=shared), plan.record.fidelity)
+    assert (reason.rule, reason.weight) == ("assigned_by_cluster", Weight.REFUSAL)
+    assert "--cluster village" in reason.message
 
 
 def test_a_column_that_was_perhaps_not_known_is_refused_until_it_is_said_to_be_known(plan: Plan, log: Log) -> None:

@@ -27,6 +27,11 @@ def with_times(log: pl.DataFrame) -> pl.DataFrame:
     return log.with_columns(sent_at=moments.dt.to_string("%Y-%m-%d %H:%M:%S")).drop("step")
 
 
+def with_stores(log: pl.DataFrame) -> pl.DataFrame:
+    """Five users a store."""
+    return log.with_columns(store=pl.format("store {}", pl.col("user") // 5))
+
+
 def two_waves(log: pl.DataFrame) -> pl.DataFrame:
     """The same users twice, with other outcomes."""
     again = log.with_columns(pl.col("cost") + 1, wave=pl.lit(2))
@@ -163,6 +168,28 @@ CASES = [
         count=2,
         says="told apart by 'wave': each",
         besides=("rows_unordered",),
+    ),
+    Case(
+        "cluster_null",
+        "warning",
+        lambda log: {"log.csv": csv(put(with_stores(log), "store", {1: None, 2: None, 3: None}))},
+        columns=ColumnMap(cluster="store"),
+        column="store",
+        rows=(1, 2, 3),
+        count=3,
+        examples=("missing",) * 3,
+        says="count as clusters of their own",
+        remedy="fill in the column",
+    ),
+    Case(
+        "cluster_changes",
+        "error",
+        lambda log: {"log.csv": csv(put(with_stores(log), "store", {2: "elsewhere"}))},
+        columns=ColumnMap(cluster="store"),
+        column="store",
+        rows=(2,),
+        examples=("elsewhere",),
+        remedy="name a larger cluster that contains both",
     ),
     Case(
         "episode_null",

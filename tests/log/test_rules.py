@@ -39,6 +39,8 @@ ELSEWHERE = {
     "serving_nothing_eligible",
     "fit_step_gap",
     "fit_few_users",
+    "fit_few_clusters",
+    "assigned_by_cluster",
     "evaluate_steps",
     "evaluate_feature_missing",
     "evaluate_feature_kind",

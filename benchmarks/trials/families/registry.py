@@ -20,6 +20,7 @@ from trials.families.log_normal import LogNormal
 from trials.families.opposite_habits import OppositeHabits
 from trials.families.seasons import Seasons
 from trials.families.sending import Sending
+from trials.families.stores import Stores
 from trials.families.whales import Whales
 from trials.families.wrong_propensity import WrongPropensity
 
@@ -33,6 +34,8 @@ class Family(NamedTuple):
     """In a log with which a fit takes seconds and certificates are mostly given."""
     share: float = 0.6
     """Where the budget lies between the cheapest and the uniform policy."""
+    cluster: str | None = None
+    """The column of clusters that `fit` is told."""
 
     def campaign(self, seed: int) -> SimulatedCampaign:
         """The campaign of a seed."""
@@ -56,4 +59,11 @@ FAMILIES: dict[str, Family] = {
     "delayed_cost_2": Family(partial(DelayedCost, lag=2), 8_000),
     "delayed_cost_3": Family(partial(DelayedCost, lag=3), 8_000),
     "hidden_confounder": Family(HiddenConfounder, 8_000),
+    **{
+        f"whales_{share:g}_{times}": Family(partial(Whales, share=share, times=times), 8_000)
+        for share in (0.0005, 0.001, 0.002)
+        for times in (20, 50, 90)
+    },
+    "stores_50": Family(partial(Stores, size_of_store=50), 8_000, cluster="store"),
+    "stores_200": Family(partial(Stores, size_of_store=200), 40_000, cluster="store"),
 }

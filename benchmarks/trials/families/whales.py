@@ -1,4 +1,4 @@
-"""Whales: one user of a thousand costs 400 times as much, and looks like everybody else."""
+"""Whales: few users cost many times as much, and look like everybody else."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import numpy as np
 from trials.families.laws import FloatArray, State
 from trials.families.sending import Sending
 
-SHARE, TIMES = 0.001, 400.0
 _DRAWN = 0.1
 """Share of whales among users drawn for the truth, who weigh accordingly: few whales would leave it in doubt."""
 
 
 @dataclass(frozen=True)
 class Whales(Sending):
-    """A few users cost very much."""
+    """By default one user of a thousand, who costs 400 times as much."""
+
+    share: float = 0.001
+    times: float = 400.0
 
     def start(self, users: int, generator: np.random.Generator, rare: bool) -> State:
         """See Laws."""
-        state, share = super().start(users, generator, rare), _DRAWN if rare else SHARE
+        state, share = super().start(users, generator, rare), _DRAWN if rare else self.share
         whale = generator.random(users) < share
         if not rare:
             return {**state, "whale": whale}
         # By what was drawn, not by what is drawn on average: the share of whales is then no noise.
-        weight = np.where(whale, SHARE / whale.mean(), (1 - SHARE) / (1 - whale.mean()))
+        weight = np.where(whale, self.share / whale.mean(), (1 - self.share) / (1 - whale.mean()))
         return {**state, "whale": whale, "weight": weight}
 
     def size(self, state: State) -> FloatArray:
         """See Sending."""
-        return np.where(state["whale"], TIMES, 1.0)
+        return np.where(state["whale"], self.times, 1.0)

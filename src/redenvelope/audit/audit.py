@@ -42,7 +42,13 @@ from redenvelope.audit.overlap import (
     quantiles,
     steps_alive,
 )
-from redenvelope.audit.randomization import AssignmentEvidence, assignment_evidence, evidence_sample
+from redenvelope.audit.randomization import (
+    AssignmentEvidence,
+    SharedDraws,
+    assignment_evidence,
+    evidence_sample,
+    shared_draws,
+)
 from redenvelope.audit.statistics import GroupSums, UserMoments
 from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
@@ -92,6 +98,10 @@ class Audit:
     findings: tuple[Finding, ...]
     leaks: tuple[Leak, ...] = ()
     """Columns that may not have been known when the action was chosen."""
+    clusters: int | None = None
+    """Number of clusters, where users are not independent (--cluster)."""
+    shared: SharedDraws | None = None
+    """A column by which the action was drawn for several users together, where one was found."""
 
     @property
     def check_share(self) -> float:
@@ -155,6 +165,8 @@ def audit_partitions(
     fitness = Findings()
     report_gaps(first.gaps, fitness)
     report_few_users(first.fold_users.tolist(), fitness)
+    if first.header.clusters is not None:
+        report_few_clusters(first.header.clusters, first.fold_independent.tolist(), fitness)
     known = merge(first.header.findings, fitness.sorted())
     return _with_findings(_figures(first, second, known_before), known, budget)
 
@@ -166,6 +178,12 @@ def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]
     costs = [effect.cost.estimate * first.rows / first.users for effect in effects]
     reward, cost = map(Mean.of, first.logged.mean.tolist(), first.logged.errors.tolist())
     levels = [f"{level:g}" for level in _QUANTILES]
+    leaks = suspected_leaks(second.leak_sample, known_before)
+    after = {leak.column for leak in leaks if leak.kind != "action"}
+    shared = shared_draws(join_logs(second.leak_sample), after) if second.leak_sample else None
+    if shared is not None:
+        # Whoever shares a draw seems to be told by every column that they share.
+        leaks = tuple(leak for leak in leaks if leak.kind != "action")
     return Audit(
         users=first.people,
         rows=first.rows,
@@ -187,7 +205,9 @@ def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]
         dearest_cost=max(costs),
         folds=folds,
         findings=(),
-        leaks=suspected_leaks(second.leak_sample, known_before),
+        leaks=leaks,
+        clusters=None if header.clusters is None else int(first.fold_independent.sum()),
+        shared=shared,
     )
 
 
@@ -209,6 +229,10 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
     """The audit with its findings, after those of reading."""
     findings = Findings()
     report_leaks(result.leaks, findings)
+    if result.shared is not None:
+        own = result.shared
+        share = "constant" if own.share > 0.99 else f"{own.share:.0%} of the way from independent draws to one draw"
+        findings.add("assigned_by_cluster", column=own.column, count=own.groups, share=share, z=own.z)
     for entry in result.calibration:
         if entry.is_off:
             findings.add(
@@ -265,6 +289,8 @@ class Header:
     static_features: int
     propensity_source: str
     findings: tuple[Finding, ...]
+    clusters: str | None = None
+    """The column of clusters, where there is one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,6 +309,8 @@ class FirstSums(FieldwiseSums):
     """Different users; fewer than sequences where some have several episodes."""
     fold_users: NDArray[np.int64]
     """[folds]"""
+    fold_independent: NDArray[np.int64]
+    """Clusters, or users where there are none, [folds]."""
     fold_rows: NDArray[np.int64]
     """[folds]"""
     logged: UserMoments
@@ -336,6 +364,7 @@ def first_sums(log: Log) -> FirstSums:
             len(log.features.static),
             log.propensity_source,
             log.findings,
+            None if log.clusters is None else log.columns.cluster or "cluster",
         ),
         rows=len(log),
         first_step=log.first_step,
@@ -343,9 +372,10 @@ def first_sums(log: Log) -> FirstSums:
         longest=int(log.lengths.max()),
         gaps=log.gaps,
         people=log.people,
-        fold_users=np.bincount(fold[log.begins], minlength=folds),
+        fold_users=np.bincount(fold[log.first_episodes], minlength=folds),
+        fold_independent=np.bincount(fold[log.begins], minlength=folds),
         fold_rows=np.array([int(log.lengths[fold == number].sum()) for number in range(folds)]),
-        logged=UserMoments.of(np.stack([log.sums_by_user(values) for values in log.outcomes], axis=1)),
+        logged=UserMoments.of(np.stack([log.sums_by_user(values) for values in log.outcomes], axis=1), log.begins),
         calibration=calibration_sums(log),
         action_rows=np.bincount(log.action, minlength=len(log.catalogue)),
         effects=effect_sums(log),
@@ -390,6 +420,22 @@ def report_few_users(folds: Sequence[int], findings: Findings) -> None:
         )
 
 
+LEAST_CLUSTERS = 50
+"""Fewest clusters of the check fold. Measured on stores whose shocks are log-normal with a spread of 0.6: of 50, a
+one-sided 95 % bound misses in 6 %, of 30 in 8 %, and where stores differ much in size, the rule about few that carry
+the estimate applies."""
+
+
+def report_few_clusters(column: str, folds: Sequence[int], findings: Findings) -> None:
+    """Report folds (train, tune, check) with too few clusters to check a plan on; a column names them."""
+    clusters, checking = sum(folds), folds[-1]
+    if checking < LEAST_CLUSTERS:
+        enough = ceil(LEAST_CLUSTERS * clusters / max(checking, 1) * 1.2 / 10) * 10
+        findings.add(
+            "fit_few_clusters", column=column, count=clusters, checking=checking, needed=LEAST_CLUSTERS, enough=enough
+        )
+
+
 # The audit in sentences.
 
 
@@ -416,6 +462,12 @@ def _assignment(audit: Audit) -> str:
 
 
 def _columns(audit: Audit) -> Iterator[str]:
+    if audit.shared is not None:
+        name, values = audit.shared.column, audit.shared.groups
+        yield (
+            f"Assignment by {name!r}: users who share a value got the same action, so they count as one observation; "
+            f"--cluster {name} makes folds and errors count its values ({values:,} with several users)."
+        )
     suspected = [repr(leak.column) for leak in audit.leaks if not leak.known]
     if suspected:
         yield (

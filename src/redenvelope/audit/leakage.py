@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray, IntArray
-from redenvelope.audit.randomization import Lottery, lottery
+from redenvelope.audit.randomization import Lottery, lottery, one_of_each
 from redenvelope.audit.statistics import ROUNDING, Cells, category_cells, number_cells
 from redenvelope.errors import UsageError
 from redenvelope.log.columns import nearest_name
@@ -279,7 +279,7 @@ class Column:
 
 def leak_sample(log: Log, rows: int, most: int) -> Log | None:
     """A part's share of the sample of a log with this many rows, about `most` of them by user id; None if empty."""
-    chosen = fraction(log.keys, "leaks", 0) < most / rows
+    chosen = one_of_each(log) & (fraction(log.keys, "leaks", 0) < most / rows)
     return log if chosen.all() else log.select(chosen) if chosen.any() else None
 
 

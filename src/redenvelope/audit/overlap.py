@@ -65,7 +65,7 @@ def calibration_sums(log: Log) -> UserMoments:
         if log.eligible is not None:
             starts = log.starts[first : first + users] - rows.start
             counted = np.add.reduceat(log.eligible[rows], starts, axis=0, dtype=np.int64)
-        moments.append(UserMoments.of(np.subtract(sums, counted, dtype=np.float64)))
+        moments.append(UserMoments.of(np.subtract(sums, counted, dtype=np.float64), log.begins[first : first + users]))
     return merged(moments)
 
 

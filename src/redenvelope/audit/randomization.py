@@ -8,6 +8,7 @@ the draw, or the probabilities are not those that were used.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -198,8 +199,13 @@ class AssignmentEvidence:
 
 def evidence_sample(log: Log, users: int, most: int) -> Log | None:
     """A part's share of the sample of a log with this many users, `most` of them by user id; None if empty."""
-    chosen = fraction(log.keys, "assignment evidence", 0) < most / users
+    chosen = one_of_each(log) & (fraction(log.keys, "assignment evidence", 0) < most / users)
     return log if chosen.all() else log.select(chosen) if chosen.any() else None
+
+
+def one_of_each(log: Log) -> NDArray[np.bool_]:
+    """One user of each cluster, [users], or all where there are none: rows that were drawn together are one draw."""
+    return log.begins if log.clusters is not None else np.ones(len(log.users), dtype=bool)
 
 
 def assignment_evidence(log: Log) -> AssignmentEvidence:
@@ -220,3 +226,72 @@ def _frequencies(log: Log) -> NDArray[np.float64]:
     counts = own.reshape(shape)
     others = counts.sum(axis=0) - counts + 1
     return np.asarray((others / others.sum(axis=2, keepdims=True))[fold, step, log.action])
+
+
+# Was the action drawn for each user, or once for all users of a village, a household or a store?
+#
+# Of two users who were drawn for independently, the second got the first one's action with its own propensity: the
+# weights 1/p of second users with the same action add up to the number of pairs. Drawn together, all second users have
+# the same action. The share of the way from the one to the other is the correlation of the draws within a group.
+
+
+@dataclass(frozen=True)
+class SharedDraws:
+    """A column within whose values users got the same actions, beyond chance and propensities."""
+
+    column: str
+    groups: int
+    """Values with at least two users."""
+    share: float
+    """1 where the action is the same for all users of a value, 0 where each was drawn for."""
+    z: float
+
+
+_LEAST_GROUPS = 20
+_LEAST_Z = 5.0  # several columns are tested: chance alone exceeds it in none of them
+_LEAST_SHARE = 0.2
+_LEAST_SHARE_ESTIMATED = 0.8  # estimated propensities know nothing of a rule; only a plainly shared draw is reported
+
+
+def shared_draws(log: Log, excluded: Collection[str] = ()) -> SharedDraws | None:
+    """The static column whose users most plainly share their draws; of several alike, that with the fewest values."""
+    names = [name for name in log.features.names if name in log.features.static and name not in excluded]
+    estimated = log.propensity_source == "estimated"
+    least = _LEAST_SHARE_ESTIMATED if estimated else _LEAST_SHARE
+    action, step = log.action.astype(np.int64), (log.step - log.first_step).astype(np.int64)
+    inverse = np.ones(len(log)) if estimated else 1.0 / log.propensity
+    weights = _adding_up(action, inverse, step, len(log.catalogue), log.eligible)
+    found = [entry for name in names if (entry := _shared(log, name, weights)) is not None]
+    plain = [entry for entry in found if entry.z > _LEAST_Z and entry.share > least]
+    return max(plain, key=lambda entry: (round(entry.share, 1), -entry.groups), default=None)
+
+
+def _shared(log: Log, name: str, weights: FloatArray) -> SharedDraws | None:
+    value, count = _values(log, name)
+    rows = value[log.user_of_row]
+    known = rows >= 0
+    steps, actions = log.campaign_steps, len(log.catalogue)
+    place = rows[known] * steps + (log.step - log.first_step)[known]
+    cell, weight = place * actions + log.action[known], weights[known]
+    drawn, users = (np.bincount(cell, own, count * steps * actions).reshape(-1, actions) for own in (weight, None))
+    size, total = users.sum(axis=1), drawn.sum(axis=1)
+    pairs = size * (size - 1)
+    seen = (users * drawn).sum(axis=1) - total - pairs
+    most = (size - 1) * total - pairs
+    # The draws of a value at several steps are summed before they are squared: users of one may keep their action.
+    seen, most, pairs = (figure.reshape(count, steps).sum(axis=1) for figure in (seen, most, pairs))
+    groups, spread = int(np.count_nonzero(pairs)), float(np.sqrt((seen**2).sum()))
+    if groups < _LEAST_GROUPS or not spread > 0 or not most.sum() > 0:
+        return None
+    return SharedDraws(name, groups, float(min(seen.sum() / most.sum(), 1.0)), float(seen.sum()) / spread)
+
+
+def _values(log: Log, name: str) -> tuple[IntArray, int]:
+    """The value of each user in a static column, [users], −1 where it is missing, and how many there are."""
+    first, features = log.starts[:-1], log.features
+    if name in features.category_names:
+        place = features.category_names.index(name)
+        return features.codes[first, place].astype(np.int64), len(features.labels[place])
+    numbers = features.numeric[first, features.numeric_names.index(name)]
+    different, codes = np.unique(numbers, return_inverse=True)
+    return np.where(np.isnan(numbers), -1, codes), len(different)

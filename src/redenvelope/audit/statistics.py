@@ -1,4 +1,4 @@
-"""Weighted means by group with standard errors clustered by user, and columns in cells."""
+"""Weighted means by group with standard errors clustered by user or by cluster of users, and columns in cells."""
 
 from __future__ import annotations
 
@@ -48,13 +48,16 @@ class UserMoments:
     mean: NDArray[np.float64]
     """[variables]"""
     spread: NDArray[np.float64]
-    """Sums of squared deviations, [variables]."""
+    """Sums of squared deviations, [variables]; those of a cluster are summed before they are squared."""
 
     @classmethod
-    def of(cls, values: NDArray[np.float64]) -> UserMoments:
-        """Of values [users, variables], at least one user."""
+    def of(cls, values: NDArray[np.float64], begins: NDArray[np.bool_]) -> UserMoments:
+        """Of values [users, variables], at least one user; `begins` [users] says who is the first of a cluster."""
         mean = values.mean(axis=0)
-        return cls(len(values), mean, ((values - mean) ** 2).sum(axis=0))
+        away = values - mean
+        if not begins.all():
+            away = np.add.reduceat(away, np.flatnonzero(np.append(True, begins[1:])), axis=0)
+        return cls(len(values), mean, (away**2).sum(axis=0))
 
     def merge(self, other: UserMoments) -> UserMoments:
         """See Mergeable."""
@@ -98,7 +101,7 @@ def squares_by_user(
     groups and weights [rows], residuals [variables, rows]; a log's users add up, and so do those of its parts.
     """
     squares = np.zeros((len(residuals), count))
-    # Episodes of one user are not independent: they are summed before they are squared.
+    # Episodes of one user and users of one cluster are not independent: they are summed before they are squared.
     person = np.cumsum(log.begins) - 1
     for rows, _, _ in user_blocks(log, groups, count):
         own = person[log.user_of_row[rows]]

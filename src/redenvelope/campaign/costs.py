@@ -48,6 +48,23 @@ def charged_log(log: Log, budgets: Sequence[Budget]) -> Log:
     return replace(log, features=_without(log.features, taken), further=further, charged=charged, findings=kept)
 
 
+def capped_log(log: Log, most: float | None) -> Log:
+    """The log of a campaign in which no user costs more than `most`: where the costs of a user's steps would exceed it
+    together, they are cut, from the step on at which they do. That is what a ledger with this cap would have paid."""
+    if most is None:
+        return log
+    charged = tuple((name, _cut(log, values, most)) for name, values in log.charged)
+    return replace(log, cost=_cut(log, log.cost, most), charged=charged)
+
+
+def _cut(log: Log, values: FloatArray, most: float) -> FloatArray:
+    """[rows]"""
+    running = np.cumsum(values)
+    spent = running - values
+    before = spent - np.repeat(spent[log.starts[:-1]], log.lengths)
+    return np.clip(most - before, 0.0, values)
+
+
 def without_costs(log: Log, budgets: Sequence[Budget]) -> Log:
     """The log as it was measured, less the columns that budgets sum: what an audit looks at."""
     return replace(charged_log(log, budgets), further=(), charged=())

@@ -196,6 +196,7 @@ def audit(
     estimate_propensity: options.EstimatePropensity = False,
     time: options.Time = None,
     episode: options.Episode = None,
+    cluster: options.Cluster = None,
     missing_cost: options.MissingCost = None,
     dates: options.Dates = None,
     known_before: options.KnownBefore = None,
@@ -223,7 +224,7 @@ def audit(
     from redenvelope.log.read import inspect_log
     from redenvelope.report.terminal import show_audit, show_findings
 
-    given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+    given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates, cluster)
     known = options.split_names(known_before)
     result, lake = None, lake_options(work, engine, parts)
     if lake is not None:

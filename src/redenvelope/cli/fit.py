@@ -46,6 +46,7 @@ def fit(
     estimate_propensity: options.EstimatePropensity = False,
     time: options.Time = None,
     episode: options.Episode = None,
+    cluster: options.Cluster = None,
     missing_cost: options.MissingCost = None,
     dates: options.Dates = None,
     known_before: options.KnownBefore = None,
@@ -57,6 +58,15 @@ def fit(
             help="Exploration share: decisions drawn evenly among the eligible actions, so that the next log can be "
             "learned from. By default the campaign's, or 0.02.",
             show_default=False,
+        ),
+    ] = None,
+    most_per_user: Annotated[
+        float | None,
+        typer.Option(
+            "--most-per-user",
+            min=0,
+            metavar="AMOUNT",
+            help="The most that a user may cost over the campaign: logged costs are cut there, and serve enforces it.",
         ),
     ] = None,
     cache: options.Cache = True,
@@ -94,6 +104,7 @@ def fit(
         history=history,  # type: ignore[arg-type]
         known_before=options.split_names(known_before),
         explore=explore,
+        most_per_user=most_per_user,
     )
     wanted = options.budget_per_user(budget, budget_total, audience)
     money = Money().told(currency, audience, value_per_reward)
@@ -103,7 +114,7 @@ def fit(
     with listening(as_json) as listen:
         stages = Stages(listen)
         stages.begin("log")
-        given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates)
+        given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates, cluster)
         question = Question(wanted, target_reward, given, audience, settings, listen, stages_cache)
         if lake is None:
             rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)

@@ -79,6 +79,14 @@ Episode = Annotated[
         metavar="NAME",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Column of villages, households or stores whose users are not independent; folds and errors count them.",
+        metavar="NAME",
+    ),
+]
 MissingCost = Annotated[
     float | None,
     typer.Option("--missing-cost", min=0, help="Cost of rows whose cost is empty: 0 if nothing was redeemed."),
@@ -176,13 +184,14 @@ def read_campaign(
     episode: str | None = None,
     missing_cost: float | None = None,
     dates: str | None = None,
+    cluster: str | None = None,
 ) -> Campaign:
     """The campaign of the options, or of a campaign file; one beside the log is found by itself."""
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.costs import cost_columns
     from redenvelope.log.columns import ColumnMap
 
-    given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost, dates)
+    given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost, dates, cluster)
     path = campaign or _beside(Path(log))
     if path is None:
         return Campaign(given)
@@ -198,7 +207,7 @@ def read_campaign(
     budgets = tuple(replace(each, column="cost") if each.column == own else each for each in found.budgets)
     mapping = replace(
         found.columns, names=names, ignored=found.columns.ignored | given.ignored, costs=cost_columns(budgets)
-    ).reading(time, episode, missing_cost, dates)
+    ).reading(time, episode, missing_cost, dates, given.cluster)
     return replace(found, columns=mapping, budgets=budgets)
 
 

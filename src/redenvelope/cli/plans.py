@@ -108,6 +108,7 @@ def evaluate(
     estimate_propensity: options.EstimatePropensity = False,
     time: options.Time = None,
     episode: options.Episode = None,
+    cluster: options.Cluster = None,
     missing_cost: options.MissingCost = None,
     confidence: Annotated[float, typer.Option(help="Confidence level of the two-sided intervals.")] = 0.95,
     all_users: Annotated[
@@ -125,12 +126,14 @@ def evaluate(
     from redenvelope.plan.plan import Plan
 
     opened = Plan.load(plan)
-    mapping = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost).columns
+    mapping = options.read_campaign(
+        log, columns, ignore, campaign, time, episode, missing_cost, cluster=cluster
+    ).columns
     # What was not said again is as it was when the plan was made.
     known = opened.columns
     if not mapping.names and not mapping.ignored:
-        mapping = known.reading(mapping.time, mapping.episode, mapping.missing_cost)
-    mapping = replace(mapping, costs=known.costs, dates=known.dates)
+        mapping = known.reading(mapping.time, mapping.episode, mapping.missing_cost, cluster=mapping.cluster)
+    mapping = replace(mapping, costs=known.costs, dates=known.dates, cluster=mapping.cluster or known.cluster)
     rows = read_log(log, mapping, estimate_propensity=estimate_propensity)
     content = evaluate_plan(opened, rows, confidence, all_users)
     if as_json:

@@ -94,7 +94,9 @@ def serve(
     clock = steady_clock()
     totals, caps = _by_name(budget_total, "--budget-total"), _by_name(user_cap or [], "--user-cap")
     most = _by_label(amounts or [])
-    funds = funds_for(funded_budgets(Plan.load(plan), minor_units), totals, caps, clock())
+    loaded = Plan.load(plan)
+    caps = capped_by_plan(caps, loaded.certificate.most_per_user)
+    funds = funds_for(funded_budgets(loaded, minor_units), totals, caps, clock())
     with bound(host, port) as opened:
         service = Service(plan, open_ledger(ledger, seed=seed), funds, settings, most, clock)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
@@ -153,6 +155,26 @@ def _by_name(given: list[str], option: str) -> dict[str, str]:
             raise UsageError(f"{option} {entry}: the budget is given twice; give it once")
         found[name.strip()] = amount.strip()
     return found
+
+
+def capped_by_plan(caps: dict[str, str], most: float | None) -> dict[str, str]:
+    """The cap per user that was given, or the one that the plan was certified with; a larger one is refused."""
+    if most is None:
+        return caps
+    given = next(iter(caps.values()), None)
+    if given is None:
+        typer.echo(f"--user-cap {most:.10g}: the plan is certified with this cap per user", err=True)
+        return {"": f"{most:.10g}"}
+    try:
+        larger = float(given) > most
+    except ValueError:
+        larger = False  # which is said where amounts are read
+    if larger:
+        raise UsageError(
+            f"--user-cap {given}: the plan is certified for at most {most:.10g} per user; give at most that, or fit "
+            "with a larger --most-per-user"
+        )
+    return caps
 
 
 def _by_label(given: list[str]) -> dict[str, dict[str, float]] | None:

@@ -1,8 +1,9 @@
-"""Clustered errors: users with several episodes are one cluster each.
+"""Clustered errors: users with several episodes are one cluster each, and so are the users of a village or a store.
 
-Episodes of one person err together, so errors, bounds and tests count people. The estimate stays the mean over
-episodes; a person adds the sum of their episodes' deviations from it, scaled so that the mean over people is the same
-(the linearised ratio of two sums over people).
+Episodes of one person err together, so errors, bounds and tests count people; users who share a draw or a shock err
+together, so they count clusters (`--cluster`). The estimate stays the mean over episodes; a person, or a cluster, adds
+the sum of its episodes' deviations from it, scaled so that the mean over people is the same (the linearised ratio of
+two sums over people). A `Log` has the keys of its clusters, or of its users, and keeps those of one adjacent.
 """
 
 from __future__ import annotations

@@ -31,10 +31,18 @@ from redenvelope.evaluation.evaluate import (
     agreement,
     checking_estimators,
     choose_estimator,
+    estimator_named,
     evaluate_partitions,
 )
 from redenvelope.evaluation.marginalised import Marginalised
-from redenvelope.fitting.holdout import CandidatePolicy, Check, PastCorrection, fold_sha256, logged_by_user
+from redenvelope.fitting.holdout import (
+    CandidatePolicy,
+    Check,
+    PastCorrection,
+    concentrations,
+    fold_sha256,
+    logged_by_user,
+)
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
@@ -101,11 +109,45 @@ def certify_plan(
     trusted = trusted_check(check, lambda ladder: walk(ladder, question), past)
     check, joint = trusted.check, sorted({*_JOINT, settings.confidence})
     ladder = trusted.marked(check.ladder("plan", joint, settings.seed))
+    ladder = replace(ladder, most_per_user=settings.most_per_user)
     stop = walk(ladder, question)
+    if settings.most_per_user is not None and _decided_by_few(ladder, stop):
+        check, ladder, stop = _for_any_tail(check, ladder, stop, settings.most_per_user, question)
     policy = replace(policy, pricing=ladder.pricing(stop.place))
     logged = tuple(float(value) for value in logged_by_user(check.log).mean(axis=1))
     certificate = certify(ladder, stop, question, policy, Checked(logged, fold_sha256(check.log), objections))
     return check, Certification(ladder, stop, policy, certificate, objections)
+
+
+def _decided_by_few(ladder: Ladder, stop: Stop) -> bool:
+    """Whether a walk ended where it did because one user decides the estimates beyond."""
+    beyond = ladder.rungs[stop.place.rung + 1 :] if stop.holds else ladder.rungs
+    return any(reason.rule == "concentrated" for rung in beyond[:1] for reason in rung.reasons)
+
+
+def _for_any_tail(
+    check: Check, ladder: Ladder, stop: Stop, most: float, question: Question
+) -> tuple[Check, Ladder, Stop]:
+    """The same by bounds that hold for any tail, if the walk gets further: of the importance-weighted sum of capped
+    costs, which is the mean of independent numbers from 0 to the cap times the largest weight.
+
+    Learned baselines and ratios would make these numbers depend on each other, so none are used. Clusters add up more.
+    """
+    if check.log.clusters is not None or question.target_reward is not None:
+        return check, ladder, stop
+    log = check.log
+    least = [log.propensity[log.step == step].min() for step in np.unique(log.step)]
+    largest = most * float(np.prod(1 / np.array(least)))
+    bounded = check.evaluated_by(estimator_named("per_decision"))
+    rungs = bounded.ladder("plan").rungs
+    kept = tuple(
+        replace(rung, reasons=tuple(reason for reason in rung.reasons if reason.rule != "concentrated"))
+        for rung in rungs
+    )
+    other = replace(ladder, estimator="per_decision", rungs=kept, largest=largest, joint=())
+    reached = walk(other, question)
+    further = reached.holds and (not stop.holds or reached.place.rung > stop.place.rung)
+    return (bounded, other, reached) if further else (check, ladder, stop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,11 +344,8 @@ def objections_to(population: PopulationSummary, fidelity: Fidelity) -> tuple[Re
 
     A refusal where an assumption of the certificate fails, a warning where only the quality of the plan is in doubt.
     """
-    # Of all users: a fold without the few users who carry most of the cost looks harmless.
-    concentrated = (cost.reason(name) for name, cost in population.costs.items())
-    found = [reason for reason in concentrated if reason is not None]
     audit = population.audit
-    return (*_about_propensities(audit), *_about_columns(audit), *found, *_about_the_model(fidelity))
+    return (*_about_propensities(audit), *_about_columns(audit), *_about_the_model(fidelity))
 
 
 def _about_propensities(audit: Audit) -> Iterator[Reason]:
@@ -323,7 +362,15 @@ def _about_propensities(audit: Audit) -> Iterator[Reason]:
 
 
 def _about_columns(audit: Audit) -> Iterator[Reason]:
-    """A plan that uses what is known only afterwards cannot be deployed, and its estimates say nothing."""
+    """A plan that uses what is known only afterwards cannot be deployed, and its estimates say nothing; where actions
+    were drawn for many users together, its errors are too small."""
+    if audit.shared is not None:
+        yield Reason(
+            "assigned_by_cluster",
+            Weight.REFUSAL,
+            f"users with the same {audit.shared.column!r} were assigned together (z = {audit.shared.z:.0f}), so bounds "
+            f"that count users are too narrow; fit with --cluster {audit.shared.column}",
+        )
     for leak in audit.leaks:
         said = f"column {leak.column!r} {leak.evidence}"
         if leak.known:
@@ -351,12 +398,6 @@ def _about_the_model(fidelity: Fidelity) -> Iterator[Reason]:
             f"the model was not trusted to plan ahead: {fidelity.reasons[0]}; the bounds do not rely on it, but a plan "
             "made without it may earn less",
         )
-
-
-def concentrations(log: Log) -> dict[str, Concentration]:
-    """How each budget's cost is spread over the users of a log, by name."""
-    pairs = zip(log.outcome_names[1:], log.outcomes[1:], strict=True)
-    return {name: Concentration.of(log.sums_by_user(cost)) for name, cost in pairs}
 
 
 def merge_concentrations(parts: Sequence[Mapping[str, Concentration]]) -> dict[str, Concentration]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.audit.audit import report_gaps
-from redenvelope.campaign.costs import charged_log
+from redenvelope.campaign.costs import capped_log, charged_log
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.confidence import Estimate, require_confidence
 from redenvelope.evaluation.data import Extent
@@ -58,7 +58,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
             f"the log has the action {unknown[0]!r}, which the plan does not know (it knows "
             f"{', '.join(plan.catalogue.labels)}); evaluate on a log of the plan's own actions"
         )
-    log = charged_log(log, plan.record.budgets)
+    log = capped_log(charged_log(log, plan.record.budgets), plan.certificate.most_per_user)
     lacking = lacking_features(plan, log)
     everybody = plan.recoded(log)
     held_out = everybody if all_users else _held_out(plan, everybody)
@@ -125,7 +125,7 @@ def _trusted_ladder(plan: Plan, check: Check, everybody: Log) -> Ladder:
     """The ladder with the same doubts about the past as when a plan is made; all users of the log show its effects."""
     past = past_effects(everybody, plan.policy.encoder, SearchSettings().agreement_users, plan.record.seed)
     trusted = trusted_check(check, lambda ladder: plan.record.stop, past)
-    return trusted.marked(trusted.check.ladder("plan"))
+    return _bounded(plan, trusted.marked(trusted.check.ladder("plan")))
 
 
 def _as_certified(plan: Plan, check: Check, everybody: Log) -> Ladder:
@@ -133,13 +133,18 @@ def _as_certified(plan: Plan, check: Check, everybody: Log) -> Ladder:
     if plan.ladder.mixtures() is not None:  # their rungs do not say it for each of the mixed plans
         return _trusted_ladder(plan, check, everybody)
     correction = PastCorrection.of_rungs([rung.diagnostics for rung in plan.ladder.rungs])
-    return replace(check, correction=correction).ladder("plan")
+    return _bounded(plan, replace(check, correction=correction).ladder("plan"))
+
+
+def _bounded(plan: Plan, ladder: Ladder) -> Ladder:
+    """Bounds for any tail count on a policy's largest weight, which is that of the log that certified it."""
+    return replace(ladder, largest=plan.ladder.largest)
 
 
 def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:
     place = plan.record.stop.place
     reward, *costs = ladder.figures(place, plan.certificate.confidence)
-    return judge(plan.certificate, reward, costs, ladder.users, ladder.reasons(place))
+    return judge(plan.certificate, reward, costs, ladder.people, ladder.reasons(place))
 
 
 def _logged_costs(plan: Plan, costs: NDArray[np.float64]) -> dict[str, Any]:
@@ -149,8 +154,9 @@ def _logged_costs(plan: Plan, costs: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _checking(plan: Plan, log: Log) -> NDArray[np.bool_]:
-    """Who is in the check fold, [users]."""
-    return np.asarray(split_fold(log.keys, plan.record.parts, plan.record.seed) == len(plan.record.parts) - 1)
+    """Who is in the check fold, [users]: by cluster where the plan was made so, else by user."""
+    keys = log.keys if plan.columns.cluster is not None else log.user_keys
+    return np.asarray(split_fold(keys, plan.record.parts, plan.record.seed) == len(plan.record.parts) - 1)
 
 
 def _encoded(plan: Plan, log: Log) -> EncodedLog:

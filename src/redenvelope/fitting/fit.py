@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from redenvelope.audit.audit import Audit, report_few_users
+from redenvelope.audit.audit import Audit, report_few_clusters, report_few_users
 from redenvelope.campaign.campaign import Campaign
+from redenvelope.campaign.costs import capped_log
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.memory import give_back
 from redenvelope.engine.programs import forget_programs
-from redenvelope.errors import LogError
+from redenvelope.errors import LogError, UsageError
 from redenvelope.fitting import certify, holdout, learn, price_grid, record
 from redenvelope.fitting.certify import Certification, PopulationSummary
 from redenvelope.fitting.encoded import encode, past_effects
@@ -59,9 +60,14 @@ def fit(
     forget_programs()
     campaign.check(log)
     objective = objective_of(budget, target_reward, campaign, settings.confidence, audience)
+    if settings.most_per_user is not None and len(objective.names) > 1:
+        raise UsageError(
+            f"--most-per-user caps one cost, and the campaign has {len(objective.names)} budgets; remove all but one "
+            "of them, or the cap"
+        )
     shares = (settings.explore, campaign.explore, usual_share(len(log.catalogue)))
     explore = next(share for share in shares if share is not None)
-    log = objective.charged(log)
+    log = capped_log(objective.charged(log), settings.most_per_user)
     population = _audit(log, objective, population, settings, stages)
     folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules, explore)))
@@ -74,7 +80,7 @@ def fit(
     policies = unpriced.policies.by_name
     pilot_users, budgets = unpriced.pilot_users, unpriced.terms.budgets
     candidates, paths = price_grid.candidates(policies, pilot_users, settings.search, budgets, run.cache)
-    check = _check(candidates, held_out, unpriced, audit, run)
+    check = _check(candidates, held_out, unpriced, audit, population, run)
     stages.begin("certificate")
     objections = certify.objections_to(population, unpriced.fidelity)
     past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
@@ -135,10 +141,14 @@ def _split(log: Log, settings: FitSettings, stages: Stages) -> _Folds:
     stages.begin("folds")
     folds = _Folds(*split(log, settings.parts, settings.seed))
     train, tune, check = folds.train.people, folds.tune.people, folds.check.people
-    stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check")
+    clusters = [fold.independent for fold in (folds.train, folds.tune, folds.check)]
+    counted = "" if log.clusters is None else f"; {clusters[0]:,}, {clusters[1]:,} and {clusters[2]:,} clusters"
+    stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check{counted}")
     # The audit assumed the default seed and shares; these may differ.
     findings = Findings()
     report_few_users((train, tune, check), findings)
+    if log.clusters is not None:
+        report_few_clusters(log.columns.cluster or "cluster", clusters, findings)
     if findings.refused:
         raise LogError(findings.sorted())
     return folds
@@ -176,7 +186,12 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: flo
 
 
 def _check(
-    candidates: dict[str, CandidatePolicy], held_out: Log, unpriced: UnpricedPolicy, audit: Audit, run: _Run
+    candidates: dict[str, CandidatePolicy],
+    held_out: Log,
+    unpriced: UnpricedPolicy,
+    audit: Audit,
+    population: PopulationSummary,
+    run: _Run,
 ) -> Check:
     """Plan for the held-out users at all prices, and estimate what that costs and earns."""
     settings, learned = run.settings, unpriced.learned
@@ -187,7 +202,7 @@ def _check(
         "data", (settings.shown_users,), lambda: holdout.planned_fold(*fold, *shown), holdout.PLANNED_FOLD
     )
     estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
-    check = holdout.check_policies(*fold, estimator, *shown, planned)
+    check = holdout.check_policies(*fold, estimator, *shown, planned, population.costs)
     checked = f"{len(candidates['plan'].prices)} prices on {held_out.people:,} users"
     run.stages.finish("check", run.cache.marked("data", checked))
     return check

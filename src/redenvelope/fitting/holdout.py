@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import LocalEngine
 from redenvelope.evaluation.clustering import by_person, person_keys
-from redenvelope.evaluation.confidence import each_confidence
+from redenvelope.evaluation.confidence import Concentration, decided_by_few, each_confidence, move_by_one
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
-from redenvelope.evaluation.influence import neighbour_sums
+from redenvelope.evaluation.influence import NeighbourSums, neighbour_sums
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.stage_cache import Arrays, Codec, flat_codec
 from redenvelope.log.log import Log
@@ -123,6 +123,8 @@ class Check:
     """Of all candidates' prices, concatenated in their order."""
     shown: Shown
     """The decisions of the first candidate for some users."""
+    costs: Mapping[str, Concentration]
+    """Logged costs of all users, those of other folds too, by outcome."""
     correction: PastCorrection | None = None
     """For a past that the state does not show; None where the estimator itself knows the past, or nothing is known."""
 
@@ -130,7 +132,7 @@ class Check:
     def influence(self) -> FloatArray:
         """Influence of each user on the estimates, [outcomes, users, all prices]: corrected for the past, and spread so
         far that its error contains that of the correction, or the estimator's caution where that is more; a user with
-        several episodes counts once."""
+        several episodes counts once, and so does a cluster: [outcomes, people or clusters, all prices]."""
         added = by_person(self.evaluation.influence(), self.log.keys)
         means = added.mean(axis=1, keepdims=True)
         added -= means
@@ -153,21 +155,44 @@ class Check:
         mixtures, main = candidate.mixtures, candidate.main_prices()
         if mixtures is not None:
             reasons = [_of_mixture(reasons, shares) for shares in mixtures.shares]
+        diagnostics, sums = [diagnostics[place] for place in main], neighbour_sums(added)
+        for rung, few in enumerate(self._decided_by_few(added, sums, diagnostics)):
+            reasons[rung].extend(few)
         return new_ladder(
             candidate.prices if mixtures is None else mixtures.duals,
-            neighbour_sums(added),
+            sums,
             reasons,
-            [diagnostics[place] for place in main],
+            diagnostics,
             self.evaluation.estimator.name,
             each_confidence(added, person_keys(self.log.keys), joint, seed) if joint else (),
             mixtures,
+            0 if self.log.clusters is None else self.log.people,
         )
+
+    def _decided_by_few(
+        self, added: FloatArray, sums: NeighbourSums, diagnostics: Sequence[dict[str, Any]]
+    ) -> Iterator[list[Reason]]:
+        """Of every rung, whether one user decides an estimated cost: a check user, by weight × cost in `added`
+        [outcomes, users, rungs], or any user of the log, if the plan follows what was logged of them."""
+        effective = np.array([np.mean(own["effective_users_by_step"]) for own in diagnostics])
+        users = len(self.log.users)
+        # The weights of a cluster's users average out.
+        weight = 1 + (users / np.maximum(effective, 1.0) - 1) * (self.log.independent / users)
+        moves = {}
+        for outcome, (name, costs) in enumerate(self.costs.items(), start=1):
+            mean = sums.means[outcome]
+            largest = np.maximum(added[outcome].max(axis=0), costs.influence(mean, weight))
+            moves[name] = move_by_one(largest, mean, sums.squares[outcome] * sums.users)
+        whom = "user" if self.log.clusters is None else "cluster"
+        for rung in range(len(diagnostics)):
+            found = (decided_by_few(float(move[rung]), name, whom) for name, move in moves.items())
+            yield [reason for reason in found if reason is not None][:1]
 
     def evaluated_by(self, estimator: Estimator) -> Check:
         """The same policies and users evaluated by another estimator; nothing is planned again."""
         users = self.evaluation.partitions
         found = evaluate_partitions(users.parts, [estimator], engine=users.engine)[estimator.name]
-        return Check(self.log, self.candidates, found, self.shown)
+        return Check(self.log, self.candidates, found, self.shown, self.costs)
 
     def added(self, name: str, place: Place) -> FloatArray:
         """Influence of each user on the estimates of a candidate at a place of its ladder, [outcomes, users].
@@ -211,16 +236,19 @@ def check_policies(
     shown_users: int,
     seed: int,
     planned: PlannedFold | None = None,
+    costs: Mapping[str, Concentration] | None = None,
 ) -> Check:
     """Evaluate policies at their prices; the decisions of the first are recorded for about `shown_users` users.
 
-    `planned` is the result of `planned_fold` for the same policies and users, where it is known.
+    `planned` is the result of `planned_fold` for the same policies and users, where it is known; `costs` are the
+    `concentrations` of all users of the log, where these are some of them.
     """
     planned = planned or planned_fold(candidates, encoded, shown_users, seed)
     evaluation = evaluate_partitions(planned.data, [estimator], engine=LocalEngine())[estimator.name]
     shown = encoded.select(_shown(encoded, shown_users, seed))
     first = next(iter(candidates.values()))
-    return Check(encoded.log, dict(candidates), evaluation, Shown(shown, planned.shown, first))
+    costs = concentrations(encoded.log) if costs is None else costs
+    return Check(encoded.log, dict(candidates), evaluation, Shown(shown, planned.shown, first), costs)
 
 
 def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:
@@ -271,6 +299,15 @@ PLANNED_FOLD = Codec(_encoded_fold, _decoded_fold)
 def logged_by_user(log: Log) -> FloatArray:
     """Logged reward and costs of each user, [outcomes, users]; a user with several episodes counts once."""
     return by_person(np.stack([log.sums_by_user(outcome) for outcome in log.outcomes]), log.keys)
+
+
+def concentrations(log: Log) -> dict[str, Concentration]:
+    """How each budget's cost is spread over the users of a log, by outcome."""
+    rows = np.maximum(np.bincount(log.action), 1)
+    usual = [(np.bincount(log.action, cost) / rows)[log.action] for cost in log.outcomes[1:]]
+    expected = by_person(np.stack([log.sums_by_user(cost) for cost in usual]), log.keys)
+    pairs = zip(logged_by_user(log)[1:], expected, strict=True)
+    return dict(zip(log.outcome_names[1:], (Concentration.of(*pair) for pair in pairs), strict=True))
 
 
 def fold_sha256(log: Log) -> str:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit, audit_partitions
 from redenvelope.campaign.campaign import Campaign
-from redenvelope.campaign.costs import charged_log, without_costs
+from redenvelope.campaign.costs import capped_log, charged_log, without_costs
 from redenvelope.campaign.records import Budget
 from redenvelope.engine.engine import Engine, LocalEngine, Opened
 from redenvelope.errors import UsageError
-from redenvelope.fitting.certify import PopulationSummary, concentrations, merge_concentrations
+from redenvelope.fitting.certify import PopulationSummary, merge_concentrations
 from redenvelope.fitting.fit import fit
+from redenvelope.fitting.holdout import concentrations
 from redenvelope.fitting.objective import objective_of
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.fitting.stage_cache import Cache
@@ -87,7 +88,11 @@ def fit_lake(
     objective = objective_of(budget, target_reward, campaign, settings.confidence, audience)
     audit = audit_lake(lake, engine, campaign, objective.audited, settings.known_before, stages)
     costs = merge_concentrations(
-        list(Opened(engine, _Charged(lake.logs, objective.budgets)).map(concentrations, lake.parts))
+        list(
+            Opened(engine, _Charged(lake.logs, objective.budgets, settings.most_per_user)).map(
+                concentrations, lake.parts
+            )
+        )
     )
     return fit(
         log,
@@ -151,10 +156,11 @@ class _Charged:
 
     logs: Callable[[LakePart], Iterable[Log]]
     budgets: tuple[Budget, ...]
+    most_per_user: float | None = None
 
     def __call__(self, part: LakePart) -> Iterator[Log]:
         """Bucket by bucket."""
-        return (charged_log(log, self.budgets) for log in self.logs(part))
+        return (capped_log(charged_log(log, self.budgets), self.most_per_user) for log in self.logs(part))
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,8 @@ class FitSettings:
     explore: float | None = None
     """Share of decisions drawn uniformly from the eligible actions, part of what is planned, priced and certified; None
     is the campaign's share, or else that of `usual_share`."""
+    most_per_user: float | None = None
+    """The most that a user may cost over the campaign, which the ledger has to enforce; None is no such cap."""
     known_before: tuple[str, ...] = ()
     """Features that were known when the action was chosen although the audit suspects a leak."""
     shown_users: int = 5_000
@@ -102,6 +104,8 @@ class FitSettings:
             raise UsageError(f"the temperature must be zero or a number from 1e-30 to 1e30, not {self.temperature}")
         if self.explore is not None and not 0 <= self.explore <= 1:
             raise UsageError(f"explore is a share of decisions from 0 to 1, such as 0.02, not {self.explore}")
+        if self.most_per_user is not None and not 0 < self.most_per_user < float("inf"):
+            raise UsageError(f"the most per user must be an amount above 0, not {self.most_per_user}")
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"the seed must be a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
         if not 0.5 < self.confidence < 1:

@@ -140,6 +140,11 @@ class Reader(Protocol):
         """What a manifest keeps: slices that are read otherwise are other parts."""
         ...
 
+    @property
+    def cluster(self) -> str | None:
+        """The column of clusters, which are divided whole; None where users are."""
+        ...
+
 
 @dataclass(frozen=True)
 class LogReader:
@@ -148,6 +153,11 @@ class LogReader:
     columns: ColumnMap
     without_propensity: bool = False
     """Whether propensities are to be estimated: those in the table are not looked at."""
+
+    @property
+    def cluster(self) -> str | None:
+        """See Reader."""
+        return self.columns.cluster
 
     @property
     def record(self) -> dict[str, Any]:
@@ -179,7 +189,7 @@ class LogReader:
         first = frame.head(_LOOKED_AT)
         looked = repaired(Table(first.with_columns(pl.lit(0).alias(FILE)), ("",)), ColumnMap(), Findings()).frame
         # What was named is looked at by its own rules.
-        said = {self.columns.time, self.columns.episode, *self.columns.costs}
+        said = {self.columns.time, self.columns.episode, self.columns.cluster, *self.columns.costs}
         text = [name for name, dtype in first.schema.items() if dtype == pl.String and name not in said]
         return tuple(name for name in text if not column(first, name).equals(column(looked, name), null_equal=True))
 
@@ -203,6 +213,7 @@ class TableReader:
     """The table's own names -> others."""
     wanted: tuple[str, ...]
     """By their names then; those that a file lacks are lacking."""
+    cluster: None = None
 
     @property
     def record(self) -> dict[str, Any]:

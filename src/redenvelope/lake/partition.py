@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope import __version__
+from redenvelope.arrays import KeyArray
 from redenvelope.engine.engine import Engine
 from redenvelope.errors import UsageError
 from redenvelope.files import locked, replacing, writing
@@ -33,8 +34,9 @@ from redenvelope.lake.lake import (
     write_record,
 )
 from redenvelope.log.cleaning.ids import read_ids
-from redenvelope.log.columns import ColumnMap, taken
+from redenvelope.log.columns import ColumnMap, column, taken
 from redenvelope.log.findings import Finding, Findings, Severity, merge, require_usable
+from redenvelope.log.schema.keys import cluster_keys
 from redenvelope.log.tables import FILE, joined
 from redenvelope.progress import Stages
 from redenvelope.randomness import fraction, user_keys
@@ -231,8 +233,9 @@ def alone(work: Path) -> Iterator[None]:
 
 # Two passes: every slice is divided by user, then every part is assembled from the slices.
 #
-# A user's bucket follows from the id alone. Sums are taken bucket by bucket, in their order, and a part is a file of
-# neighbouring buckets. So any number of parts gives the same sums, to the last bit.
+# A user's bucket follows from the id alone, or from that of the user's cluster. Sums are taken bucket by bucket, in
+# their order, and a part is a file of neighbouring buckets. So any number of parts gives the same sums, to the last
+# bit.
 
 
 def slice_path(folder: Path, number: int) -> Path:
@@ -245,6 +248,11 @@ def part_path(folder: Path, number: int) -> Path:
     return folder / "parts" / f"part-{number:06d}.parquet"
 
 
+def key_buckets(keys: KeyArray, buckets: int) -> NDArray[np.uint32]:
+    """The bucket of each key, [rows]."""
+    return (fraction(keys, "partition", 0) * buckets).astype(np.uint32)
+
+
 def buckets_of(users: pl.Series, buckets: int) -> NDArray[np.uint32]:
     """The bucket of each row, [rows]; rows of nobody are in the first."""
     ids = read_ids(users)
@@ -252,10 +260,10 @@ def buckets_of(users: pl.Series, buckets: int) -> NDArray[np.uint32]:
         return np.zeros(len(users), dtype=np.uint32)
     values = ids.usable
     if values.dtype == pl.Int64 and not values.null_count():
-        return (fraction(user_keys(values), "partition", 0) * buckets).astype(np.uint32)
+        return key_buckets(user_keys(values), buckets)
     # Of text every different id is hashed once.
     different = values.drop_nulls().unique()
-    place = (fraction(user_keys(different), "partition", 0) * buckets).astype(np.uint32)
+    place = key_buckets(user_keys(different), buckets)
     return values.replace_strict(different, place, default=0, return_dtype=pl.UInt32).to_numpy()
 
 
@@ -289,9 +297,12 @@ class Divide:
 
     def _write(self, path: Path, read: Read) -> tuple[tuple[int, ...], int]:
         frame = read.frame
-        place = np.zeros(len(frame), np.uint32)
-        if "user" in frame.columns:
-            place = buckets_of(frame["user"], self.buckets) // np.uint32(self.buckets // self.parts)
+        place, cluster = np.zeros(len(frame), np.uint32), self.reader.cluster
+        if cluster is not None and {cluster, "user"} <= set(frame.columns):
+            place = key_buckets(cluster_keys(column(frame, cluster), frame["user"]), self.buckets)
+        elif "user" in frame.columns:
+            place = buckets_of(frame["user"], self.buckets)
+        place = place // np.uint32(self.buckets // self.parts)
         # Numbers of 16 bits are sorted several times faster; of parts there are never more.
         order = np.argsort(place.astype(np.uint16), kind="stable")
         frame = frame[order]

@@ -13,7 +13,7 @@ from redenvelope.engine.engine import Engine, Opened
 from redenvelope.errors import UsageError
 from redenvelope.lake.inputs import ROWS_AT_ONCE, LogReader, inputs_of, is_address, raw_rows, slices_of
 from redenvelope.lake.lake import Lake, LakePart, paced
-from redenvelope.lake.partition import buckets_of, partition
+from redenvelope.lake.partition import key_buckets, partition
 from redenvelope.log.cleaning.number_formats import PLAIN_INTEGER
 from redenvelope.log.columns import ColumnMap, column, put_back
 from redenvelope.log.findings import Findings, require_usable
@@ -48,7 +48,7 @@ class LakeLog:
     def logs(self, part: LakePart) -> Iterator[Log]:
         """The log of each of a part's buckets, in their order."""
         log = self.read.log(part)
-        return log.grouped(buckets_of(log.users, self.lake.notes.buckets))
+        return log.grouped(key_buckets(log.keys, self.lake.notes.buckets))
 
     def opened(self, engine: Engine) -> Opened:
         """An engine that takes parts, and works on the log of every bucket."""

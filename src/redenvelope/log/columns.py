@@ -28,6 +28,7 @@ ROLES: dict[str, str] = {
 SAID = {
     "time": "when a decision was made: steps are numbered by it",
     "episode": "which wave of the campaign a row belongs to",
+    "cluster": "which village, household or store a user belongs to",
 }
 """Columns that a log may have instead of steps, or besides."""
 
@@ -72,6 +73,9 @@ class ColumnMap:
     """The table's own name of the column that steps are numbered by, in the order of time; None where it has steps."""
     episode: str | None = None
     """The column that tells the waves of a campaign apart: each is a sequence of its own."""
+    cluster: str | None = None
+    """The column of groups (villages, households, stores) whose users are not independent: folds and errors count
+    groups."""
     missing_cost: float | None = None
     """What a cost is where the table has none; None where that is a mistake."""
     dates: str = "leave-out"
@@ -81,7 +85,8 @@ class ColumnMap:
         unknown = [role for role in self.names if role not in ROLES]
         if unknown:
             raise UsageError(
-                f"columns: {unknown[0]!r} is not a role; the roles are {', '.join(ROLES)} (write role=your_column)"
+                f"columns: {unknown[0]!r} is not a role; the roles are {', '.join(ROLES)}, cluster (write "
+                "role=your_column)"
             )
         sources = [self.name_of(role) for role in ROLES]
         twice = {name for name in sources if sources.count(name) > 1}
@@ -93,19 +98,21 @@ class ColumnMap:
         self._check_order()
 
     def _check_order(self) -> None:
-        """The time and the episode must be columns of their own."""
+        """The time, the episode and the cluster must be columns of their own."""
         if self.time is not None and "step" in self.names and self.names["step"] != self.time:
             raise UsageError(
                 f"columns: steps are either {self.names['step']!r} or numbered by the time; name one of them"
             )
-        for what, name in (("time", self.time), ("episode", self.episode)):
+        own = {"time": self.time, "episode": self.episode, "cluster": self.cluster}
+        for what, name in own.items():
             if name in self.ignored:
                 raise UsageError(f"columns: {name!r} is both the {what} and ignored; remove one of the two")
             taken = [role for role in ROLES if self.name_of(role) == name and (what, role) != ("time", "step")]
             if taken:
                 raise UsageError(f"columns: {name!r} is both the {what} and the {taken[0]}; each needs its own column")
-        if self.time is not None and self.time == self.episode:
-            raise UsageError(f"columns: {self.time!r} is both the time and the episode; each needs its own column")
+            other = next((other for other in own if other != what and own[other] == name), None)
+            if name is not None and other is not None:
+                raise UsageError(f"columns: {name!r} is both the {what} and the {other}; each needs its own column")
         if self.missing_cost is not None and not 0 <= self.missing_cost < 1e15:
             raise UsageError(f"a missing cost is 0 or more, not {self.missing_cost}")
         if self.dates not in DATES:
@@ -121,10 +128,12 @@ class ColumnMap:
         episode: str | None = None,
         missing_cost: float | None = None,
         dates: str | None = None,
+        cluster: str | None = None,
     ) -> ColumnMap:
-        """The same, with what was said besides about the order of rows, about costs and about dates."""
+        """The same, with what was said besides about the order of rows, about costs, dates and clusters."""
         return replace(
             self,
+            cluster=self.cluster if cluster is None else cluster,
             dates=self.dates if dates is None else dates,
             time=self.time if time is None else time,
             episode=self.episode if episode is None else episode,
@@ -143,7 +152,13 @@ class ColumnMap:
                 raise UsageError(f"columns: {role!r} is mapped twice; every role has one column")
             names[role] = name
         ignored = frozenset(name.strip() for name in (ignore or "").split(",") if name.strip())
-        return cls(names, ignored)
+        return cls._of(names, ignored)
+
+    @classmethod
+    def _of(cls, names: Mapping[str, str], ignored: frozenset[str]) -> ColumnMap:
+        """Names by role, the cluster's among them: no other column is meant by its role alone."""
+        roles = {role: name for role, name in names.items() if role != "cluster"}
+        return cls(roles, ignored, cluster=names.get("cluster"))
 
     @classmethod
     def from_toml(cls, path: str | Path) -> ColumnMap:
@@ -173,7 +188,7 @@ class ColumnMap:
         dates = content.get("dates")
         if dates is not None and not isinstance(dates, str):
             raise UsageError('dates must be "leave-out" or "relative"')
-        mapping = cls(names, frozenset(ignored))
+        mapping = cls._of(names, frozenset(ignored))
         return mapping.reading(said["time"], said["episode"], None if cost is None else float(cost), dates)
 
 

@@ -60,7 +60,7 @@ class FeatureTable:
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """Logged feedback: one row per user and step, sorted by user, then step.
+    """Logged feedback: one row per user and step, sorted by user, then step; users of a cluster stand together.
 
     Rows `starts[i]:starts[i + 1]` are the trajectory of user i, so that views by trajectory are slices.
     """
@@ -90,6 +90,8 @@ class Log:
     """What counts against each budget: its name, and the costs [rows]; empty where the one budget is of `cost`."""
     eligible: NDArray[np.bool_] | None = None
     """What each row's user might have got, [rows, actions]; None where the log does not list it."""
+    clusters: NDArray[np.uint64] | None = None
+    """The cluster of each user as a 64-bit number, [users], rising; None where users are independent."""
     columns: ColumnMap = field(default_factory=ColumnMap)
     """What the table called its columns, and how it was read: a plan remembers it, for other tables of theirs."""
 
@@ -99,8 +101,9 @@ class Log:
             _frozen(column)
         for _, costs in (*self.further, *self.charged):
             _frozen(costs)
-        if self.eligible is not None:
-            _frozen(self.eligible)
+        for listed in (self.eligible, self.clusters):
+            if listed is not None:
+                _frozen(listed)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -108,6 +111,7 @@ class Log:
 
     def __repr__(self) -> str:
         whose = f"{self.people:,} users" if self.people == len(self.users) else _episodes(self.people, len(self.users))
+        whose += "" if self.clusters is None else f" in {self.independent:,} clusters"
         return (
             f"Log({whose}, {len(self):,} rows, {len(self.catalogue)} actions, "
             f"{len(self.features.names)} features, propensities {self.propensity_source})"
@@ -138,20 +142,35 @@ class Log:
         return _frozen(np.stack([self.reward, self.cost, *(values for _, values in self.further)]))
 
     @cached_property
-    def keys(self) -> NDArray[np.uint64]:
-        """The users as 64-bit numbers, [users]: what folds, samples and draws are made of."""
+    def user_keys(self) -> NDArray[np.uint64]:
+        """The users as 64-bit numbers, [users]."""
         return user_keys(self.users)
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """What is independent of each other as 64-bit numbers, [users]: clusters, or users where there are none. Folds,
+        samples and errors are made of them."""
+        return self.user_keys if self.clusters is None else self.clusters
 
     @cached_property
     def begins(self) -> NDArray[np.bool_]:
+        """Which entries of `users` are the first of their key, [users]: all, unless users have several episodes or
+        share a cluster."""
+        return _frozen(_begins(self.keys))
+
+    @cached_property
+    def first_episodes(self) -> NDArray[np.bool_]:
         """Which entries of `users` are the first of their user, [users]: all, unless some have several episodes."""
-        begins = np.ones(len(self.keys), dtype=bool)
-        begins[1:] = self.keys[1:] != self.keys[:-1]
-        return _frozen(begins)
+        return _frozen(_begins(self.user_keys))
 
     @property
     def people(self) -> int:
         """Number of different users; fewer than `users` where some have several episodes."""
+        return int(np.count_nonzero(self.first_episodes))
+
+    @property
+    def independent(self) -> int:
+        """Number of different keys: of clusters, or of users where there are none."""
         return int(np.count_nonzero(self.begins))
 
     @cached_property
@@ -209,27 +228,34 @@ class Log:
         """The log of some users: chosen [users]."""
         starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])]).astype(np.int64)
         rows = np.flatnonzero(np.repeat(chosen, self.lengths))
-        return self._part(self.users.filter(pl.Series(chosen)), starts, rows)
+        return self._part(np.flatnonzero(chosen), starts, rows)
 
     def grouped(self, group: NDArray[np.integer[Any]]) -> Iterator[Log]:
         """The log of each group of users, group [users], in the order of the groups; the users of one in theirs."""
         order = np.argsort(group, kind="stable")
-        lengths = self.lengths[order]
-        starts = np.append(0, np.cumsum(lengths)).astype(np.int64)
-        rows = np.repeat(self.starts[:-1][order] - starts[:-1], lengths) + np.arange(starts[-1])
-        together = self._part(self.users.gather(order), starts, rows)
+        together = self.reordered(order)
         edges = np.flatnonzero(np.diff(group[order])) + 1
         for first, last in zip([0, *edges.tolist()], [*edges.tolist(), len(order)], strict=True):
             yield together._slice(slice(first, last))
 
+    def reordered(self, order: NDArray[np.int64]) -> Log:
+        """The users in another order, [users]."""
+        lengths = self.lengths[order]
+        starts = np.append(0, np.cumsum(lengths)).astype(np.int64)
+        rows = np.repeat(self.starts[:-1][order] - starts[:-1], lengths) + np.arange(starts[-1])
+        return self._part(order, starts, rows)
+
     def _slice(self, users: slice) -> Log:
         starts = self.starts[users.start : users.stop + 1]
-        return self._part(self.users[users], starts - starts[0], slice(int(starts[0]), int(starts[-1])))
+        return self._part(users, starts - starts[0], slice(int(starts[0]), int(starts[-1])))
 
-    def _part(self, users: pl.Series, starts: NDArray[np.int64], rows: slice | NDArray[np.int64]) -> Log:
+    def _part(
+        self, users: slice | NDArray[np.int64], starts: NDArray[np.int64], rows: slice | NDArray[np.int64]
+    ) -> Log:
         return replace(
             self,
-            users=users,
+            users=self.users[users] if isinstance(users, slice) else self.users.gather(users),
+            clusters=None if self.clusters is None else self.clusters[users],
             starts=starts,
             step=self.step[rows],
             action=self.action[rows],
@@ -243,6 +269,13 @@ class Log:
         )
 
 
+def _begins(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which keys differ from the one before, [users]."""
+    begins = np.ones(len(keys), dtype=bool)
+    begins[1:] = keys[1:] != keys[:-1]
+    return begins
+
+
 def _episodes(people: int, episodes: int) -> str:
     return f"{people:,} users in {episodes:,} episodes"
 
@@ -254,13 +287,16 @@ def _frozen(array: NDArray[_Number]) -> NDArray[_Number]:
 
 
 def join_logs(parts: Sequence[Log]) -> Log:
-    """The users of all parts in the order of their ids; the parts were read against the same schema, at least one."""
+    """The users of all parts in the order of their clusters and ids; the parts were read against the same schema, at
+    least one."""
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
     users = pl.concat([part.users for part in parts])
     # Stable, so that the episodes of a user stay in their order.
-    order = pl.DataFrame({"user": users}).select(pl.arg_sort_by("user", maintain_order=True)).to_series().to_numpy()
+    clusters = None if first.clusters is None else np.concatenate([part.keys for part in parts])
+    by = {"user": users} if clusters is None else {"cluster": pl.Series(clusters), "user": users}
+    order = pl.DataFrame(by).select(pl.arg_sort_by(*by, maintain_order=True)).to_series().to_numpy()
     lengths = np.concatenate([part.lengths for part in parts])
     begins = np.cumsum(lengths) - lengths
     starts = np.append(0, np.cumsum(lengths[order]))
@@ -278,6 +314,7 @@ def join_logs(parts: Sequence[Log]) -> Log:
     return replace(
         first,
         eligible=eligible,
+        clusters=None if clusters is None else clusters[order],
         users=users.gather(order),
         starts=starts,
         features=replace(first.features, numeric=numeric, codes=codes),

@@ -182,6 +182,12 @@ _FIT_RULES = {
         "the log has {count:user}, which leaves {fewest} to tune or to check on; at least {needed} are needed",
         "use about {enough} users in all, and a few thousand for a certificate",
     ),
+    "fit_few_clusters": Rule(
+        "error",
+        "the log has {count:cluster} (--cluster), which leaves {checking} to check on; at least {needed} are needed, "
+        "because users of one cluster count as one observation",
+        "use a log of about {enough} clusters, or a smaller unit within which users are independent",
+    ),
 }
 
 _EVALUATION_RULES = {
@@ -263,6 +269,17 @@ _ROW_RULES = {
         "{count:id} stored as decimal numbers so large (2^53 or more; 2^24 in 32 bits) that neighbouring ids become "
         "the same number",
         "store the id as text or as an integer",
+    ),
+    "cluster_null": Rule(
+        "warning",
+        "{count:row} without a cluster (--cluster): their users count as clusters of their own",
+        "nothing to do if these users are independent of all others; else fill in the column",
+    ),
+    "cluster_changes": Rule(
+        "error",
+        "{count:row} in another cluster than their user's first row (--cluster): clusters that share users are not "
+        "independent",
+        "write the first cluster of a user in all of the user's rows, or name a larger cluster that contains both",
     ),
     "user_float": Rule("repaired", "ids stored as decimal numbers were read as integers", _NOTHING),
     "step_null": Rule("error", "{count:row} without a step", "number the decisions of each user: 0, 1, 2, …"),
@@ -472,7 +489,8 @@ _FEATURE_RULES = {
     "feature_like_id": Rule(
         "warning",
         "{distinct} different values in {total} rows look like an id, not a feature; left out",
-        "bin it into fewer categories if it carries meaning",
+        "bin it into fewer categories if it carries meaning; if it names what users share (a household, a store), and "
+        "the action was chosen for all of them together, --cluster {column}",
     ),
     "feature_rare_labels": Rule(
         "warning",
@@ -516,6 +534,13 @@ _AUDIT_RULES = {
         "it {evidence}; was it recorded after the decision, or were other probabilities used?",
         "leave it out with --ignore {column}, repair the propensities, or confirm that it was known with "
         "--known-before {column}; until then no plan is certified",
+    ),
+    "assigned_by_cluster": Rule(
+        "warning",
+        "users with the same value were assigned together: over {count:value} with several users, the action is "
+        "{share} (z = {z:.0f}), so users are not independent and errors that count users are too small",
+        "name it with --cluster {column}: folds, errors and certificates then count clusters; no plan is certified "
+        "without",
     ),
     "feature_said_known": Rule(
         "warning",

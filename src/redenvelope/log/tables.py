@@ -20,6 +20,8 @@ FILE = "\0file"
 """Column with the number of the row's file."""
 EPISODE = "\0episode"
 """Column with the number of the row's episode, where users have several."""
+CLUSTER = "\0cluster"
+"""Column with the key of the row's cluster, where users have one."""
 TEMPORAL = ("date", "time", "duration")
 """Kinds of columns that hold dates, times of day or durations."""
 
@@ -113,7 +115,7 @@ def report_roles(
     """Report the roles a table lacks, and columns that would be taken for a role mapped elsewhere."""
     present = [name for name in frame.columns if name != ROW and name not in columns.ignored]
     sources = {columns.name_of(role) for role in ROLES}
-    said = {"time": columns.time, "episode": columns.episode}
+    said = {"time": columns.time, "episode": columns.episode, "cluster": columns.cluster}
     free = [name for name in present if name not in sources and name not in said.values()]
     lacking = [role for role in ROLES if role in required and columns.name_of(role) not in present]
     guess = guessed_columns(frame, free, lacking, columns) if lacking else ""
@@ -168,7 +170,7 @@ def prepared(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Findi
         frame = put_back(frame, {ELIGIBLE: as_text(column(frame, ELIGIBLE))})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
-        rule = "role_nested" if name in (*ROLES, columns.time, columns.episode) else "column_nested"
+        rule = "role_nested" if name in (*ROLES, columns.time, columns.episode, columns.cluster) else "column_nested"
         findings.add(rule, file=file, column=name, type=frame.schema[name])
     frame = without(frame, nested)
     _report_times(file, frame, findings)

@@ -202,7 +202,7 @@ class PastEffects:
     effects: FloatArray
     """[outcomes, width]."""
     covariance: FloatArray
-    """Of the effects, with users as units, [outcomes, width, width]."""
+    """Of the effects, with users or clusters as units, [outcomes, width, width]."""
 
     @property
     def is_known(self) -> bool:
@@ -226,7 +226,7 @@ class PastEffects:
         scale = np.sqrt((design**2).mean(axis=0))
         varies = scale > 1e-6 * max(float(scale.max()), 1e-12)
         design = design[:, varies] / scale[varies]
-        found = [_effects(design, left[:, outcome], log.starts) for outcome in range(outcomes)]
+        found = [_effects(design, left[:, outcome], log.starts[:-1][log.begins]) for outcome in range(outcomes)]
         effects, covariance = (np.stack(each) for each in zip(*found, strict=True))
         return cls(log.keys, log.starts, columns.astype(np.float32), design.astype(np.float32), effects, covariance)
 
@@ -241,12 +241,13 @@ class PastEffects:
 
 
 def _effects(design: FloatArray, outcome: FloatArray, starts: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-    """Coefficients of columns of unit size [rows, width] for an outcome [rows], and their covariance."""
+    """Coefficients of columns of unit size [rows, width] for an outcome [rows], and their covariance; what is
+    independent begins at the rows `starts`."""
     rows, width = design.shape
     squares = design.T @ design / max(rows, 1) + _RIDGE * np.eye(width)
     inverse = np.linalg.inv(squares)
     effects = inverse @ (design.T @ outcome) / rows
-    scores = np.add.reduceat(design * (outcome - design @ effects)[:, None], starts[:-1], axis=0)
+    scores = np.add.reduceat(design * (outcome - design @ effects)[:, None], starts, axis=0)
     covariance = inverse @ (scores.T @ scores) @ inverse / rows**2
     # The residuals of a regression are smaller than the errors.
     return effects, covariance * (rows / max(rows - width, 1))

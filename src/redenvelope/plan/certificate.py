@@ -78,6 +78,10 @@ class Certificate:
     users: int
     policy_sha256: str
     fold_sha256: str
+    clusters: int | None = None
+    """Clusters that these users form, which errors count; None where users are independent."""
+    most_per_user: float | None = None
+    """The cap on what a user costs over the campaign, which the ledger has to enforce; None where there is none."""
     target_reward: float | None = None
     """The reward that was asked for, where that was asked for instead of a budget."""
 
@@ -156,7 +160,7 @@ class Certificate:
         cost, upper = number(self.cost.estimate), number(self.cost.upper)
         bound = f"{cost} per user, at most {upper} with {self.confidence:.0%} confidence"
         if self.is_certified:
-            return f"{self._on('price')} costs {bound}, within the budget of {number(self.budget)}."
+            return f"{self._on('price')} costs {bound}, within the budget of {number(self.budget)}{self._capped()}."
         return f"Refused: {self.reasons[0].message} (estimated cost {bound}; budget {number(self.budget)})."
 
     def _sentence_of_target(self, target: float) -> str:
@@ -165,7 +169,7 @@ class Certificate:
             f"confidence, for {number(self.cost.estimate)}, at most {number(self.cost.upper)}"
         )
         if self.is_certified:
-            return f"{self._on('price')} earns {figures}: it reaches the target of {number(target)}."
+            return f"{self._on('price')} earns {figures}: it reaches the target of {number(target)}{self._capped()}."
         return f"Refused: {self.reasons[0].message} (estimated reward {figures}; target {number(target)})."
 
     def _sentence_of_several(self) -> str:
@@ -178,13 +182,18 @@ class Certificate:
             return f"{self._on('prices')} keeps all {len(self.budgets)} budgets per user, {level}: {spent}."
         return f"Refused: {self.reasons[0].message} (estimated costs per user, {level}: {spent})."
 
+    def _capped(self) -> str:
+        return "" if self.most_per_user is None else f", if no user may cost more than {number(self.most_per_user)}"
+
     def _on(self, prices: str) -> str:
-        return f"Certified: on {self.users:,} users who neither trained the model nor chose the {prices}, the plan"
+        counted = "" if self.clusters is None else f" in {self.clusters:,} clusters"
+        checked = f"on {self.users:,} users{counted} who neither trained the model nor chose the {prices}"
+        return f"Certified: {checked}, the plan"
 
 
 _WRITTEN = (
     *("status", "reasons", "budget", "dual", "method", "confidence", "cost", "reward", "logged", "diagnostics"),
-    *("users", "policy_sha256", "fold_sha256", "target_reward", "budgets", "rules"),
+    *("users", "clusters", "most_per_user", "policy_sha256", "fold_sha256", "target_reward", "budgets", "rules"),
 )
 """What a certificate in JSON holds, in this order."""
 

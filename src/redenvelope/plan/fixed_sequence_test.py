@@ -215,7 +215,9 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
         reward=reward,
         logged_reward=checked.logged[0],
         diagnostics=ladder.diagnostics(stop.place),
-        users=ladder.users,
+        users=ladder.people,
+        clusters=ladder.clusters,
+        most_per_user=ladder.most_per_user,
         policy_sha256=policy_sha256(policy),
         fold_sha256=checked.fold_sha256,
         target_reward=question.target_reward,
@@ -279,13 +281,14 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
         return
     cheapest = ladder.figures(Place(0), _level(ladder, question))[1]
     room, reach = budget - cheapest.estimate, cheapest.upper - cheapest.estimate
-    users = int(np.ceil(ladder.users * (reach / max(room, 1e-12)) ** 2))
+    enough = int(np.ceil(ladder.users * (reach / max(room, 1e-12)) ** 2))
+    counted = "users" if ladder.clusters is None else "clusters"
     yield Reason(
         "over_budget",
         Weight.REFUSAL,
         f"even of the cheapest plan, which costs {number(cheapest.estimate)} per user, the upper bound at {level} is "
-        f"{number(cheapest.upper)}, above the budget of {number(budget)}; about {users:,} users to check on would do "
-        f"(now {ladder.users:,}), or a larger budget",
+        f"{number(cheapest.upper)}, above the budget of {number(budget)}; about {enough:,} {counted} to check on would "
+        f"do (now {ladder.users:,}), or a larger budget",
     )
 
 

@@ -106,12 +106,19 @@ class Ladder:
     """From the cheapest plan to the one that ignores cost."""
 
     users: int
-    """Who were checked."""
+    """Who were checked; clusters of them, where users are not independent."""
     estimator: str
     rungs: tuple[Rung, ...]
     """Prices fall from each to the next."""
     joint: tuple[tuple[float, float], ...] = ()
     """For some confidences, that of a single bound so that the bounds of all rungs hold at once."""
+    clustered: int = 0
+    """How many users the clusters have; 0 where users are counted."""
+    most_per_user: float | None = None
+    """The cap on what a user costs over the campaign, at which logged costs are cut; None where there is none."""
+    largest: float | None = None
+    """The most that a user can add to an estimated cost, where bounds are to hold for any tail: the cap times the
+    largest weight. None where they are those of `Spread.upper`."""
 
     def __post_init__(self) -> None:
         shape = {(len(rung.mean), len(rung.square), len(rung.cube), len(rung.prices) + 1) for rung in self.rungs}
@@ -120,6 +127,16 @@ class Ladder:
         wanted = (3, len(self.rungs[0].mean))
         if any(np.shape(rung.products) != wanted for rung in self.rungs[:-1]):
             raise PlanError(f"the ladder is damaged: products between rungs must be {wanted} numbers")
+
+    @property
+    def people(self) -> int:
+        """Users who were checked."""
+        return self.clustered or self.users
+
+    @property
+    def clusters(self) -> int | None:
+        """Clusters of them; None where users are independent."""
+        return self.users if self.clustered else None
 
     @cached_property
     def means(self) -> FloatArray:
@@ -140,12 +157,12 @@ class Ladder:
         """One-sided lower and upper bounds of every rung, each [outcomes, rungs]."""
         squares, cubes = (np.array([getattr(rung, name) for rung in self.rungs]).T for name in ("square", "cube"))
         spread = self._spread(self.means, squares, cubes)
-        return spread.lower(confidence), spread.upper(confidence)
+        return spread.lower(confidence), self._upper(spread, confidence)
 
     def between(self, rung: int, shares: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Means, lower and upper bounds, each [outcomes, shares], where shares [shares] of users follow the next."""
         spread = self._spread(*self._mixed(rung, shares))
-        return spread.mean, spread.lower(confidence), spread.upper(confidence)
+        return spread.mean, spread.lower(confidence), self._upper(spread, confidence)
 
     def each_confidence(self, confidence: float) -> float:
         """The confidence of a single bound, so that those of all rungs hold at once with the one that is asked for."""
@@ -182,7 +199,7 @@ class Ladder:
     def figures(self, place: Place, confidence: float) -> tuple[Estimate, ...]:
         """What a plan at a place earns and costs, with one-sided bounds, [outcomes]."""
         spread = self._spread(*self._mixed(place.rung, np.array([place.share])))
-        bounds = (spread.lower(confidence), spread.upper(confidence))
+        bounds = (spread.lower(confidence), self._upper(spread, confidence))
         rows = np.stack([spread.mean, *bounds, spread.standard_error])[:, :, 0].T.tolist()
         return tuple(Estimate(mean, least, most, error, self.estimator) for mean, least, most, error in rows)
 
@@ -203,6 +220,13 @@ class Ladder:
 
     def _spread(self, means: FloatArray, squares: FloatArray, cubes: FloatArray) -> Spread:
         return Spread(self.users, means, squares * self.users, cubes * self.users)
+
+    def _upper(self, spread: Spread, confidence: float) -> FloatArray:
+        """One-sided upper bounds, [outcomes, ...]; a cap bounds costs, not rewards."""
+        upper = spread.upper(confidence)
+        if self.largest is not None:
+            upper[1:] = spread.bounded_upper(confidence, self.largest)[1:]
+        return upper
 
     def _mixed(self, rung: int, shares: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Means, squares and cubes of mixtures with the next rung, each [outcomes, shares]."""
@@ -231,6 +255,7 @@ def new_ladder(
     estimator: str,
     joint: tuple[tuple[float, float], ...] = (),
     mixtures: Mixtures | None = None,
+    clustered: int = 0,
 ) -> Ladder:
     """Rungs at prices [rungs, budgets] with what was found at each; or mixtures, whose shadow prices these are."""
 
@@ -252,4 +277,4 @@ def new_ladder(
                 mixture=() if mixtures is None else mixtures.price_shares(place),
             )
         )
-    return Ladder(sums.users, estimator, tuple(rungs), joint)
+    return Ladder(sums.users, estimator, tuple(rungs), joint, clustered)

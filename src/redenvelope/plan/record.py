@@ -35,18 +35,19 @@ class Source:
     episode: str | None = None
     missing_cost: float | None = None
     dates: str = "leave-out"
+    cluster: str | None = None
 
     @classmethod
     def of(cls, log: str, date: str, columns: ColumnMap) -> Source:
         """A log of this name, read so, on this day."""
         ignored = tuple(sorted(columns.ignored))
-        said = (columns.time, columns.episode, columns.missing_cost, columns.dates)
+        said = (columns.time, columns.episode, columns.missing_cost, columns.dates, columns.cluster)
         return cls(log, date, dict(columns.names), ignored, *said)
 
     def column_map(self) -> ColumnMap:
         """The names that the log's columns had, and how it was read."""
         mapping = ColumnMap(self.columns, frozenset(self.ignored))
-        return mapping.reading(self.time, self.episode, self.missing_cost, self.dates)
+        return mapping.reading(self.time, self.episode, self.missing_cost, self.dates, self.cluster)
 
 
 @dataclass(frozen=True)

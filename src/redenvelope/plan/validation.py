@@ -201,7 +201,9 @@ def require_consistent(plan: Plan) -> None:
     _require(known, "plan.json: record: priced: the plans are not of the plan's budgets")
     _require(ladder.pricing(stop.place) == plan.policy.pricing, "plan.json: pricing: not that of the ladder's place")
     _require_certificate(certificate)
-    _require(certificate.users == ladder.users, "certificate.json: users: not those of the ladder")
+    counted = (certificate.users, certificate.clusters) == (ladder.people, ladder.clusters)
+    _require(counted, "certificate.json: users: not those of the ladder")
+    _require(certificate.most_per_user == ladder.most_per_user, "certificate.json: most_per_user: not the ladder's")
     _require(certificate.method == plan.policy.specification.method, "certificate.json: method: not the policy's")
     _require_figures(plan)
     _require_table(plan)
@@ -213,6 +215,10 @@ def require_consistent(plan: Plan) -> None:
 def _require_ladder(ladder: Ladder) -> None:
     """Numbers to compute with, and prices that fall."""
     _require(len(ladder.rungs) <= MOST_RUNGS, f"ladder.json: {len(ladder.rungs):,} rungs, at most {MOST_RUNGS:,}")
+    for name in ("most_per_user", "largest"):
+        value = getattr(ladder, name)
+        _require(value is None or 0 < value < _LARGEST_SUM, f"ladder.json: {name} must be above 0")
+    _require(ladder.clustered == 0 or ladder.clustered >= ladder.users, "ladder.json: fewer users than clusters")
     for place, rung in enumerate(ladder.rungs):
         sums = np.concatenate([rung.mean, rung.square, rung.cube, *map(np.asarray, rung.products)])
         _require(bool((np.abs(sums) < _LARGEST_SUM).all()), f"ladder.json: rung {place} holds what no users add up to")

@@ -149,7 +149,7 @@ def search_section(plan: Plan) -> str:
         bound, tested = "every cost", "within its budget"
     plans = "plans" if len(certificate.budgets) > 1 else "prices"
     sentences = [
-        f"{len(ladder.rungs)} {plans} were put in order before the {number(ladder.users)} check users were looked at. "
+        f"{len(ladder.rungs)} {plans} were put in order before the {number(ladder.people)} check users were looked at. "
         f"From {first}, each was tested on them: is {bound} {tested}, with {level} confidence? The "
         "walk ends at the first that fails. An error requires the first plan that breaks the promise to pass, so the "
         "confidence holds for the whole walk.",

@@ -41,7 +41,7 @@ _YES_NO = (
 def repaired(table: Table, columns: ColumnMap, findings: Findings) -> Table:
     """The table with plain numbers, true dates, and costs where there were none but that is what was said."""
     frame = table.frame
-    said = {name for name in (columns.time, columns.episode) if name is not None}
+    said = {name for name in (columns.time, columns.episode, columns.cluster) if name is not None}
     text = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in _NOT_NUMBERS | said]
     frame = _with_plain_numbers(frame, text, findings)
     frame, vague = _with_dates(frame, [name for name in text if name not in _OUTCOMES])

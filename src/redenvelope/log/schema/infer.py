@@ -378,7 +378,7 @@ def assemble(rows: Rows, schema: Schema) -> Log:
     if catalogue.numeric and rows.action_kind == "text":
         written = number_labels(written.cast(pl.Float64))
     action = _coded(Words(written, rows.action.codes), catalogue.labels)
-    return Log(
+    log = Log(
         users=rows.users,
         starts=rows.starts,
         step=rows.step,
@@ -391,7 +391,9 @@ def assemble(rows: Rows, schema: Schema) -> Log:
         catalogue=catalogue,
         findings=schema.findings,
         eligible=None if rows.eligible is None else _eligible(rows.eligible, action, catalogue),
+        clusters=rows.clusters,
     )
+    return log if rows.clusters is None else log.reordered(np.argsort(rows.clusters, kind="stable"))
 
 
 def _eligible(listed: Words, action: NDArray[np.int32], catalogue: ActionCatalogue) -> NDArray[np.bool_]:

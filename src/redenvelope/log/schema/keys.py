@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
+from redenvelope.arrays import KeyArray
 from redenvelope.log.cleaning.dates import read_times
+from redenvelope.log.cleaning.ids import read_ids
 from redenvelope.log.cleaning.number_formats import PLAIN_INTEGER
 from redenvelope.log.columns import ROLES, ColumnMap, column, without
 from redenvelope.log.eligibility import with_listed
 from redenvelope.log.findings import Findings, Found, Places, merge_found, report_places
 from redenvelope.log.schema.coerce import coerce_step, coerce_user, ids_are_whole
 from redenvelope.log.schema.rows import note_disorder
-from redenvelope.log.tables import EPISODE, FILE, ROW, Table, kind_of
+from redenvelope.log.tables import CLUSTER, EPISODE, FILE, ROW, Table, kind_of
+from redenvelope.randomness import user_keys
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool 
     user_kind, step_kind = (kind_of(schema[name]) if name in schema else None for name in ("user", "step"))
     if whole_ids is None:
         whole_ids = user_kind is not None and ids_are_whole(table.frame["user"])
-    typed = with_keys(table, whole_ids, found)
+    typed = with_clusters(with_keys(table, whole_ids, found), columns.cluster, found)
     episodes = None
     if "user" in typed.frame.columns:
         typed, episodes = with_episodes(typed, told, found)
@@ -92,6 +96,9 @@ def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> No
         findings.add("user_float", column="user", count=rewritten.count)
     if keys.user_kind in ("boolean", "date", "time", "duration"):
         findings.add("user_type", column="user", count=keys.rows, type=f"{keys.user_kind}s")
+    for rule, name in keys.found:
+        if rule in ("cluster_null", "cluster_changes"):
+            report_places(findings, files, rule, name, keys.found[rule, name])
     for rule in ("step_null", "step_not_integer", "step_too_large"):
         report_places(findings, files, rule, "step", keys.found.get((rule, "step")), name=keys.time)
     for rule in ("time_null", "time_unreadable"):
@@ -105,6 +112,43 @@ def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> No
         findings.add("episodes", column=name, count=keys.episodes.count, why=why if keys.episodes.recognised else "")
     if keys.step_kind == "number" and ("step_not_integer", "step") not in keys.found:
         findings.add("step_float", column="step", count=keys.rows)
+
+
+# Clusters of users.
+
+
+_ALONE = np.uint64(0xA1A5E5C1D7B3F00D)
+"""Keeps the key of a user who is a cluster of their own apart from those of clusters."""
+
+
+def cluster_keys(values: pl.Series, users: pl.Series) -> KeyArray:
+    """The clusters that a column names as 64-bit numbers, [rows]: equal names, equal keys, whatever type they are
+    stored in. Where it names none, the row's user is a cluster of their own."""
+    if values.dtype.is_float():
+        whole = values.cast(pl.Int64, strict=False)
+        values = whole if (whole == values).all() else values
+    none = values.is_null().to_numpy()
+    keys = user_keys(values.cast(pl.String).fill_null("") if none.any() else values)
+    if none.any():
+        ids = read_ids(users)
+        own = users.cast(pl.String) if ids is None else ids.usable.cast(pl.String)
+        keys = np.where(none, user_keys(own.fill_null("")) ^ _ALONE, keys)
+    return keys
+
+
+def with_clusters(table: Table, name: str | None, found: dict[tuple[str, str], Places]) -> Table:
+    """The table with the key of each row's cluster instead of its name; its ids have their types."""
+    if name is None or name not in table.frame.columns:
+        return table
+    if "user" not in table.frame.columns:  # without users, the log is refused
+        return replace(table, frame=without(table.frame, {name}))
+    values = column(table.frame, name)
+    values = values.fill_nan(None) if values.dtype.is_float() else values
+    keyed = table.frame.with_columns(pl.Series(CLUSTER, cluster_keys(values, table.frame["user"])))
+    table.note(found, "cluster_null", name, values.is_null())
+    changes = pl.col(CLUSTER) != pl.col(CLUSTER).first().over("user")
+    table.note(found, "cluster_changes", name, keyed.select(changes).to_series())
+    return replace(table, frame=without(keyed, {name}))
 
 
 # Episodes (waves of the same users, each a sequence of its own) and steps numbered by time.

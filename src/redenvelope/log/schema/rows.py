@@ -17,7 +17,7 @@ from redenvelope.log.eligibility import LISTED, lists_logged
 from redenvelope.log.findings import EXAMPLES, Found, Place, Places
 from redenvelope.log.schema.coerce import FeatureRows, coerce_action, coerce_feature, coerce_outcome
 from redenvelope.log.schema.text import Words, words_of
-from redenvelope.log.tables import EPISODE, FILE, ROW, Table, kind_of
+from redenvelope.log.tables import CLUSTER, EPISODE, FILE, ROW, Table, kind_of
 from redenvelope.merging import SAME, FieldwiseSums, merged_known
 
 OUTCOMES = ("propensity", "reward", "cost")
@@ -54,6 +54,8 @@ class Rows:
     """Rows that break a rule, or may."""
     eligible: Words | None = None
     """What each row's user might have got; see `eligibility.py`."""
+    clusters: NDArray[np.uint64] | None = None
+    """The key of each user's cluster, [users]; None where users are independent."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -68,7 +70,8 @@ def typed_rows(table: Table) -> Rows:
     action = coerce_action(table, found) if "action" in frame.columns else None
     outcomes = {role: coerce_outcome(table, role, found) for role in OUTCOMES if role in frame.columns}
     eligible = _listed(table, action, found)
-    names = [name for name in frame.columns if name not in ROLES and name not in (ROW, FILE, LISTED, EPISODE)]
+    own = (ROW, FILE, LISTED, EPISODE, CLUSTER)
+    names = [name for name in frame.columns if name not in ROLES and name not in own]
     schema = frame.schema
     numeric_names = tuple(name for name in names if kind_of(schema[name]) != "text")
     places = {name: place for place, name in enumerate(numeric_names)}
@@ -100,8 +103,16 @@ def typed_rows(table: Table) -> Rows:
         shared=(),
         found=found,
         eligible=eligible if eligible is None or order.index is None else eligible.rows(order.index),
+        clusters=_clusters(frame, order, starts[:-1]),
     )
     return _without_copies(table, order, rows)
+
+
+def _clusters(frame: pl.DataFrame, order: Order, first: NDArray[np.int64]) -> NDArray[np.uint64] | None:
+    """The cluster of each user, [users], whose first rows, in order, are given."""
+    if CLUSTER not in frame.columns:
+        return None
+    return np.asarray(frame[CLUSTER].to_numpy()[first if order.index is None else order.index[first]])
 
 
 def _listed(table: Table, action: Words | None, found: dict[tuple[str, str], Places]) -> Words | None:

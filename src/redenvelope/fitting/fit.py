@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 import polars as pl
 
-from redenvelope.audit.audit import Audit, report_few_users
+from redenvelope.audit.audit import report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.memory import forget_programs, give_back
 from redenvelope.errors import LogError
+from redenvelope.evaluation.estimators import Estimator
 from redenvelope.fitting import certify, holdout, learn, price_grid, record
 from redenvelope.fitting.certify import Certification, PopulationSummary
-from redenvelope.fitting.encoded import encode
+from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.holdout import CandidatePolicy, Check
 from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective, objective_of
@@ -66,21 +67,24 @@ def fit(
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules, explore)))
     unpriced = _learn(folds, objective, campaign, explore, run)
     audit = learn.with_rules(population.audit, log, unpriced.terms.eligible(log))
-    sizes, held_out = folds.sizes, folds.check
+    estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
+    fixed = record.fixed_actions(folds.train, unpriced, estimator, settings.seed)
+    sizes, learned = folds.sizes, unpriced.learned
+    held_out = encode(folds.check, learned.encoder, learned.steps, unpriced.terms.constraint)
     del folds  # the train fold is most of the log and is not needed any more
     give_back()
     stages.begin("check")
     policies = unpriced.policies.by_name
     pilot_users, budgets = unpriced.pilot_users, unpriced.terms.budgets
     candidates, paths = price_grid.candidates(policies, pilot_users, settings.search, budgets, run.cache)
-    check = _check(candidates, held_out, unpriced, audit, run)
+    check = _check(candidates, held_out, estimator, run)
     stages.begin("certificate")
     objections = certify.objections_to(population, unpriced.fidelity)
     check, certified = certify.certify_plan(check, unpriced.policy, objective.question, objections, settings)
     stages.finish("certificate", _describe(certified.certificate))
     stages.begin("comparison")
-    comparison = record.compare_policies(check, certified, paths, objective.names)
-    del check  # the data of all prices are large and not needed any more
+    comparison = record.compare_policies(check, held_out, certified, paths, objective.names, fixed)
+    del check, held_out  # the data of all prices are large and not needed any more
     give_back()
     frontier, lost = _frontier(comparison, certified, unpriced, run)
     stages.finish("comparison", _gain(comparison.policies[-1]))
@@ -172,20 +176,14 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: flo
     return UnpricedPolicy(learned, terms, fidelity, pilot_users, policies)
 
 
-def _check(
-    candidates: dict[str, CandidatePolicy], held_out: Log, unpriced: UnpricedPolicy, audit: Audit, run: _Run
-) -> Check:
+def _check(candidates: dict[str, CandidatePolicy], held_out: EncodedLog, estimator: Estimator, run: _Run) -> Check:
     """Plan for the held-out users at all prices, and estimate what that costs and earns."""
-    settings, learned = run.settings, unpriced.learned
-    encoded = encode(held_out, learned.encoder, learned.steps, unpriced.terms.constraint)
-    fold = (candidates, encoded)
-    shown = (settings.shown_users, settings.seed)
+    fold, shown = (candidates, held_out), (run.settings.shown_users, run.settings.seed)
     planned = run.cache.stage(
-        "data", (settings.shown_users,), lambda: holdout.planned_fold(*fold, *shown), holdout.PLANNED_FOLD
+        "data", (run.settings.shown_users,), lambda: holdout.planned_fold(*fold, *shown), holdout.PLANNED_FOLD
     )
-    estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
     check = holdout.check_policies(*fold, estimator, *shown, planned)
-    checked = f"{len(candidates['plan'].prices)} prices on {held_out.people:,} users"
+    checked = f"{len(candidates['plan'].prices)} prices on {held_out.log.people:,} users"
     run.stages.finish("check", run.cache.marked("data", checked))
     return check
 

@@ -12,6 +12,7 @@ from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.money import Money
+from redenvelope.wording import interval, number
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,41 @@ class ComparedPolicy:
     reward_difference: float
     reward_difference_lower: float
     reward_difference_upper: float
+
+
+@dataclass(frozen=True)
+class Untargeted:
+    """The best untargeted mixture at the plan's own cost, and what the plan adds to it on the same users.
+
+    Each user draws one action for the whole campaign; where it is not eligible, they get the cheapest eligible one.
+    """
+
+    actions: tuple[str, ...]
+    shares: tuple[float, ...]
+    """Of the users who draw each action."""
+    adds: float
+    """Reward per user that the plan earns beyond the mixture, at the same cost."""
+    lower: float
+    """With `upper`, the interval at the plan's confidence, paired by user."""
+    upper: float
+
+    def mixture(self) -> str:
+        """The mixture in words."""
+        (first, share), *others = sorted(zip(self.actions, self.shares, strict=True), key=lambda pair: pair[1])
+        if not others:
+            return f"giving {first} to everybody"
+        further = [f"{action} to {part:.0%}" for action, part in others[:-1]]
+        last = f"{others[-1][0]} to the others"
+        return f"giving {', '.join([f'{first} to a random {share:.0%} of users', *further])} and {last}"
+
+    def sentence(self, confidence: float) -> str:
+        """Whether the log shows that targeting pays."""
+        known = f"({confidence:.0%} interval {interval(self.lower, self.upper)})"
+        verb = f"earns {number(abs(self.adds), 3)} {'more' if self.adds >= 0 else 'less'} reward per user"
+        said = f"The plan {verb} {known} than {self.mixture()}, the best untargeted offer at the same cost"
+        if self.lower > 0:
+            return f"{said}."
+        return f"{said}: {'targeting hurts' if self.upper < 0 else 'the log cannot show that targeting helps'}."
 
 
 @dataclass(frozen=True)
@@ -195,6 +231,8 @@ class FitRecord:
     """Objections of audit and fidelity to any plan of this log."""
     exploration: ExplorationRecord | None = None
     """What is left to chance, and what that costs; None where the price was changed since."""
+    untargeted: Untargeted | None = None
+    """None where the price was changed since."""
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""

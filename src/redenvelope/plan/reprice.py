@@ -53,6 +53,7 @@ def reprice(
     if not for_all_prices:
         certificate = replace(certificate, reasons=(*certificate.reasons, _REPRICED))
     record = replace(plan.record, stop=stop, confidence=wanted, comparison=(), shares=None, exploration=None)
+    record = replace(record, untargeted=None)
     return replace(plan, policy=policy, certificate=certificate, record=record)
 
 

@@ -84,7 +84,9 @@ def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
         beside = signed(row.reward_difference), interval(row.reward_difference_lower, row.reward_difference_upper)
         differs = ("–", "–") if row.policy == "logged" else beside
         rows.append((row.policy, number(row.cost), number(row.reward), *differs))
-    return table("Policies side by side: means per user, on the check users", heads, rows)
+    note = "<p>Untargeted: each user draws one action for the whole campaign, whatever is known of them.</p>"
+    shown = table("Policies side by side: means per user, on the check users", heads, rows)
+    return shown + (note if any(row.policy == "untargeted" for row in comparison) else "")
 
 
 def _other_budgets(plan: Plan) -> str:

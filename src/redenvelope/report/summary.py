@@ -41,6 +41,8 @@ def _sentences(plan: Plan, seen: Outlook, words: Spoken) -> Iterator[str]:
     yield _spends(plan, words)
     yield from (_sentence(each.sentence()) for each in certificate.budgets[1:])
     yield _earns(plan, words)
+    if plan.record.untargeted is not None:
+        yield plan.record.untargeted.sentence(certificate.confidence)
     if value := _worth(plan, words):
         yield value
     yield _how_sure(plan, words)

@@ -94,6 +94,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
     if record.comparison:
         show_comparison(console, record.comparison)
+    if record.untargeted is not None:
+        console.print(escape(record.untargeted.sentence(certificate.confidence)), soft_wrap=True)
     console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)
 
 
@@ -107,7 +109,7 @@ def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
-    """The plan beside logged behaviour, chance and the bandit."""
+    """The plan beside logged behaviour, chance, the best untargeted mixture and the bandit."""
     table = _new_table(
         "On the check users: means per user ± standard error; differences with intervals, paired by user",
         ("policy", "cost", "reward", "cost against logged", "reward against logged"),

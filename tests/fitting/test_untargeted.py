@@ -108,7 +108,7 @@ def test_a_plan_that_targets_nothing_adds_nothing(fold: tuple[EncodedLog, np.nda
     _, costs = truth(fold[1])
     for share in (0.3, 0.5, 0.7):
         found, mixture = beside(fold, (1 - share, share, 0.0), 0.5 * costs[1] + 0.5 * costs[0])
-        assert found.lower < 0 < found.upper
+        assert found.lower <= 0 <= found.upper
         assert abs(found.adds) < 0.02  # 0.2 · 0.5 would be due to cost alone
         assert mixture.shape == (2, USERS)
         assert "the log cannot show that targeting helps" in found.sentence(0.95)

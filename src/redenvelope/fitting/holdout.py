@@ -19,7 +19,7 @@ from redenvelope.engine.engine import LocalEngine
 from redenvelope.evaluation.clustering import by_person, person_keys
 from redenvelope.evaluation.confidence import each_confidence
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
-from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.diagnostics import Reason, merged_reasons
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.evaluation.influence import neighbour_sums
@@ -108,11 +108,11 @@ class Check:
         """The ladder of a candidate, with simultaneous bounds for all prices at the confidences `joint`."""
         candidate, places = self.candidates[name], self.places(name)
         added = candidate.rungs_of(self.influence[:, :, places.start : places.stop])
-        reasons = [_reasons(self.evaluation, candidate.policy, place) for place in places]
+        reasons = self.reasons(name)
         diagnostics = [_diagnostics(self.evaluation, place) for place in places]
         mixtures, main = candidate.mixtures, candidate.main_prices()
         if mixtures is not None:
-            reasons = [_of_mixture(reasons, shares) for shares in mixtures.shares]
+            reasons = [merged_reasons([reasons[plan] for plan in np.flatnonzero(shares)]) for shares in mixtures.shares]
         return new_ladder(
             candidate.prices if mixtures is None else mixtures.duals,
             neighbour_sums(added),
@@ -122,6 +122,10 @@ class Check:
             each_confidence(added, person_keys(self.log.keys), joint, seed) if joint else (),
             mixtures,
         )
+
+    def reasons(self, name: str) -> list[list[Reason]]:
+        """Objections to the estimates of a candidate at each of its prices."""
+        return [_reasons(self.evaluation, self.candidates[name].policy, place) for place in self.places(name)]
 
     def evaluated_by(self, estimator: Estimator) -> Check:
         """The same policies and users evaluated by another estimator; nothing is planned again."""
@@ -262,17 +266,6 @@ def _of_costs(evaluation: Evaluation, place: int) -> Iterator[Reason]:
             if reason.rule != "no_variance" or len(evaluation.outcome_names) == 2:
                 found.setdefault(reason.rule, reason)
     yield from found.values()
-
-
-def _of_mixture(reasons: list[list[Reason]], shares: FloatArray) -> list[Reason]:
-    """Objections to any of the mixed plans, each rule once, as a refusal where one of them is."""
-    found: dict[str, Reason] = {}
-    for plan in np.flatnonzero(shares):
-        for reason in sorted(reasons[plan], key=lambda reason: reason.weight is not Weight.REFUSAL):
-            known = found.get(reason.rule)
-            if known is None or (reason.weight is Weight.REFUSAL and known.weight is not Weight.REFUSAL):
-                found[reason.rule] = reason
-    return list(found.values())
 
 
 def _diagnostics(evaluation: Evaluation, place: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,6 @@ from redenvelope.dual.frontier import Frontier, falling
 from redenvelope.dual.oracle import Priced
 from redenvelope.dual.paths import Paths
 from redenvelope.engine.engine import LocalEngine
-from redenvelope.evaluation.confidence import Spread
 from redenvelope.evaluation.data import Extent
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
@@ -32,7 +31,7 @@ from redenvelope.log.columns import ColumnMap
 from redenvelope.log.log import Log
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.fixed_sequence_test import climb
-from redenvelope.plan.ladder import Ladder, Place
+from redenvelope.plan.ladder import Ladder, MixableSums, Place
 from redenvelope.plan.record import (
     ActionShares,
     ComparedPolicy,
@@ -44,7 +43,7 @@ from redenvelope.plan.record import (
     Source,
     Untargeted,
 )
-from redenvelope.plan.validation import FRONTIER
+from redenvelope.plan.reprice import frontier_table, path_frontiers
 from redenvelope.policies.action_values import ActionValues, Valuer
 from redenvelope.policies.rules import RuleConstraint
 
@@ -63,6 +62,8 @@ class Comparison:
     """With several budgets, the frontier along each; the only budget's is read off the ladder."""
     priced: tuple[PricedPlan, ...]
     """With several budgets, the plans that are mixed."""
+    sums: MixableSums | None
+    """Of these plans, on the check users."""
 
 
 def compare_policies(
@@ -77,13 +78,19 @@ def compare_policies(
     policy, place, certificate = certified.policy, certified.stop.place, certified.certificate
     plan = check.added("plan", place)
     untargeted, mixture = fixed.beside(plan, check, encoded, certificate)
+    priced, sums = priced_plans(check, paths)
+    frontier = None
+    if sums is not None:
+        limits = np.array([each.budget for each in certificate.budgets])
+        frontier = path_frontiers(priced, sums, certified.ladder.users, limits, names, certificate.confidence)
     return Comparison(
         policies=compared_policies(check, plan, mixture, certificate),
         untargeted=untargeted,
         shares=who_gets_what(check.shown, policy, place),
         effective_share=next_effective_share(check.shown, policy, place),
-        frontier=None if paths is None else path_frontiers(check, paths, names, certificate.confidence),
-        priced=() if paths is None else priced_plans(check, paths),
+        frontier=frontier,
+        priced=priced,
+        sums=sums,
     )
 
 
@@ -135,6 +142,7 @@ def fit_record(
         source=None if columns == ColumnMap() else Source.of("", "", columns),
         budgets=objective.budgets,
         priced=comparison.priced,
+        sums=comparison.sums,
     )
 
 
@@ -277,42 +285,16 @@ def ladder_frontier(ladder: Ladder, model: Frontier, budget: str, confidence: fl
     rewards, costs = (falling(means[outcome], errors[outcome]) for outcome in (0, 1))
     corners = (curve := Frontier(prices, costs, rewards)).envelope
     concave = np.interp(costs, curve.costs[corners], curve.rewards[corners])
-    return _table(budget, prices, (concave, costs), lower, upper, (model.rewards[upward], model.costs[upward]))
+    return frontier_table(budget, prices, (concave, costs), lower, upper, (model.rewards[upward], model.costs[upward]))
 
 
-def path_frontiers(check: Check, paths: Paths, budgets: tuple[str, ...], confidence: float) -> pl.DataFrame:
-    """The frontier along every budget by its name, the others held, by rising price: the shadow price, off-policy
-    reward and cost of this budget with two-sided bounds, and what was believed of both.
-
-    Users of other folds fixed which plans are mixed at a limit; the check users only say what they cost and earn.
-    """
+def priced_plans(check: Check, paths: Paths | None) -> tuple[tuple[PricedPlan, ...], MixableSums | None]:
+    """The plans that are mixed, each with what the check users say of it, and their sums; none with one budget."""
+    if paths is None:
+        return (), None
     places = check.places("plan")
     added = check.influence[:, :, places.start : places.stop]
-    level, tables = (1 + confidence) / 2, [pl.DataFrame(schema=FRONTIER)]
-    for own, (name, path) in enumerate(zip(budgets, paths.frontiers, strict=True)):
-        if not len(path):
-            continue
-        # Reward and this budget's cost of every mixture, user by user.
-        spread = Spread.of(added[[0, 1 + own]] @ path.shares.T, axis=1)
-        believed = paths.plans.outcomes[[0, 1 + own]] @ path.shares.T
-        figures = (spread.mean, spread.lower(level), spread.upper(level), believed)
-        tables.append(_table(name, path.duals[:, own], *figures).reverse())
-    return pl.concat(tables)
-
-
-Pair = Sequence[FloatArray] | FloatArray
-
-
-def _table(budget: str, duals: FloatArray, means: Pair, lower: Pair, upper: Pair, model: Pair) -> pl.DataFrame:
-    """Figures of one budget's frontier: duals [points], the others reward and cost, [2, points]."""
-    columns = (duals, means[1], means[0], lower[1], upper[1], lower[0], upper[0], model[1], model[0])
-    figures = pl.DataFrame(dict(zip(list(FRONTIER)[1:], columns, strict=True)))
-    return figures.select(pl.lit(budget).alias("budget"), pl.all())
-
-
-def priced_plans(check: Check, paths: Paths) -> tuple[PricedPlan, ...]:
-    """The plans that are mixed, each with what the check users say of it."""
-    places = check.places("plan")
-    means = check.influence[:, :, places.start : places.stop].mean(axis=1)
-    rows = zip(paths.plans.prices.tolist(), means.T.tolist(), strict=True)
-    return tuple(PricedPlan(tuple(prices), tuple(mean)) for prices, mean in rows)
+    columns = (paths.plans.prices, added.mean(axis=1).T, paths.plans.outcomes.T)
+    rows = zip(*(column.tolist() for column in columns), check.reasons("plan"), strict=True)
+    priced = tuple(PricedPlan(*map(tuple, row)) for row in rows)
+    return priced, MixableSums.of(added)

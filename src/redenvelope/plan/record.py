@@ -11,6 +11,7 @@ from redenvelope.evaluation.diagnostics import Reason
 from redenvelope.log.columns import ColumnMap
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.fixed_sequence_test import Stop
+from redenvelope.plan.ladder import MixableSums
 from redenvelope.plan.money import Money
 from redenvelope.wording import interval, number
 
@@ -199,6 +200,10 @@ class PricedPlan:
     """[budgets]"""
     mean: tuple[float, ...]
     """What a check user earns and costs, [outcomes]."""
+    believed: tuple[float, ...] = ()
+    """What it was believed to earn and cost when mixtures were chosen, [outcomes]."""
+    reasons: tuple[Reason, ...] = ()
+    """Reasons against its estimates."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +242,9 @@ class FitRecord:
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""
     priced: tuple[PricedPlan, ...] = ()
-    """With several budgets, the plans that ladder and frontiers mix: pacing mixes them again."""
+    """With several budgets, the plans that ladder and frontiers mix: pacing and repricing mix them again."""
+    sums: MixableSums | None = None
+    """Of these plans on the check users; None with one budget."""
     money: Money = field(default_factory=Money)
     """What sums are counted in, and how many users the plan is for."""
 

@@ -267,18 +267,20 @@ def price_sentence(plan: Plan) -> str:
     pricing, dual = plan.policy.pricing, plan.certificate.dual
     if len(plan.certificate.budgets) > 1:
         return ""
+    if math.isinf(dual):
+        return "The price λ is infinite: the plan saves whatever can be saved, and no reward could justify more."
+    mixed = ""
     if len(pricing.shares) > 1:
         prices = " and ".join(
             f"λ = {number(row[0])} for {share:.0%} of the users"
             for row, share in zip(pricing.prices, pricing.shares, strict=True)
         )
-        spent = "together they spend what the bound allows. More budget moves users to the first."
-        return f"Two prices are mixed, {prices}: {spent}"
-    if math.isinf(dual):
-        return "The price λ is infinite: the plan saves whatever can be saved, and no reward could justify more."
+        mixed = f" Two prices are mixed, {prices}: together they spend what the bound allows."
     if dual == 0:
-        return "The price λ is 0: the budget does not bind, and one more unit of it buys no more reward."
-    return f"The price λ is {number(dual)}: one more unit of budget per user buys about {number(dual)} more reward."
+        return f"The price λ is 0: the budget does not bind, and one more unit of it buys no more reward.{mixed}"
+    return (
+        f"The price λ is {number(dual)}: one more unit of budget per user buys about {number(dual)} more reward.{mixed}"
+    )
 
 
 def _budgets(certificate: Certificate) -> str:

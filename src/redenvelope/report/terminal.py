@@ -24,6 +24,7 @@ from redenvelope.plan.record import ComparedPolicy
 from redenvelope.progress import Event, Phase
 from redenvelope.report.markup import Spoken
 from redenvelope.report.sections import rules_sentences
+from redenvelope.report.summary import price_sentence
 from redenvelope.simulate.campaign import Campaign, Decide, Optimum
 from redenvelope.wording import number, signed
 
@@ -82,11 +83,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
         for each in certificate.budgets:
             console.print(f"  • {escape(each.sentence())}", soft_wrap=True)
     else:
-        console.print(
-            f"Price of cost λ = {number(certificate.dual)}: one more unit of budget per user buys about that much "
-            "reward.",
-            soft_wrap=True,
-        )
+        console.print(escape(price_sentence(plan)), soft_wrap=True)
         for each in certificate.budgets:
             if each.unspent is not None and plan.totals is None:
                 console.print(escape(each.total_sentence()), soft_wrap=True)
@@ -154,16 +151,17 @@ def show_frontier(content: dict[str, Any]) -> None:
         _show_budgets(console, "What a budget buys, estimated on the check users", content)
     if "least_cost" in content:
         least = content["least_cost"]
-        console.print(f"A reward of {number(least['reward'])} per user costs at least {number(least['cost'])}.")
+        told = f"costs about {number(least['cost'])}, and needs a budget of {number(least['budget'])}"
+        console.print(f"A reward of {number(least['reward'])} per user {told}.", soft_wrap=True)
 
 
 def _show_budgets(console: Console, title: str, content: dict[str, Any]) -> None:
-    table = _new_table(title, ("budget", "reward", "one more unit buys"))
+    table = _new_table(title, ("budget", "cost", "reward", "one more unit buys"))
     for row in content["at"]:
-        table.add_row(*(number(row[name]) for name in ("budget", "reward", "shadow_price")))
+        table.add_row(*(number(float(row[name])) for name in ("budget", "cost", "reward", "shadow_price")))
     console.print(table)
     if content["least_budget"] is not None:
-        console.print(f"The least budget that any plan needs is {number(content['least_budget'])} per user.")
+        console.print(f"The least budget that a plan is known to keep is {number(content['least_budget'])} per user.")
 
 
 # An audit on a terminal.

@@ -6,7 +6,7 @@ the tune fold chooses how to decide and which prices to check, and the check fol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import polars as pl
@@ -30,7 +30,7 @@ from redenvelope.log.log import Log, split
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.record import ComparedPolicy, FoldSize
+from redenvelope.plan.record import ComparedPolicy, FoldSize, MadeWith
 from redenvelope.progress import Progress, Stages
 from redenvelope.wording import number, signed
 
@@ -69,7 +69,7 @@ def fit(
     audit = learn.with_rules(population.audit, log, unpriced.terms.eligible(log))
     estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
     fixed = record.fixed_actions(folds.train, unpriced, estimator, settings.seed)
-    sizes, learned = folds.sizes, unpriced.learned
+    sizes, learned, made_with = folds.sizes, unpriced.learned, MadeWith.of(folds.train, folds.tune)
     held_out = encode(folds.check, learned.encoder, learned.steps, unpriced.terms.constraint)
     del folds  # the train fold is most of the log and is not needed any more
     give_back()
@@ -91,6 +91,7 @@ def fit(
     fitted = record.fit_record(
         audit, population.sample, sizes, settings, unpriced, certified, comparison, lost, objective, log.columns
     )
+    fitted = replace(fitted, made_with=made_with)
     return Plan(certified.policy, certified.certificate, frontier, certified.ladder, fitted)
 
 

@@ -94,15 +94,8 @@ class Check:
 
     @cached_property
     def influence(self) -> FloatArray:
-        """Influence of each user on the estimates, [outcomes, users, all prices], spread by the estimator's caution; a
-        user with several episodes counts once."""
-        added, caution = self.evaluation.influence(), self.evaluation.estimator.caution
-        if caution != 1:
-            means = added.mean(axis=1, keepdims=True)
-            added -= means
-            added *= caution
-            added += means
-        return by_person(added, self.log.keys)
+        """Influence of each user on the estimates, [outcomes, users, all prices]."""
+        return influence_of(self.evaluation, self.log)
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a candidate, with simultaneous bounds for all prices at the confidences `joint`."""
@@ -150,6 +143,18 @@ class Check:
                 return range(first, last)
             first = last
         raise KeyError(name)
+
+
+def influence_of(evaluation: Evaluation, log: Log) -> FloatArray:
+    """Influence of each user of a log on the estimates, [outcomes, users, prices], spread by the estimator's caution; a
+    user with several episodes counts once."""
+    added, caution = evaluation.influence(), evaluation.estimator.caution
+    if caution != 1:
+        means = added.mean(axis=1, keepdims=True)
+        added -= means
+        added *= caution
+        added += means
+    return by_person(added, log.keys)
 
 
 @dataclass(frozen=True, eq=False)

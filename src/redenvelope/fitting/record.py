@@ -22,7 +22,7 @@ from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.fitting.certify import Certification
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.explain import who_gets_what
-from redenvelope.fitting.holdout import Check, encoded_data, logged_by_user
+from redenvelope.fitting.holdout import Check, encoded_data, influence_of, logged_by_user
 from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective
 from redenvelope.fitting.price_grid import next_effective_share
@@ -210,7 +210,7 @@ class FixedActions:
         mixed = best_mixture(plans, costs, budget_units(plans, costs), fine)
         used = np.flatnonzero(mixed.shares)
         found = self.evaluated(encoded, used, check.evaluation.estimator)
-        mixture = Check(check.log, {}, found, check.shown).influence @ mixed.shares[used]
+        mixture = influence_of(found, check.log) @ mixed.shares[used]
         # Where nothing untargeted is as cheap as the plan, cost has no such price.
         prices = np.where(mixed.excess > 1e-6, 0.0, mixed.duals)
         gap = plan - mixture

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit
 from redenvelope.campaign.records import Budget
 from redenvelope.evaluation.diagnostics import Reason
 from redenvelope.log.columns import ColumnMap
+from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.ladder import MixableSums
 from redenvelope.plan.money import Money
+from redenvelope.randomness import fraction
 from redenvelope.wording import interval, number
 
 
@@ -193,6 +200,59 @@ class ActionShares:
 
 
 @dataclass(frozen=True)
+class MadeWith:
+    """The users of the train and tune folds, by hashes of their ids and of their rows."""
+
+    users: str
+    """A 32-bit hash of each id and one of the user's rows, as bytes in the order of ids, in base 64."""
+
+    @classmethod
+    def of(cls, *folds: Log) -> MadeWith | None:
+        """The users of some folds; None where they are too many to be listed."""
+        if sum(fold.people for fold in folds) > MOST_LISTED:
+            return None
+        pairs = np.concatenate([_hashes(fold)[0] for fold in folds])
+        return cls(b64encode(pairs[np.argsort(pairs[:, 0], kind="stable")].tobytes()).decode())
+
+    @cached_property
+    def pairs(self) -> NDArray[np.uint32]:
+        """Hashes of ids, rising, and of rows, [users, 2]."""
+        return np.frombuffer(b64decode(self.users, validate=True), np.uint32).reshape(-1, 2)
+
+    def among(self, log: Log) -> tuple[NDArray[np.bool_], bool]:
+        """Which entries of a log's users have the id of one of them, [users], and whether those are the same people.
+
+        They are where most have the rows that made the plan. Rows that many users share say nothing.
+        """
+        pairs, entries = _hashes(log)
+        places = np.minimum(np.searchsorted(self.pairs[:, 0], pairs[:, 0]), len(self.pairs) - 1)
+        known = self.pairs[places, 0] == pairs[:, 0]
+        _, which, counts = np.unique(pairs[:, 1], return_inverse=True, return_counts=True)
+        telling = known & (counts[which] <= max(1, _SHARED_ROWS * len(pairs)))
+        asked = telling if telling.any() else known
+        same = self.pairs[places, 1] == pairs[:, 1]
+        return known[entries], bool(asked.any() and same[asked].mean() > 0.5)
+
+
+MOST_LISTED = 500_000
+_SHARED_ROWS = 0.01
+
+
+def _hashes(log: Log) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
+    """Hashes of each person's id and of the rows, [people, 2], and the person of each entry of the log, [users].
+
+    Outcomes count to single precision: a file may have rounded them.
+    """
+    keys, entries = np.unique(log.keys, return_inverse=True)
+    outcomes = np.stack([log.reward, log.cost]).astype(np.float32).view(np.uint32).astype(np.uint64)
+    rows = (outcomes[0] << np.uint64(32)) | outcomes[1]
+    seen = fraction(rows, "rows", 0, log.step.astype(np.int64) * 65_536 + log.action)
+    sums = np.bincount(np.repeat(entries, log.lengths), weights=seen, minlength=len(keys))
+    hashed = (fraction(keys, "made with", 0), np.mod(sums, 1.0))
+    return np.stack([(each * 2.0**32).astype(np.uint32) for each in hashed], axis=1), entries
+
+
+@dataclass(frozen=True)
 class PricedPlan:
     """The plan at a row of prices, and what it earns and costs."""
 
@@ -238,6 +298,8 @@ class FitRecord:
     """What is left to chance, and what that costs; None where the price was changed since."""
     untargeted: Untargeted | None = None
     """None where the price was changed since."""
+    made_with: MadeWith | None = None
+    """Who trained and tuned it; None where there are too many to be listed."""
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""

@@ -199,6 +199,11 @@ def require_consistent(plan: Plan) -> None:
         len(one.prices) + 1 == len(one.mean) == width and np.isfinite(one.mean).all() for one in plan.record.priced
     )
     _require(known, "plan.json: record: priced: the plans are not of the plan's budgets")
+    if plan.record.made_with is not None:
+        try:
+            _require(len(plan.record.made_with.pairs) > 0, "plan.json: record: made_with: nobody")
+        except ValueError:
+            _require(False, "plan.json: record: made_with: not a list of users")
     if (sums := plan.record.sums) is not None:
         plans, believed = len(plan.record.priced), np.array([one.believed for one in plan.record.priced])
         entries = (plans * (plans + 1) // 2, plans * (plans + 1) * (plans + 2) // 6)

@@ -374,8 +374,8 @@ def show_evaluation(content: dict[str, Any]) -> None:
         console.print(
             f"  • [{_VERDICT_COLOURS[each['status']]}]{each['status']}[/]: {escape(each['message'])}", soft_wrap=True
         )
-    if content["left_out"]:
-        console.print(f"{content['left_out']:,} users were left out: by their ids, the plan was made with them.")
+    if content["left_out_note"]:
+        console.print(f"{content['left_out_note']}.", soft_wrap=True)
     for finding in (*content.get("lacking", ()), *content["drift"]):
         told = f"{finding['column']}: {finding['message']} → {finding['remedy']}"
         console.print(f"  [yellow]![/] {escape(told)}", soft_wrap=True)
@@ -395,26 +395,22 @@ def show_evaluation(content: dict[str, Any]) -> None:
 
 
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
-    """One row per estimator and component; new notes are numbered into `notes`."""
-    rows: dict[tuple[str, int, float], dict[str, dict[str, Any]]] = {}
-    component = 0
+    """One row per estimator; new notes are numbered into `notes`."""
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
     for row in content["estimates"]:
-        component += row["target"] == "reward"  # the first of a component
         # Several budgets have a column each, by their names.
-        target = row.get("budget", row["target"])
-        rows.setdefault((row["estimator"], component, row["share"]), {})[target] = row
+        rows.setdefault(row["estimator"], {})[row.get("budget", row["target"])] = row
     shown = list(next(iter(rows.values())))
     title = f"Means per user, with intervals at {content['confidence']:.0%}"
     table = _new_table(title, ("estimator", *shown, "notes"), words=("notes",))
-    for (estimator, _, share), targets in rows.items():
+    for estimator, targets in rows.items():
         reasons = [reason for row in targets.values() for reason in row["reasons"]]
         told = [f"{reason['weight']}: {reason['message']}" for reason in reasons]
         marks = sorted({notes.setdefault(note, len(notes) + 1) for note in told})
-        label = estimator if share == 1 else f"{estimator} ({share:.0%} of users)"
         refused = any(_refused(row) for row in targets.values())
         figures = [_estimate(targets[target]) for target in shown]
         numbers = escape("".join(f"[{mark}]" for mark in marks))
-        table.add_row(label, *figures, numbers, style="dim" if refused else "")
+        table.add_row(estimator, *figures, numbers, style="dim" if refused else "")
     return table
 
 

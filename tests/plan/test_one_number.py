@@ -6,15 +6,19 @@ import json
 import re
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from redenvelope import Plan
+from redenvelope import Plan, Pricing
+from redenvelope.plan.decide import DecisionEngine
 from redenvelope.plan.plan import plan_lines
 from redenvelope.plan.reprice import answer, budget_points, reprice
+from redenvelope.policies.action_values import Decided
 from redenvelope.report.budget_slider import budget_section
 from redenvelope.report.summary import certificate_section
 from redenvelope.report.terminal import show_plan
@@ -92,3 +96,16 @@ def test_the_least_cost_of_a_reward_is_that_of_its_plan(plan: Plan) -> None:
         "cost": again.cost.estimate,
         "budget": again.cost.upper,
     }
+
+
+def test_no_decision_is_expected_to_cost_less_than_nothing() -> None:
+    """No log has a negative cost, so a model that predicts one for a free action is known to be wrong."""
+    outcomes = np.array([[[-0.3, 0.5]], [[-0.05, 0.62]]], dtype=np.float32)  # [outcomes, users, actions]
+    found = Decided(np.array([[[0.5, 0.5]]], dtype=np.float32), outcomes)
+    policy: Any = SimpleNamespace(
+        pricing=Pricing.at(1.0), steps_left=lambda step: step, valuer=SimpleNamespace(decided=lambda *_: found)
+    )
+    keys = np.array([7], dtype=np.uint64)
+    decided = DecisionEngine(policy).decide(np.zeros((1, 1), np.float32), np.array([0]), None, keys)
+    assert decided.outcomes[1].tolist() == [[0.0, pytest.approx(0.62)]]
+    assert decided.outcomes[0, 0, 0] == pytest.approx(-0.3), "a reward may be negative"

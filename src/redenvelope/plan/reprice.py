@@ -72,7 +72,7 @@ def reprice(
     return replace(again, frontier=frontier)
 
 
-_RUNGS, _FRONTIER_POINTS = 24, 10
+_RUNGS, _FRONTIER_POINTS = 16, 10
 """Of the ladder and the frontiers for other limits of several budgets."""
 
 
@@ -179,7 +179,7 @@ def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> Bu
 # What other budgets would buy. `frontier`, the report's slider and tables, and the service's page show these figures:
 # those of the certificate that `reprice` would give.
 
-_POINTS, _POINTS_OF_SEVERAL = 60, 15
+_POINTS, _POINTS_OF_SEVERAL = 60, 12
 
 
 @dataclass(frozen=True)

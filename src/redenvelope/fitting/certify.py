@@ -15,7 +15,7 @@ from functools import reduce
 
 import numpy as np
 
-from redenvelope.audit.audit import Audit, audit_log
+from redenvelope.audit.audit import Audit, audit_log, past_remedy, propensity_remedy
 from redenvelope.campaign.costs import without_costs
 from redenvelope.evaluation.confidence import Concentration
 from redenvelope.evaluation.diagnostics import Reason, Weight
@@ -192,7 +192,16 @@ def _about_propensities(audit: Audit) -> Iterator[Reason]:
                 Weight.REFUSAL,
                 f"the propensities of action {entry.label!r} contradict the log: 1/propensity adds up to "
                 f"{entry.ratio:.3f} of the rows instead of 1 (z = {entry.z:+.1f}), and every estimate relies on them; "
-                "correct the column, or use --estimate-propensity",
+                f"{propensity_remedy(audit)}",
+            )
+
+    for found in audit.past:
+        if found.is_beyond_chance:
+            yield Reason(
+                "draws_depend_on_past",
+                Weight.REFUSAL,
+                f"draws depend on the {found.column} of the step before, beyond their propensities "
+                f"(z = {found.z:+.1f}): a hidden cause of assignment biases every estimate; {past_remedy(audit)}",
             )
 
 

@@ -62,7 +62,7 @@ def fit(
     shares = (settings.explore, campaign.explore, usual_share(len(log.catalogue)))
     explore = next(share for share in shares if share is not None)
     log = objective.charged(log)
-    population = _audit(log, objective, population, settings, stages)
+    population = _audit(learn.as_logged_under(log, campaign.rules), objective, population, settings, stages)
     folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules, explore)))
     unpriced = _learn(folds, objective, campaign, explore, run)

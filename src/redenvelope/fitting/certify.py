@@ -27,11 +27,12 @@ from redenvelope.evaluation.evaluate import (
     evaluate_partitions,
 )
 from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.sensitivity import hidden_odds
 from redenvelope.fitting.holdout import Check, fold_sha256, logged_by_user
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
-from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.certificate import HIDDEN_ODDS, Certificate
 from redenvelope.plan.fixed_sequence_test import Checked, Question, Stop, certify, walk
 from redenvelope.plan.ladder import Ladder, Rung
 from redenvelope.plan.policy import DeployedPolicy
@@ -91,6 +92,9 @@ def certify_plan(
     policy = replace(policy, pricing=ladder.pricing(stop.place))
     logged = tuple(float(value) for value in logged_by_user(check.log).mean(axis=1))
     certificate = certify(ladder, stop, question, policy, Checked(logged, fold_sha256(check.log), objections))
+    rooms = [each.budget - each.cost.estimate for each in certificate.budgets]
+    odds = hidden_odds(check.evaluation, check.log, check.shares("plan", stop.place), rooms)
+    certificate = replace(certificate, diagnostics=certificate.diagnostics | {HIDDEN_ODDS: odds})
     return check, Certification(ladder, stop, policy, certificate, objections)
 
 

@@ -134,6 +134,12 @@ class Check:
         places = self.places(name)
         return self.candidates[name].at(place, self.influence[:, :, places.start : places.stop])
 
+    def shares(self, name: str, place: Place) -> FloatArray:
+        """Of the users who follow each of all prices, where a candidate is at a place of its ladder, [all prices]."""
+        own, shares = self.places(name), np.zeros(sum(len(each.prices) for each in self.candidates.values()))
+        shares[own.start : own.stop] = self.candidates[name].at(place, np.eye(len(own)))
+        return shares
+
     def places(self, name: str) -> range:
         """Indices of a candidate's prices in the evaluation."""
         first = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from redenvelope.dual.solution import DualStatus
-from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.certificate import HIDDEN_ODDS, Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
 from redenvelope.report.markup import Spoken, folded, items, section, table, text
@@ -181,7 +181,8 @@ def certificate_section(plan: Plan) -> str:
     heading = "Also note:" if certified else "Also:"
     notes = f"<p>{heading}</p>{items(others)}" if others else ""
     cautions = f'<p class="caution">{text(shortfall)}</p>' if shortfall else ""
-    plain = "".join(f"<p>{text(sentence)}</p>" for sentence in (unspent, price_sentence(plan)) if sentence)
+    told = (unspent, price_sentence(plan), hidden_sentence(plan))
+    plain = "".join(f"<p>{text(sentence)}</p>" for sentence in told if sentence)
     status, _, rest = certificate.sentence().partition(":")
     verdict = (
         f'<div class="verdict {outlook(plan).kind}"><p class="sentence">'
@@ -259,6 +260,18 @@ def unspent_sentence(plan: Plan) -> str:
         f"The plan leaves {unspent:.0%} of the budget, because its cost is uncertain: on "
         f"{number(certificate.users)} users it may be {number(reach, 2)} more than estimated, with "
         f"{certificate.confidence:.0%} confidence. A longer log narrows the gap."
+    )
+
+
+def hidden_sentence(plan: Plan) -> str:
+    """How strong a hidden cause of assignment would have to be; empty where nobody looked."""
+    odds = plan.certificate.diagnostics.get(HIDDEN_ODDS)
+    if odds is None:
+        return ""
+    return (
+        "The estimates rely on the propensities. A hidden cause that changes the odds of actions by a factor of "
+        f"{number(odds, 3)} could bring the expected cost to the budget; where actions were drawn at random, there is "
+        "no such cause."
     )
 
 

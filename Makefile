@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 \
 	XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
-.PHONY: help demo test test-slow lint format bench docs pictures reproduce shape clean
+.PHONY: help demo test test-slow lint format bench docs pictures reproduce public-data shape clean
 
 help:
 	@echo "make demo       simulate a campaign, audit its log, and print what the best plan would be worth"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-slow  the tests that take longer than the suite allows"
 	@echo "make bench      measure speed, memory and quality (see benchmarks/README.md)"
 	@echo "make reproduce  run the paper's experiments again; tables and figures go to results/"
+	@echo "make public-data DATA=folder  audit, fit and report of public logs (docs/reproduce.md says which)"
 	@echo "make shape      count modules, lines and importers, and write the table into docs/architecture.md"
 	@echo "make docs       build the documentation into site/"
 	@echo "make pictures   take the documentation's pictures of the report anew"
@@ -65,6 +66,10 @@ bench: $(VENV)/.ready-bench
 
 reproduce: $(VENV)/.ready
 	@$(BIN)/python -m experiments --out results $(OPTIONS)
+
+public-data: $(VENV)/.ready
+	@test -n "$(DATA)" || { echo "say where the logs are: make public-data DATA=folder" >&2; exit 2; }
+	@$(BIN)/python -m experiments.public_data $(DATA) $(OPTIONS)
 
 shape: $(BIN)/python
 	@$(BIN)/python docs/shape.py --words

@@ -9,8 +9,10 @@ from redenvelope import Certificate, Log, Plan, Pricing, UsageError, evaluate_pl
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.encoded import encode
 from redenvelope.fitting.holdout import CandidatePolicy, check_policies, fold_sha256
+from redenvelope.plan.certificate import HIDDEN_ODDS
 from redenvelope.plan.fixed_sequence_test import Checked, Question, certify, walk
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
+from redenvelope.report.summary import hidden_sentence
 from tests.two_step_plan import BUDGET
 
 CONTRACT = [
@@ -123,3 +125,10 @@ def test_thin_overlap_names_the_options_that_would_help(plan: Plan, log: Log) ->
     (thin,) = (reason.message for reason in reasons if reason.rule == "thin_overlap")
     assert "overlap is thin" in thin
     assert f"--temperature {plan.policy.specification.temperature:.3g} --horizon 2" in thin
+
+
+def test_it_says_how_strong_a_hidden_cause_would_have_to_be(plan: Plan) -> None:
+    odds = plan.certificate.diagnostics[HIDDEN_ODDS]
+    # The estimate is a hundredth below the budget: little confounding uses that up, but some is needed.
+    assert 1 < odds < 1.5
+    assert f"by a factor of {odds:.3g} could bring the expected cost to the budget" in hidden_sentence(plan)

@@ -31,7 +31,7 @@ from redenvelope import (
 )
 from redenvelope.dual.solution import BudgetStatus
 from redenvelope.finite.problem import evaluate
-from redenvelope.plan.reprice import answer, reprice
+from redenvelope.plan.reprice import BudgetPoint, answer, budget_point, budget_points, reprice
 from redenvelope.plan.storage import FORMAT
 from tests.adversary.signed import sign
 from tests.quick_programs import quick_programs
@@ -143,6 +143,37 @@ def test_it_is_stored_opened_and_repriced_by_name(several: Plan, tmp_path: Path)
     odd = replace(several, certificate=replace(several.certificate, budgets=several.certificate.budgets[:1]))
     with pytest.raises(PlanError, match="not as many as the ladder has costs"):
         Plan.load(odd.save(tmp_path / "odd", {}))
+
+
+@pytest.mark.parametrize(("name", "limit"), [("large ones", 0.4), ("coupons", 3.1)])
+def test_one_budget_moves_and_the_others_are_kept(
+    name: str, limit: float, campaign: FiniteCampaign, two_budgets: FiniteProblem, several: Plan
+) -> None:
+    again = reprice(several, budget={name: limit})
+    place = ("coupons", "large ones").index(name)
+    before, after = ([each.cost.estimate for each in own.certificate.budgets] for own in (several, again))
+    assert again.certificate.is_certified
+    assert abs(after[place] - limit) < 0.05, "it is moved"
+    assert after[1 - place] > 0.95 * before[1 - place], "and the other is spent as before"
+    # Every surface says the same of it.
+    own = next(each for each in several.certificate.budgets if each.name == name)
+    point, moved = budget_point(several, own, limit), again.certificate.budgets[place]
+    assert point == BudgetPoint(limit, moved.cost.estimate, again.certificate.reward.estimate, moved.dual)
+    (asked,) = answer(several, {name: limit}, None)["budgets"][place]["at"]
+    assert (asked["cost"], asked["reward"], asked["shadow_price"]) == (point.cost, point.reward, point.price)
+    # And it is true: within both limits, and near the best that they allow.
+    reward, *costs = truth(campaign, two_budgets, again)
+    limits = [limit if each.name == name else each.budget for each in several.certificate.budgets]
+    assert (np.array(costs) <= limits).all()
+    assert reward > 0.9 * linear_program(two_budgets, limits).reward
+
+
+def test_no_place_of_a_slider_costs_more_than_its_budget(several: Plan) -> None:
+    for own in several.certificate.budgets:
+        points = list(budget_points(several, own))
+        assert len(points) > 5
+        assert all(point.cost <= point.budget for point in points)
+    assert "reprice --budget &#x27;large ones=…&#x27;" in render_report(several)
 
 
 def test_another_log_is_asked_about_every_budget(campaign: FiniteCampaign, several: Plan) -> None:

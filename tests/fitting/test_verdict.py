@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.fitting.evaluate import drift_findings, judge
 from redenvelope.log.log import split_fold
+from redenvelope.plan.record import MadeWith
 
 
 def figure(lower: float, upper: float) -> Estimate:
@@ -52,16 +54,71 @@ def test_a_log_too_small_to_show_effects_of_the_past_decides_nothing(plan: Plan,
     assert "too few rows of each step and action to tell whether earlier steps matter" in verdict["message"]
 
 
-def test_users_who_made_the_plan_are_left_out_by_their_ids(plan: Plan, log: Log) -> None:
+def test_users_who_made_the_plan_are_left_out(plan: Plan, log: Log) -> None:
     content = evaluate_plan(plan, log, 0.95)
     assert content["users"] == plan.certificate.users
     assert content["left_out"] == len(log.users) - plan.certificate.users
     assert content["verdict"]["status"] == "confirmed"
+    assert content["left_out_note"] == f"{content['left_out']:,} users were left out: the plan was made with them"
     everybody = evaluate_plan(plan, log, 0.95, all_users=True)
     assert (everybody["users"], everybody["left_out"]) == (len(log.users), 0)
     trained = log.select(split_fold(log.keys, plan.record.parts, plan.record.seed) == 0)
     with pytest.raises(UsageError, match="--all-users"):
         evaluate_plan(plan, trained, 0.95)
+
+
+def test_new_users_are_not_taken_for_those_who_made_the_plan(
+    plan: Plan, log: Log, campaign: FiniteCampaign, tmp_path: Path
+) -> None:
+    frame = campaign.log(6_000, seed=77)
+    other = evaluate_plan(plan, log_from_frame(frame), 0.95)
+    # The same ids, 0 to 5,999, and other rows.
+    made = plan.record.folds["train"].users + plan.record.folds["tune"].users
+    assert (other["users"], other["left_out"]) == (6_000, 0)
+    assert other["left_out_note"].startswith(f"{made:,} users have ids of users that the plan was made with, but other")
+    new = evaluate_plan(plan, log_from_frame(frame.with_columns(pl.col("user") + 10_000)), 0.95)
+    assert (new["users"], new["left_out"], new["left_out_note"]) == (6_000, 0, "")
+    # Half new users, half of the plan's own log: only those are left out who made the plan, whoever the others are.
+    old = campaign.log(6_000, seed=4).filter(pl.col("user") < 3_000)
+    both = pl.concat([old, frame.filter(pl.col("user") < 3_000).with_columns(pl.col("user") + 10_000)])
+    opened = Plan.load(plan.save(tmp_path / "plan", {}))
+    mixed = evaluate_plan(opened, log_from_frame(both), 0.95)
+    checked = split_fold(log.keys, plan.record.parts, plan.record.seed)[:3_000] == 2
+    assert mixed["left_out"] == 3_000 - int(checked.sum())
+    # A plan of an earlier version has no list of its users.
+    older = replace(plan, record=replace(plan.record, made_with=None))
+    assert "the plan has no list of its users" in evaluate_plan(older, log, 0.95)["left_out_note"]
+
+
+def test_rows_that_many_users_share_say_nothing() -> None:
+    """Nine of ten users got nothing and did nothing, in both logs: the others tell that these are other people."""
+
+    def table(seed: int) -> Log:
+        rng = np.random.default_rng(seed)
+        action = rng.random(2_000) < 0.1
+        reward = np.where(action, rng.random(2_000), 0.0)
+        columns = {"user": np.arange(2_000), "step": 0, "action": action.astype(int), "propensity": 0.5 - 0.4 * action}
+        return log_from_frame(pl.DataFrame(columns | {"reward": reward, "cost": reward, "x": rng.random(2_000)}))
+
+    made = MadeWith.of(table(0))
+    assert made is not None
+    known, same = made.among(table(0))
+    assert known.all() and same
+    known, same = made.among(table(1))
+    assert known.all() and not same
+
+
+def test_a_mixture_of_prices_is_one_policy(plan: Plan, log: Log) -> None:
+    shares = plan.policy.pricing.shares
+    assert len(shares) == 2, "or this test says nothing"
+    content = evaluate_plan(plan, log, 0.95)
+    targets = [(row["estimator"], row["target"]) for row in content["estimates"]]
+    assert len(targets) == len(set(targets))
+    own = {row["target"]: row for row in content["estimates"] if row["estimator"] == plan.certificate.cost.estimator}
+    # The certificate's own users: the same estimates, and the same error of the mixture, paired by user.
+    assert own["cost"]["estimate"] == pytest.approx(plan.certificate.cost.estimate, rel=1e-6)
+    assert own["reward"]["estimate"] == pytest.approx(plan.certificate.reward.estimate, rel=1e-6)
+    assert own["cost"]["standard_error"] == pytest.approx(plan.certificate.cost.standard_error, rel=1e-3)
 
 
 def test_a_world_that_has_become_dear_contradicts(plan: Plan, campaign: FiniteCampaign) -> None:

@@ -26,6 +26,8 @@ from .test_value_rules import CASES as VALUE_CASES
 # have tests of their own.
 ELSEWHERE = {
     "propensity_miscalibrated",
+    "draws_depend_on_past",
+    "action_never_given",
     "reward_not_monotone",
     "cost_booked_later",
     "budget_infeasible",

@@ -192,11 +192,3 @@ def test_an_action_that_was_never_logged_is_not_drawn() -> None:
     never = replace(audit(), actions=(replace(first, rows=0, reward=unknown, cost=unknown), *others))
     assert action_chart(never) == action_chart(replace(audit(), actions=tuple(others)))
     assert "nothing 0 – – to – – – to – 1.01" in Parsed(log_section(plan(record=record(audit=never)))).text
-
-
-def test_other_budgets_are_read_off_the_frontier(parsed: Parsed) -> None:
-    # The frontier is √cost at 8 costs; between two of them mixing earns a straight line.
-    costs = np.linspace(1, 9, 8)
-    earned = float(np.interp(4.4, costs, np.sqrt(costs)))
-    difference = earned - float(np.interp(4.0, costs, np.sqrt(costs)))
-    assert f"+10% 4.4 {earned:.4g} +{difference:.3g}" in parsed.text

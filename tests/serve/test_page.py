@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from redenvelope import Plan
 from redenvelope.ledger.records import Fund
+from redenvelope.plan.reprice import reprice
 from redenvelope.serve.admission import Tokens, new_token
 from redenvelope.serve.settings import PacingSettings, ServeSettings
 from tests.report.test_browser import DESK, PHONE, browser
@@ -83,7 +85,7 @@ def test_it_follows_while_the_campaign_runs(browser: Browser, served: Running) -
     page.context.close()
 
 
-def test_a_keyboard_gets_from_a_budget_to_a_command(browser: Browser, served: Running) -> None:
+def test_a_keyboard_gets_from_a_budget_to_a_command(browser: Browser, served: Running, folder: Path) -> None:
     page, heard = opened(browser, served, **DESK)
     campaign = served.ask("GET", "/v1/campaign")[1]
     slider = page.locator("#budget")
@@ -96,14 +98,17 @@ def test_a_keyboard_gets_from_a_budget_to_a_command(browser: Browser, served: Ru
     least = campaign["frontier"][0]
     assert float(page.locator("#buys-cost").inner_text()) == pytest.approx(least["cost"], abs=5e-3)
     for _ in range(5):
-        slider.press("PageUp")
+        slider.press("ArrowRight")
     command = page.locator("#command").inner_text()
     assert command.startswith("redenvelope reprice PLAN --budget ")
-    cost = float(command.split()[4])
-    assert least["cost"] < cost < most["cost"]
-    rows = campaign["frontier"]
-    expected = np.interp(cost, [row["cost"] for row in rows], [row["reward"] for row in rows])
-    assert float(page.locator("#buys-reward").inner_text()) == pytest.approx(expected, rel=1e-2)
+    # The page shows what that command would certify.
+    row, budget = campaign["frontier"][5], float(command.split()[4])
+    again = reprice(Plan.load(folder), budget=row["budget"]).certificate
+    assert budget == pytest.approx(row["budget"], rel=1e-5)
+    assert (row["cost"], row["reward"]) == (again.cost.estimate, again.reward.estimate)
+    assert row["price"] == (again.dual if np.isfinite(again.dual) else None)
+    shown = [page.locator(f"#buys-{name}").inner_text() for name in ("budget", "cost", "reward")]
+    assert [float(text) for text in shown] == pytest.approx([budget, row["cost"], row["reward"]], rel=5e-3)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.getElementById('copy').textContent !== 'Copy'")

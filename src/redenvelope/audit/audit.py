@@ -32,10 +32,13 @@ from redenvelope.audit.overlap import (
     LEAST_EFFECTIVE_USERS,
     MOST_STEPS,
     Calibration,
+    NeverGiven,
     QuantileSums,
     StepOverlap,
     calibration,
     calibration_sums,
+    given_counts,
+    never_given,
     overlap_by_step,
     overlap_sums,
     quantile_sums,
@@ -44,9 +47,11 @@ from redenvelope.audit.overlap import (
 )
 from redenvelope.audit.randomization import (
     AssignmentEvidence,
+    PastDependence,
     SharedDraws,
     assignment_evidence,
     evidence_sample,
+    past_dependence,
     shared_draws,
 )
 from redenvelope.audit.statistics import GroupSums, UserMoments
@@ -102,6 +107,10 @@ class Audit:
     """Number of clusters, where users are not independent (--cluster)."""
     shared: SharedDraws | None = None
     """A column by which the action was drawn for several users together, where one was found."""
+    past: tuple[PastDependence, ...] = ()
+    """Whether draws depend on what happened before."""
+    never_given: tuple[NeverGiven, ...] = ()
+    """Groups of rows that never got an action."""
 
     @property
     def check_share(self) -> float:
@@ -172,10 +181,10 @@ def audit_partitions(
 
 
 def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]) -> Audit:
-    header = first.header
+    header, sample = first.header, join_logs(second.sample)
     effects = action_effects(header.labels, first.action_rows, first.effects, second.effects)
     overlap, folds = overlap_by_step(second.overlap), _folds(first)
-    costs = [effect.cost.estimate * first.rows / first.users for effect in effects]
+    costs = (first.given @ [effect.cost.estimate for effect in effects] / first.users).tolist()
     reward, cost = map(Mean.of, first.logged.mean.tolist(), first.logged.errors.tolist())
     levels = [f"{level:g}" for level in _QUANTILES]
     leaks = suspected_leaks(second.leak_sample, known_before)
@@ -197,7 +206,7 @@ def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]
         reversals=reversals(effects),
         propensity_quantiles=dict(zip(levels, quantiles(first.propensities, _QUANTILES), strict=True)),
         calibration=calibration(header.labels, first.calibration, first.rows),
-        assignment=assignment_evidence(join_logs(second.sample)),
+        assignment=assignment_evidence(sample),
         overlap=overlap,
         steps_alive=steps_alive(overlap, _check_share(folds)),
         carry_over=carry_overs(first.carry, second.carry),
@@ -208,7 +217,24 @@ def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]
         leaks=leaks,
         clusters=None if header.clusters is None else int(first.fold_independent.sum()),
         shared=shared,
+        past=past_dependence(sample),
+        never_given=never_given(sample),
     )
+
+
+def propensity_remedy(audit: Audit) -> str:
+    """What to do about propensities that do not add up: never what was done already."""
+    lists = "list what each user could get (--columns eligible=YOUR_COLUMN, or a rule) where that was not everything"
+    if audit.propensity_source == "estimated":
+        return f"bring the probabilities that were used, or the features that decided; {lists}"
+    return f"correct the column: it is of the logged action at that step; {lists}; or use --estimate-propensity"
+
+
+def past_remedy(audit: Audit) -> str:
+    """What to do where draws depend on what happened before."""
+    if audit.propensity_source == "estimated":
+        return "bring the probabilities that were used, or columns that tell what the choice depended on"
+    return "log the probability of the draw as it was made, given all that it depended on"
 
 
 def _folds(first: FirstSums) -> tuple[Fold, ...]:
@@ -236,8 +262,34 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
     for entry in result.calibration:
         if entry.is_off:
             findings.add(
-                "propensity_miscalibrated", column="propensity", label=entry.label, ratio=entry.ratio, z=entry.z
+                "propensity_miscalibrated",
+                column="propensity",
+                label=entry.label,
+                ratio=entry.ratio,
+                z=entry.z,
+                remedy=propensity_remedy(result),
             )
+    for found in result.past:
+        if found.is_beyond_chance:
+            findings.add(
+                "draws_depend_on_past",
+                column="propensity",
+                count=result.rows,
+                before=found.column,
+                size=f"{found.size:.0%}",
+                z=found.z,
+                remedy=past_remedy(result),
+            )
+    for group in result.never_given:
+        findings.add(
+            "action_never_given",
+            column="action",
+            count=group.rows,
+            label=group.label,
+            group=group.group,
+            expected=f"{group.expected:,.0f}",
+            rule_to_add=group.rule,
+        )
     if result.reversals:
         worst = result.reversals[0]
         findings.add(
@@ -318,6 +370,8 @@ class FirstSums(FieldwiseSums):
     calibration: UserMoments
     action_rows: NDArray[np.int64]
     """[actions]"""
+    given: NDArray[np.int64]
+    """Rows that would get each action, where one action is given to everybody, [fixed actions, actions]."""
     effects: GroupSums
     carry: CarrySums
     propensities: QuantileSums
@@ -378,6 +432,7 @@ def first_sums(log: Log) -> FirstSums:
         logged=UserMoments.of(np.stack([log.sums_by_user(values) for values in log.outcomes], axis=1), log.begins),
         calibration=calibration_sums(log),
         action_rows=np.bincount(log.action, minlength=len(log.catalogue)),
+        given=given_counts(log),
         effects=effect_sums(log),
         carry=carry_sums(log),
         propensities=quantile_sums(log.propensity),

@@ -79,20 +79,92 @@ def calibration(labels: tuple[str, ...], sums: UserMoments, rows: int) -> tuple[
     )
 
 
+def given_counts(log: Log) -> NDArray[np.int64]:
+    """Rows that would get each action where one is given to everybody, [fixed actions, actions]: where it is not
+    eligible, the cheapest eligible one is given."""
+    count = len(log.catalogue)
+    if log.eligible is None:
+        return len(log) * np.eye(count, dtype=np.int64)
+    cheapest = log.eligible.argmax(axis=1)
+    counts = [np.bincount(cheapest[~own], minlength=count) for own in log.eligible.T]
+    return np.asarray(counts + np.diag(log.eligible.sum(axis=0)), dtype=np.int64)
+
+
+_FEWEST_EXPECTED = 30.0  # rows: of fewer, none may be missing by chance
+_MOST_GROUPS = 5
+
+
+@dataclass(frozen=True)
+class NeverGiven:
+    """Rows that never got an action that others got: perhaps they could not."""
+
+    label: str
+    group: str
+    """The condition that they have in common."""
+    otherwise: str
+    """The condition of those who could get it."""
+    rows: int
+    expected: float
+    """How many would have got the action if they were like the others."""
+
+    @property
+    def rule(self) -> str:
+        """What a campaign's rule would say."""
+        return f'actions = ["{self.label}"], only_where = "{self.otherwise}"'
+
+
+def never_given(log: Log) -> tuple[NeverGiven, ...]:
+    """Groups of rows that never got an action and were not listed as ineligible for it: those of a category's label, of
+    a step, or below or above a number; the largest first."""
+    found, features = [], log.features
+    columns: list[tuple[str, NDArray[np.integer], list[str]]] = [
+        (name, features.codes[:, place], [repr(label) for label in features.labels[place]])
+        for place, name in enumerate(features.category_names)
+    ]
+    steps = [str(log.first_step + step) for step in range(log.campaign_steps)]
+    columns.append(("step", log.step - log.first_step, steps))
+    for action, label in enumerate(log.catalogue.labels):
+        could = np.ones(len(log), dtype=bool) if log.eligible is None else log.eligible[:, action]
+        got = log.action == action
+        share = float(got.sum() / max(int(could.sum()), 1))
+        groups: list[tuple[int, str, str]] = []
+        for name, codes, labels in columns:
+            rows, given = (np.bincount(codes[which & (codes >= 0)], minlength=len(labels)) for which in (could, got))
+            groups += [
+                (int(rows[code]), f"{name} == {labels[code]}", f"{name} != {labels[code]}")
+                for code in np.flatnonzero(given[: len(labels)] == 0).tolist()
+            ]
+        for name, values in zip(features.numeric_names, features.numeric.T, strict=True):
+            known = values[got & ~np.isnan(values)]
+            low, high = (float(known.min()), float(known.max())) if len(known) else (-np.inf, np.inf)
+            groups.append((int((could & (values < low)).sum()), f"{name} < {low:g}", f"{name} >= {low:g}"))
+            groups.append((int((could & (values > high)).sum()), f"{name} > {high:g}", f"{name} <= {high:g}"))
+        found += [
+            NeverGiven(label, group, otherwise, rows, share * rows)
+            for rows, group, otherwise in groups
+            if share * rows >= _FEWEST_EXPECTED
+        ]
+    return tuple(sorted(found, key=lambda one: -one.expected)[:_MOST_GROUPS])
+
+
 def overlap_sums(log: Log, greedy_action: int, steps: int) -> NDArray[np.float64]:
-    """Sums for the effective numbers of users, for the uniform policy and for one fixed action; parts add up.
+    """Sums for the effective numbers of users, for the uniform policy and for one fixed action; parts add up. Where
+    rows list what was eligible, both choose among that.
 
     [steps, 8]: users who are there, whose actions all match, then sums and squares of the weights for the uniform
     policy, the fixed action, and the fixed action at this step alone.
     """
-    users = len(log.users)
+    users, choices, given = len(log.users), np.full(len(log), len(log.catalogue)), np.full(len(log), greedy_action)
+    if log.eligible is not None:
+        choices = log.eligible.sum(axis=1)
+        given = np.where(log.eligible[:, greedy_action], greedy_action, log.eligible.argmax(axis=1))
     uniform, greedy, alone = np.ones(users), np.ones(users), np.ones(users)
     sums = np.zeros((steps, 8))
     for position in range(steps):
         present = np.flatnonzero(log.lengths > position)
         rows = log.starts[present] + position
-        uniform[present] /= len(log.catalogue) * log.propensity[rows]
-        alone[present] = (log.action[rows] == greedy_action) / log.propensity[rows]
+        uniform[present] /= choices[rows] * log.propensity[rows]
+        alone[present] = (log.action[rows] == given[rows]) / log.propensity[rows]
         greedy[present] *= alone[present]
         sums[position, :2] = len(present), np.count_nonzero(greedy[present])
         for place, weights in enumerate((uniform[present], greedy[present], alone), start=1):

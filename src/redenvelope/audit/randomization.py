@@ -179,6 +179,50 @@ def _adding_up(
     return np.asarray(weights / ratio.ravel()[place])
 
 
+# Do draws depend on what happened to a user before, beyond their propensities? That is hidden confounding.
+
+_SURE_OF_PAST, _LEAST_DEPARTURE = 6.0, 0.05
+
+
+@dataclass(frozen=True)
+class PastDependence:
+    """How far the odds of actions are from the logged ones, given what happened to the user one step before."""
+
+    column: str
+    """The action, the reward or the cost of the step before."""
+    size: float
+    """Root mean square of the relative difference, less what chance makes of it."""
+    z: float
+
+    @property
+    def is_beyond_chance(self) -> bool:
+        """Too far from zero for chance, and far enough to matter."""
+        return self.z > _SURE_OF_PAST and self.size > _LEAST_DEPARTURE
+
+
+def past_dependence(log: Log) -> tuple[PastDependence, ...]:
+    """Of draws on the action, reward and cost of the user's step before; none where nobody has two steps."""
+    later = np.ones(len(log), dtype=bool)
+    later[log.starts[:-1]] = False
+    rows = np.flatnonzero(later)
+    if not len(rows):
+        return ()
+    eligible = None if log.eligible is None else log.eligible[rows]
+    step, fold = (log.step - log.first_step)[rows].astype(np.int64), np.zeros(len(rows), dtype=np.int64)
+    lots = lottery(
+        log.action[rows].astype(np.int64), log.propensity[rows], step, log.outcomes[:, rows], fold, 1, eligible
+    )
+    # By step: a calendar makes both this action and the last one likely, and is no cause.
+    calendar, before = Cells(step, int(step.max()) + 1), rows - 1
+    columns = {
+        "action": Cells(log.action[before].astype(np.int64), len(log.catalogue)),
+        "reward": number_cells(log.reward[before].astype(np.float32)),
+        "cost": number_cells(log.cost[before].astype(np.float32)),
+    }
+    found = ((name, lots.departure(cells.beside(calendar))) for name, cells in columns.items())
+    return tuple(PastDependence(name, size, z) for name, (size, z) in found)
+
+
 # Does the assignment depend on the features? Whether they predict the action on held-out users.
 
 

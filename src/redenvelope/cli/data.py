@@ -234,9 +234,12 @@ def audit(
         found = inspection.findings
         if inspection.log is not None:
             given.check(inspection.log)
-            result = audit_log(
-                without_costs(inspection.log, given.budgets), budget, known_before=options.split_names(known_before)
-            )
+            rows = inspection.log
+            if given.rules:  # what the rules forbade could not be drawn
+                from redenvelope.fitting.learn import as_logged_under
+
+                rows = as_logged_under(rows, given.rules)
+            result = audit_log(without_costs(rows, given.budgets), budget, known_before=known)
     findings = found if result is None else result.findings
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if as_json:

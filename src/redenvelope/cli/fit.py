@@ -186,11 +186,13 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
     from redenvelope.report.terminal import show_plan
     from redenvelope.serialization import to_plain
 
+    beside, level = plan.record.untargeted, plan.certificate.confidence
     if as_json:
         content = {
             "plan": str(out),
             "certificate": plan.certificate.as_dict(),
             "comparison": to_plain(plan.record.comparison),
+            "untargeted": None if beside is None else to_plain(beside) | {"sentence": beside.sentence(level)},
             "totals": to_plain(plan.totals),
             "currency": plan.record.money.currency or None,
             "exploration": to_plain(plan.record.exploration),

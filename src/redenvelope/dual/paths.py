@@ -92,13 +92,23 @@ def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Pric
 
 def paths_through(plans: Priced, budgets: FloatArray, rungs: int, points: int) -> Paths:
     """The ladder of about so many rungs, and frontiers of about so many points, by what plans are believed to cost."""
-    ladder = _path(plans, [budgets * scale for scale in _scales(plans, budgets, rungs)], budgets)
-    frontiers = [_path(plans, _moved(plans, budgets, own, points), budgets) for own in range(len(budgets))]
+    ladder = ladder_path(plans, budgets, rungs)
+    frontiers = [frontier_path(plans, budgets, own, points) for own in range(len(budgets))]
     used = np.zeros(len(plans.prices), dtype=bool)
     for path in (ladder, *frontiers):
         used |= (path.shares > 0).any(axis=0)
     mixed = np.flatnonzero(used)
     return Paths(plans.only(mixed), ladder.only(mixed), tuple(path.only(mixed) for path in frontiers))
+
+
+def ladder_path(plans: Priced, budgets: FloatArray, rungs: int) -> Path:
+    """All budgets scaled by one number, at about so many rungs."""
+    return _path(plans, [budgets * scale for scale in _scales(plans, budgets, rungs)], budgets)
+
+
+def frontier_path(plans: Priced, budgets: FloatArray, own: int, points: int) -> Path:
+    """One budget moved and the others held, at about so many points; none where the others are infeasible."""
+    return _path(plans, _moved(plans, budgets, own, points), budgets)
 
 
 def _path(plans: Priced, limits: list[FloatArray], budgets: FloatArray) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -39,6 +40,16 @@ class Reason:
 
     def __str__(self) -> str:
         return f"{self.weight}: {self.message}"
+
+
+def merged_reasons(parts: Iterable[Iterable[Reason]]) -> list[Reason]:
+    """Reasons against any of the mixed plans, each rule once, as a refusal where one of them is."""
+    found: dict[str, Reason] = {}
+    for reason in (reason for part in parts for reason in part):
+        known = found.get(reason.rule)
+        if known is None or (reason.weight is Weight.REFUSAL and known.weight is not Weight.REFUSAL):
+            found[reason.rule] = reason
+    return list(found.values())
 
 
 @dataclass(frozen=True, eq=False)

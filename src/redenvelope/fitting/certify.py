@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import Float32Array, FloatArray
-from redenvelope.audit.audit import Audit, audit_log
+from redenvelope.audit.audit import Audit, audit_log, past_remedy, propensity_remedy
 from redenvelope.audit.effects import latest
 from redenvelope.campaign.costs import without_costs
 from redenvelope.evaluation.confidence import Concentration
@@ -35,6 +35,7 @@ from redenvelope.evaluation.evaluate import (
     evaluate_partitions,
 )
 from redenvelope.evaluation.marginalised import Marginalised
+from redenvelope.evaluation.sensitivity import hidden_odds
 from redenvelope.fitting.holdout import (
     CandidatePolicy,
     Check,
@@ -47,7 +48,7 @@ from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.models.past_effects import PastEffects
-from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.certificate import HIDDEN_ODDS, Certificate
 from redenvelope.plan.fixed_sequence_test import Checked, Question, Stop, certify, walk
 from redenvelope.plan.ladder import Ladder, Rung
 from redenvelope.plan.policy import DeployedPolicy
@@ -116,6 +117,9 @@ def certify_plan(
     policy = replace(policy, pricing=ladder.pricing(stop.place))
     logged = tuple(float(value) for value in logged_by_user(check.log).mean(axis=1))
     certificate = certify(ladder, stop, question, policy, Checked(logged, fold_sha256(check.log), objections))
+    rooms = [each.budget - each.cost.estimate for each in certificate.budgets]
+    odds = hidden_odds(check.evaluation, check.log, check.shares("plan", stop.place), rooms)
+    certificate = replace(certificate, diagnostics=certificate.diagnostics | {HIDDEN_ODDS: odds})
     return check, Certification(ladder, stop, policy, certificate, objections)
 
 
@@ -357,7 +361,16 @@ def _about_propensities(audit: Audit) -> Iterator[Reason]:
                 Weight.REFUSAL,
                 f"the propensities of action {entry.label!r} contradict the log: 1/propensity adds up to "
                 f"{entry.ratio:.3f} of the rows instead of 1 (z = {entry.z:+.1f}), and every estimate relies on them; "
-                "correct the column, or use --estimate-propensity",
+                f"{propensity_remedy(audit)}",
+            )
+
+    for found in audit.past:
+        if found.is_beyond_chance:
+            yield Reason(
+                "draws_depend_on_past",
+                Weight.REFUSAL,
+                f"draws depend on the {found.column} of the step before, beyond their propensities "
+                f"(z = {found.z:+.1f}): a hidden cause of assignment biases every estimate; {past_remedy(audit)}",
             )
 
 

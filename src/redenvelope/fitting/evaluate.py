@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from redenvelope.audit.audit import report_gaps
 from redenvelope.campaign.costs import capped_log, charged_log
 from redenvelope.errors import LogError, UsageError
-from redenvelope.evaluation.confidence import Estimate, require_confidence
+from redenvelope.evaluation.confidence import Estimate, Spread, require_confidence
 from redenvelope.evaluation.data import Extent
-from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.diagnostics import Reason, Weight, merged_reasons
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import ESTIMATORS, Evaluation, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
@@ -28,6 +28,7 @@ from redenvelope.fitting.holdout import (
     check_policies,
     encoded_data,
     fold_sha256,
+    influence_of,
     logged_by_user,
     priced_values,
 )
@@ -48,8 +49,7 @@ from redenvelope.serialization import to_plain
 def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
     """Estimates of reward and cost by every estimator, and what they say of the certificate.
 
-    Users of the folds that made the plan are recognised by their ids and left out. With `all_users` they stay: they are
-    new people who happen to have such ids.
+    Users whose rows made the plan are left out. With `all_users` they stay.
     """
     require_confidence(confidence)
     unknown = sorted(set(log.catalogue.labels) - set(plan.catalogue.labels))
@@ -61,7 +61,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     log = capped_log(charged_log(log, plan.record.budgets), plan.certificate.most_per_user)
     lacking = lacking_features(plan, log)
     everybody = plan.recoded(log)
-    held_out = everybody if all_users else _held_out(plan, everybody)
+    held_out, left_out = (everybody, "") if all_users else _held_out(plan, everybody)
     encoded = _encoded(plan, held_out)
     estimator = _estimator(plan)
     extent, prices = Extent.of(encoded.log), plan.policy.pricing.table
@@ -74,12 +74,13 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     return {
         "users": held_out.people,
         "left_out": log.people - held_out.people,
+        "left_out_note": left_out,
         "confidence": confidence,
         "verdict": to_plain(_judged(plan, ladder)),
         "lacking": [finding.as_dict() for finding in (*lacking, *_left(plan, encoded))],
         "drift": [finding.as_dict() for finding in _drift(plan, encoded)],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])} | _logged_costs(plan, logged[1:]),
-        "estimates": [row for each in evaluations.values() for row in _rows(plan, each, confidence)],
+        "estimates": [row for each in evaluations.values() for row in _rows(plan, encoded, each, confidence)],
         "certificate": _verified(plan, everybody, check),
     }
 
@@ -102,15 +103,26 @@ def _estimator(plan: Plan) -> Estimator:
     return ESTIMATORS[name] if name in ESTIMATORS else Marginalised.named(name, plan.record.seed)
 
 
-def _held_out(plan: Plan, log: Log) -> Log:
-    """The users who are in the check fold by their ids."""
-    check = _checking(plan, log)
-    if not check.any():
-        raise UsageError(
-            f"by their ids, all {log.people} users of this log are among those the plan was made with; bring "
-            "other users, or pass --all-users if these are new people"
+def _held_out(plan: Plan, log: Log) -> tuple[Log, str]:
+    """The users whose rows did not make the plan, and who is left out, in words."""
+    listed = plan.record.made_with
+    if listed is None:  # by the fold that their ids fall into
+        known, same = ~_checking(plan, log), True
+        who = "by their ids, they are in folds that made the plan; the plan has no list of its users"
+    else:
+        known, same = listed.among(log)
+        who = "the plan was made with them"
+    count = int(np.unique(log.user_keys[known]).size)
+    if not same:
+        return log, "" if not count else (
+            f"{count:,} users have ids of users that the plan was made with, but other rows: they count as new users"
         )
-    return log.select(check)
+    if known.all():
+        raise UsageError(
+            f"all {log.people:,} users of this log are among those the plan was made with; bring other users, or pass "
+            "--all-users if these are new people"
+        )
+    return log.select(~known), f"{count:,} users were left out: {who}" if count else ""
 
 
 def _checked(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Check:
@@ -163,16 +175,20 @@ def _encoded(plan: Plan, log: Log) -> EncodedLog:
     return encode(log, plan.policy.encoder, plan.policy.specification.steps, plan.policy.constraint)
 
 
-def _rows(plan: Plan, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:
-    """One row per target; of a mixture, one row per price with its share."""
-    rows, budgets = [], [each.name for each in plan.certificate.budgets]
-    targets = ["reward", *("cost" for _ in budgets)]
-    for place, share in enumerate(plan.policy.pricing.shares):
-        for number, (target, outcome) in enumerate(zip(targets, evaluation.outcome_names, strict=True)):
-            estimate = evaluation.estimate(outcome, place, confidence)
-            reasons = [to_plain(reason) for reason in evaluation.reasons(outcome, place)]
-            named = {"budget": budgets[number - 1]} if number and len(budgets) > 1 else {}
-            rows.append({"target": target, "share": share} | named | estimate.as_dict() | {"reasons": reasons})
+def _rows(plan: Plan, encoded: EncodedLog, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:
+    """One row per target: a mixture of prices is one policy, and each user draws a price once."""
+    budgets, shares = [each.name for each in plan.certificate.budgets], plan.policy.pricing.shares
+    added = influence_of(evaluation, encoded.log) @ np.array(shares)
+    spread, level = Spread.of(added, axis=1), (1 + confidence) / 2
+    columns = (spread.mean, spread.lower(level), spread.upper(level), spread.standard_error)
+    rows = []
+    for number, outcome in enumerate(evaluation.outcome_names):
+        value, lower, upper, error = (float(column[number]) for column in columns)
+        estimate = Estimate(value, lower, upper, error, evaluation.estimator.name)
+        against = merged_reasons(evaluation.reasons(outcome, place) for place in range(len(shares)))
+        named = {"budget": budgets[number - 1]} if number and len(budgets) > 1 else {}
+        told = {"target": "cost" if number else "reward"} | named | estimate.as_dict()
+        rows.append(told | {"reasons": [to_plain(reason) for reason in against]})
     return rows
 
 

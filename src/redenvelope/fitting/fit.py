@@ -6,21 +6,22 @@ the tune fold chooses how to decide and which prices to check, and the check fol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import polars as pl
 
-from redenvelope.audit.audit import Audit, report_few_clusters, report_few_users
+from redenvelope.audit.audit import report_few_clusters, report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import capped_log
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.memory import give_back
 from redenvelope.engine.programs import forget_programs
 from redenvelope.errors import LogError, UsageError
+from redenvelope.evaluation.estimators import Estimator
 from redenvelope.fitting import certify, holdout, learn, price_grid, record
 from redenvelope.fitting.certify import Certification, PopulationSummary
-from redenvelope.fitting.encoded import encode, past_effects
+from redenvelope.fitting.encoded import EncodedLog, encode, past_effects
 from redenvelope.fitting.holdout import CandidatePolicy, Check
 from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective, objective_of
@@ -31,7 +32,7 @@ from redenvelope.log.log import Log, split
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.record import ComparedPolicy, FoldSize
+from redenvelope.plan.record import ComparedPolicy, FoldSize, MadeWith
 from redenvelope.progress import Progress, Stages
 from redenvelope.wording import number, signed
 
@@ -68,19 +69,22 @@ def fit(
     shares = (settings.explore, campaign.explore, usual_share(len(log.catalogue)))
     explore = next(share for share in shares if share is not None)
     log = capped_log(objective.charged(log), settings.most_per_user)
-    population = _audit(log, objective, population, settings, stages)
+    population = _audit(learn.as_logged_under(log, campaign.rules), objective, population, settings, stages)
     folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules, explore)))
     unpriced = _learn(folds, objective, campaign, explore, run)
     audit = learn.with_rules(population.audit, log, unpriced.terms.eligible(log))
-    sizes, held_out = folds.sizes, folds.check
+    estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
+    fixed = record.fixed_actions(folds.train, unpriced, estimator, settings.seed)
+    sizes, learned, made_with = folds.sizes, unpriced.learned, MadeWith.of(folds.train, folds.tune)
+    held_out = encode(folds.check, learned.encoder, learned.steps, unpriced.terms.constraint)
     del folds  # the train fold is most of the log and is not needed any more
     give_back()
     stages.begin("check")
     policies = unpriced.policies.by_name
     pilot_users, budgets = unpriced.pilot_users, unpriced.terms.budgets
     candidates, paths = price_grid.candidates(policies, pilot_users, settings.search, budgets, run.cache)
-    check = _check(candidates, held_out, unpriced, audit, population, run)
+    check = _check(candidates, held_out, estimator, population, run)
     stages.begin("certificate")
     objections = certify.objections_to(population, unpriced.fidelity)
     past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
@@ -88,14 +92,15 @@ def fit(
     del past
     stages.finish("certificate", _describe(certified.certificate))
     stages.begin("comparison")
-    comparison = record.compare_policies(check, certified, paths, objective.names)
-    del check  # the data of all prices are large and not needed any more
+    comparison = record.compare_policies(check, held_out, certified, paths, objective.names, fixed)
+    del check, held_out  # the data of all prices are large and not needed any more
     give_back()
     frontier, lost = _frontier(comparison, certified, unpriced, run)
     stages.finish("comparison", _gain(comparison.policies[-1]))
     fitted = record.fit_record(
         audit, population.sample, sizes, settings, unpriced, certified, comparison, lost, objective, log.columns
     )
+    fitted = replace(fitted, made_with=made_with)
     return Plan(certified.policy, certified.certificate, frontier, certified.ladder, fitted)
 
 
@@ -187,23 +192,18 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: flo
 
 def _check(
     candidates: dict[str, CandidatePolicy],
-    held_out: Log,
-    unpriced: UnpricedPolicy,
-    audit: Audit,
+    held_out: EncodedLog,
+    estimator: Estimator,
     population: PopulationSummary,
     run: _Run,
 ) -> Check:
     """Plan for the held-out users at all prices, and estimate what that costs and earns."""
-    settings, learned = run.settings, unpriced.learned
-    encoded = encode(held_out, learned.encoder, learned.steps, unpriced.terms.constraint)
-    fold = (candidates, encoded)
-    shown = (settings.shown_users, settings.seed)
+    fold, shown = (candidates, held_out), (run.settings.shown_users, run.settings.seed)
     planned = run.cache.stage(
-        "data", (settings.shown_users,), lambda: holdout.planned_fold(*fold, *shown), holdout.PLANNED_FOLD
+        "data", (run.settings.shown_users,), lambda: holdout.planned_fold(*fold, *shown), holdout.PLANNED_FOLD
     )
-    estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
     check = holdout.check_policies(*fold, estimator, *shown, planned, population.costs)
-    checked = f"{len(candidates['plan'].prices)} prices on {held_out.people:,} users"
+    checked = f"{len(candidates['plan'].prices)} prices on {held_out.log.people:,} users"
     run.stages.finish("check", run.cache.marked("data", checked))
     return check
 

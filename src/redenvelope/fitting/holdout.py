@@ -19,7 +19,7 @@ from redenvelope.engine.engine import LocalEngine
 from redenvelope.evaluation.clustering import by_person, person_keys
 from redenvelope.evaluation.confidence import Concentration, decided_by_few, each_confidence, move_by_one
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
-from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.diagnostics import Reason, merged_reasons
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.evaluation.influence import NeighbourSums, neighbour_sums
@@ -130,31 +130,18 @@ class Check:
 
     @cached_property
     def influence(self) -> FloatArray:
-        """Influence of each user on the estimates, [outcomes, users, all prices]: corrected for the past, and spread so
-        far that its error contains that of the correction, or the estimator's caution where that is more; a user with
-        several episodes counts once, and so does a cluster: [outcomes, people or clusters, all prices]."""
-        added = by_person(self.evaluation.influence(), self.log.keys)
-        means = added.mean(axis=1, keepdims=True)
-        added -= means
-        spread: FloatArray | float = self.evaluation.estimator.caution
-        if self.correction is not None:
-            error = np.sqrt((added**2).mean(axis=1) / max(added.shape[1] - 1, 1))
-            share = np.divide(self.correction.standard_error, error, out=np.zeros_like(error), where=error > 0)
-            spread = np.maximum(spread, np.sqrt(1 + share**2))[:, None]
-            means += self.correction.value[:, None]
-        added *= spread
-        added += means
-        return added
+        """Influence of each user on the estimates, corrected for the past; see `influence_of`."""
+        return influence_of(self.evaluation, self.log, self.correction)
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a candidate, with simultaneous bounds for all prices at the confidences `joint`."""
         candidate, places = self.candidates[name], self.places(name)
         added = candidate.rungs_of(self.influence[:, :, places.start : places.stop])
-        reasons = [_reasons(self.evaluation, candidate.policy, place) for place in places]
+        reasons = self.reasons(name)
         diagnostics = [_diagnostics(self.evaluation, place, self.correction) for place in places]
         mixtures, main = candidate.mixtures, candidate.main_prices()
         if mixtures is not None:
-            reasons = [_of_mixture(reasons, shares) for shares in mixtures.shares]
+            reasons = [merged_reasons([reasons[plan] for plan in np.flatnonzero(shares)]) for shares in mixtures.shares]
         diagnostics, sums = [diagnostics[place] for place in main], neighbour_sums(added)
         for rung, few in enumerate(self._decided_by_few(added, sums, diagnostics)):
             reasons[rung].extend(few)
@@ -168,6 +155,10 @@ class Check:
             mixtures,
             0 if self.log.clusters is None else self.log.people,
         )
+
+    def reasons(self, name: str) -> list[list[Reason]]:
+        """Objections to the estimates of a candidate at each of its prices."""
+        return [_reasons(self.evaluation, self.candidates[name].policy, place) for place in self.places(name)]
 
     def _decided_by_few(
         self, added: FloatArray, sums: NeighbourSums, diagnostics: Sequence[dict[str, Any]]
@@ -202,6 +193,12 @@ class Check:
         places = self.places(name)
         return self.candidates[name].at(place, self.influence[:, :, places.start : places.stop])
 
+    def shares(self, name: str, place: Place) -> FloatArray:
+        """Of the users who follow each of all prices, where a candidate is at a place of its ladder, [all prices]."""
+        own, shares = self.places(name), np.zeros(sum(len(each.prices) for each in self.candidates.values()))
+        shares[own.start : own.stop] = self.candidates[name].at(place, np.eye(len(own)))
+        return shares
+
     def places(self, name: str) -> range:
         """Indices of a candidate's prices in the evaluation."""
         first = 0
@@ -211,6 +208,24 @@ class Check:
                 return range(first, last)
             first = last
         raise KeyError(name)
+
+
+def influence_of(evaluation: Evaluation, log: Log, correction: PastCorrection | None = None) -> FloatArray:
+    """Influence of each user of a log on the estimates, [outcomes, users, prices]: corrected for the past, and spread
+    so far that its error contains that of the correction, or the estimator's caution where that is more; a user with
+    several episodes counts once, and so does a cluster: [outcomes, people or clusters, prices]."""
+    added = by_person(evaluation.influence(), log.keys)
+    means = added.mean(axis=1, keepdims=True)
+    added -= means
+    spread: FloatArray | float = evaluation.estimator.caution
+    if correction is not None:
+        error = np.sqrt((added**2).mean(axis=1) / max(added.shape[1] - 1, 1))
+        share = np.divide(correction.standard_error, error, out=np.zeros_like(error), where=error > 0)
+        spread = np.maximum(spread, np.sqrt(1 + share**2))[:, None]
+        means += correction.value[:, None]
+    added *= spread
+    added += means
+    return added
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,17 +354,6 @@ def _of_costs(evaluation: Evaluation, place: int) -> Iterator[Reason]:
             if reason.rule != "no_variance" or len(evaluation.outcome_names) == 2:
                 found.setdefault(reason.rule, reason)
     yield from found.values()
-
-
-def _of_mixture(reasons: list[list[Reason]], shares: FloatArray) -> list[Reason]:
-    """Objections to any of the mixed plans, each rule once, as a refusal where one of them is."""
-    found: dict[str, Reason] = {}
-    for plan in np.flatnonzero(shares):
-        for reason in sorted(reasons[plan], key=lambda reason: reason.weight is not Weight.REFUSAL):
-            known = found.get(reason.rule)
-            if known is None or (reason.weight is Weight.REFUSAL and known.weight is not Weight.REFUSAL):
-                found[reason.rule] = reason
-    return list(found.values())
 
 
 def _diagnostics(evaluation: Evaluation, place: int, correction: PastCorrection | None) -> dict[str, Any]:

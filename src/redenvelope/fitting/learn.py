@@ -373,6 +373,24 @@ def describe_policy(policy: DeployedPolicy) -> str:
     return f"{method}, {ahead}, temperature {own.temperature:.3g}"
 
 
+def as_logged_under(log: Log, rules: tuple[Rule, ...]) -> Log:
+    """The log, listing what could be drawn where the campaign's rules were in force when it was written.
+
+    A rule was in force for an action that was never logged against it. Where it was, it is new, and what it forbids
+    could be drawn.
+    """
+    if not rules:
+        return log
+    joins_late = bool((log.step[log.starts[:-1]] != log.first_step).any())
+    constraint = RuleConstraint(rules, Encoder.fit(log), log.catalogue, joins_late)
+    eligible = CampaignTerms(constraint=constraint).eligible(log)
+    if eligible is None:
+        return log
+    broken = np.bincount(log.action[~eligible[np.arange(len(log)), log.action]], minlength=len(log.catalogue)) > 0
+    before = np.ones_like(eligible) if log.eligible is None else log.eligible
+    return replace(log, eligible=before & (eligible | broken))
+
+
 def with_rules(audit: Audit, log: Log, eligible: NDArray[np.bool_] | None) -> Audit:
     """The audit of a log, with a finding on how much of the log complies with the rules."""
     return audit if eligible is None else replace(audit, findings=merge(audit.findings, log_left(log, eligible)))

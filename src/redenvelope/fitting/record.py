@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from scipy.special import ndtri
 
-from redenvelope.arrays import FloatArray
+from redenvelope.arrays import FloatArray, IntArray
 from redenvelope.audit.audit import Audit
+from redenvelope.dual.column_generation import best_mixture, budget_units
 from redenvelope.dual.frontier import Frontier, falling
+from redenvelope.dual.oracle import Priced
 from redenvelope.dual.paths import Paths
-from redenvelope.evaluation.confidence import Spread
+from redenvelope.engine.engine import LocalEngine
+from redenvelope.evaluation.data import Extent
+from redenvelope.evaluation.estimators import Estimator
+from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.fitting.certify import Certification
+from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.explain import who_gets_what
-from redenvelope.fitting.holdout import Check, logged_by_user
+from redenvelope.fitting.holdout import Check, encoded_data, influence_of, logged_by_user
 from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective
 from redenvelope.fitting.price_grid import next_effective_share
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.columns import ColumnMap
+from redenvelope.log.log import Log
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.fixed_sequence_test import climb
-from redenvelope.plan.ladder import Ladder, Place
+from redenvelope.plan.ladder import Ladder, MixableSums, Place
 from redenvelope.plan.record import (
     ActionShares,
     ComparedPolicy,
@@ -34,8 +41,11 @@ from redenvelope.plan.record import (
     PlannerRecord,
     PricedPlan,
     Source,
+    Untargeted,
 )
-from redenvelope.plan.validation import FRONTIER
+from redenvelope.plan.reprice import frontier_table, path_frontiers
+from redenvelope.policies.action_values import ActionValues, Valuer
+from redenvelope.policies.rules import RuleConstraint
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +53,8 @@ class Comparison:
     """What the check users say of the certified plan besides its certificate."""
 
     policies: tuple[ComparedPolicy, ...]
-    """Logged, uniform, the bandit where the plan is none, and the plan."""
+    """Logged, uniform, the best untargeted mixture, the bandit where the plan is none, and the plan."""
+    untargeted: Untargeted
     shares: ActionShares
     effective_share: float
     """Effective sample size of the log that the plan would produce, as a share of its users."""
@@ -51,28 +62,51 @@ class Comparison:
     """With several budgets, the frontier along each; the only budget's is read off the ladder."""
     priced: tuple[PricedPlan, ...]
     """With several budgets, the plans that are mixed."""
+    sums: MixableSums | None
+    """Of these plans, on the check users."""
 
 
-def compare_policies(check: Check, certified: Certification, paths: Paths | None, names: tuple[str, ...]) -> Comparison:
-    """Compare the certified plan with other policies on the check users; `names` are those of the budgets."""
+def compare_policies(
+    check: Check,
+    encoded: EncodedLog,
+    certified: Certification,
+    paths: Paths | None,
+    names: tuple[str, ...],
+    fixed: FixedActions,
+) -> Comparison:
+    """Compare the certified plan with others on the check users, `encoded`; `names` are those of the budgets."""
     policy, place, certificate = certified.policy, certified.stop.place, certified.certificate
+    plan = check.added("plan", place)
+    # The mixture is not corrected for the past, so the plan beside it is not either.
+    uncorrected = plan if check.correction is None else replace(check, correction=None).added("plan", place)
+    untargeted, mixture = fixed.beside(uncorrected, check, encoded, certificate)
+    priced, sums = priced_plans(check, paths)
+    frontier = None
+    if sums is not None:
+        limits = np.array([each.budget for each in certificate.budgets])
+        frontier = path_frontiers(priced, sums, certified.ladder.users, limits, names, certificate.confidence)
     return Comparison(
-        policies=compared_policies(check, place, certificate),
+        policies=compared_policies(check, plan, mixture, certificate),
+        untargeted=untargeted,
         shares=who_gets_what(check.shown, policy, place),
         effective_share=next_effective_share(check.shown, policy, place),
-        frontier=None if paths is None else path_frontiers(check, paths, names, certificate.confidence),
-        priced=() if paths is None else priced_plans(check, paths),
+        frontier=frontier,
+        priced=priced,
+        sums=sums,
     )
 
 
-def compared_policies(check: Check, place: Place, certificate: Certificate) -> tuple[ComparedPolicy, ...]:
-    """The plan beside the log, uniform choice, and the bandit, which climbs its own ladder to the same budgets."""
-    added = {"logged": logged_by_user(check.log), "uniform": check.added("uniform", Place(0))}
+def compared_policies(
+    check: Check, plan: FloatArray, untargeted: FloatArray, certificate: Certificate
+) -> tuple[ComparedPolicy, ...]:
+    """The plan beside the log, uniform choice, the untargeted mixture, and the bandit, which climbs its own ladder to
+    the same budgets; what each user adds to the plan and the mixture is [outcomes, users]."""
+    added = {"logged": logged_by_user(check.log), "uniform": check.added("uniform", Place(0)), "untargeted": untargeted}
     if "bandit" in check.candidates:
         limits = [own.budget for own in certificate.budgets]
         reached = climb(check.ladder("bandit"), limits, certificate.confidence)
         added["bandit"] = check.added("bandit", reached.place)
-    return compare(added | {"plan": check.added("plan", place)}, certificate.confidence)
+    return compare(added | {"plan": plan}, certificate.confidence)
 
 
 def fit_record(
@@ -99,6 +133,7 @@ def fit_record(
         planner=PlannerRecord(valuer.notes, valuer.depth, unpriced.policies.lookahead),
         stop=certified.stop,
         comparison=comparison.policies,
+        untargeted=comparison.untargeted,
         shares=comparison.shares,
         model=learned.neural.as_dict(),
         settings=settings.as_dict(),
@@ -109,6 +144,7 @@ def fit_record(
         source=None if columns == ColumnMap() else Source.of("", "", columns),
         budgets=objective.budgets,
         priced=comparison.priced,
+        sums=comparison.sums,
     )
 
 
@@ -123,13 +159,115 @@ def compare(added: Mapping[str, FloatArray], confidence: float) -> tuple[Compare
 
 
 def _compared(name: str, users: FloatArray, difference: FloatArray, reach: float) -> ComparedPolicy:
-    count = users.shape[1]
-    mean, error = users.mean(axis=1), users.std(axis=1, ddof=1) / np.sqrt(count)
-    # Paired: what is common to a user under both policies cancels before the spread is taken.
-    gap, gap_error = difference.mean(axis=1), difference.std(axis=1, ddof=1) / np.sqrt(count)
+    (mean, error), (gap, gap_error) = _means(users), _means(difference)
     lower, upper = gap - reach * gap_error, gap + reach * gap_error
     figures = (mean[1], error[1], mean[0], error[0], gap[1], lower[1], upper[1], gap[0], lower[0], upper[0])
     return ComparedPolicy(name, *(float(figure) for figure in figures))
+
+
+def _means(users: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Means and their standard errors of what users add, [outcomes, users] -> [outcomes] each. Of a difference they are
+    paired: what is common to a user under both policies cancels before the spread is taken."""
+    return users.mean(axis=1), users.std(axis=1, ddof=1) / np.sqrt(users.shape[1])
+
+
+# Is targeting worth it? The best untargeted mixture at the plan's own cost: a policy that ignores the state.
+#
+# Each user draws one action for the whole campaign. The mixture with the greatest reward at a given cost has at most
+# one action more than there are budgets. Training users say which these are; check users only say what they are worth.
+
+_FIXED_NUMBERS = 2**22
+"""Rows times actions of the training users that are looked at."""
+_TOGETHER = 8
+"""Fixed actions evaluated in one pass."""
+_FINE = 1e4
+"""Penalty, in spreads of the reward, on exceeding the plan's cost: large enough to keep to it wherever possible."""
+
+
+@dataclass(frozen=True, eq=False)
+class FixedActions:
+    """Every action given to everybody; where it is not eligible, the cheapest eligible one is given."""
+
+    valuer: Valuer
+    """Predicts the outcomes of a step: the baseline of the estimates."""
+    constraint: RuleConstraint | None
+    later: FloatArray
+    """Predicted outcomes of all later steps by steps left, this one included, [outcomes, 1 + steps, actions]."""
+    labels: tuple[str, ...]
+    outcomes: FloatArray
+    """Mean reward and costs per user of each action as estimated on training users, [outcomes, actions]."""
+
+    def beside(
+        self, plan: FloatArray, check: Check, encoded: EncodedLog, certificate: Certificate
+    ) -> tuple[Untargeted, FloatArray]:
+        """The best mixture at the cost of a plan, and what each check user adds to it, [outcomes, users]; that of the
+        plan is `plan`.
+
+        The shares come from other users, so the mixture's cost differs a little from the plan's. What that difference
+        buys, at the price at which the mixture exchanges cost for reward, is taken from the difference in reward.
+        """
+        costs = np.array([each.cost.estimate for each in certificate.budgets])
+        plans = Priced(np.zeros((len(self.labels), len(costs))), self.outcomes)
+        fine = _FINE * (float(np.ptp(plans.rewards)) or 1.0)
+        mixed = best_mixture(plans, costs, budget_units(plans, costs), fine)
+        used = np.flatnonzero(mixed.shares)
+        found = self.evaluated(encoded, used, check.evaluation.estimator)
+        mixture = influence_of(found, check.log) @ mixed.shares[used]
+        # Where nothing untargeted is as cheap as the plan, cost has no such price.
+        prices = np.where(mixed.excess > 1e-6, 0.0, mixed.duals)
+        gap = plan - mixture
+        (adds,), (error,) = _means((gap[0] - prices @ gap[1:])[None])
+        reach = float(ndtri((1 + certificate.confidence) / 2)) * float(error)
+        named = tuple(self.labels[action] for action in used)
+        shares = tuple(float(share) for share in mixed.shares[used])
+        return Untargeted(named, shares, float(adds), float(adds) - reach, float(adds) + reach), mixture
+
+    def evaluated(self, encoded: EncodedLog, actions: IntArray, estimator: Estimator) -> Evaluation:
+        """Each of some actions [policies] given to everybody."""
+        extent = Extent.of(encoded.log)
+        data = [encoded_data(part, [self._decided(part, actions)], extent) for part in encoded.batches()]
+        return evaluate_partitions(data, [estimator], engine=LocalEngine())[estimator.name]
+
+    def _decided(self, encoded: EncodedLog, actions: IntArray) -> ActionValues:
+        """Decisions and baselines, [rows, policies, actions]: the model's for this step, means for those after it."""
+        given = given_actions(encoded, self.constraint, actions)
+        probabilities = (given[:, :, None] == np.arange(len(self.labels))).astype(np.float32)
+        now = self.valuer.outcomes(encoded.states)[:, :, None, :]
+        later = self.later[:, encoded.steps_left][:, :, actions, None]
+        return ActionValues(None, probabilities, (now + later).astype(np.float32))
+
+
+def given_actions(encoded: EncodedLog, constraint: RuleConstraint | None, actions: IntArray) -> IntArray:
+    """What each row gets where each of some actions is given to everybody, [rows, policies]."""
+    eligible = encoded.eligible(constraint)
+    if eligible is None:
+        return np.broadcast_to(actions, (len(encoded.log), len(actions)))
+    return np.where(eligible[:, actions], actions, eligible.argmax(axis=1)[:, None])
+
+
+def fixed_actions(train: Log, unpriced: UnpricedPolicy, estimator: Estimator, seed: int) -> FixedActions:
+    """Every action given to everybody, as estimated on training users."""
+    learned, constraint = unpriced.learned, unpriced.terms.constraint
+    labels, valuer = train.catalogue.labels, unpriced.policies.compared["uniform"].valuer
+    users = max(1_000, _FIXED_NUMBERS // (learned.steps * len(labels)))
+    encoded = encode(train, learned.encoder, learned.steps, constraint).sample(users, "untargeted", seed)
+    everything = np.arange(len(labels))
+    later = _later(encoded, valuer, given_actions(encoded, constraint, everything), learned.steps)
+    fixed = FixedActions(valuer, constraint, later, labels, np.empty(0))
+    parts = np.array_split(everything, -(-len(labels) // _TOGETHER))
+    means = [fixed.evaluated(encoded, part, estimator).value for part in parts]
+    return replace(fixed, outcomes=np.concatenate(means, axis=1))
+
+
+def _later(encoded: EncodedLog, valuer: Valuer, given: IntArray, steps: int) -> FloatArray:
+    """Predicted outcomes of all later steps in the logged states, where each action is given to everybody, per user
+    with so many steps left, [outcomes, 1 + steps, actions]."""
+    predicted = np.take_along_axis(valuer.outcomes(encoded.states), given[None], axis=2)
+    lefts = [encoded.steps_left == left for left in range(1 + steps)]
+    sums = np.stack([predicted[:, own].sum(axis=1) for own in lefts], axis=1)
+    rows = np.array([own.sum() for own in lefts])
+    before = np.concatenate([np.zeros_like(sums[:, :1]), np.cumsum(sums, axis=1)[:, :-1]], axis=1)
+    return np.asarray(before / np.maximum(rows, 1)[None, :, None])
 
 
 # The frontier: what more or less of a budget buys, as the check users say.
@@ -149,42 +287,16 @@ def ladder_frontier(ladder: Ladder, model: Frontier, budget: str, confidence: fl
     rewards, costs = (falling(means[outcome], errors[outcome]) for outcome in (0, 1))
     corners = (curve := Frontier(prices, costs, rewards)).envelope
     concave = np.interp(costs, curve.costs[corners], curve.rewards[corners])
-    return _table(budget, prices, (concave, costs), lower, upper, (model.rewards[upward], model.costs[upward]))
+    return frontier_table(budget, prices, (concave, costs), lower, upper, (model.rewards[upward], model.costs[upward]))
 
 
-def path_frontiers(check: Check, paths: Paths, budgets: tuple[str, ...], confidence: float) -> pl.DataFrame:
-    """The frontier along every budget by its name, the others held, by rising price: the shadow price, off-policy
-    reward and cost of this budget with two-sided bounds, and what was believed of both.
-
-    Users of other folds fixed which plans are mixed at a limit; the check users only say what they cost and earn.
-    """
+def priced_plans(check: Check, paths: Paths | None) -> tuple[tuple[PricedPlan, ...], MixableSums | None]:
+    """The plans that are mixed, each with what the check users say of it, and their sums; none with one budget."""
+    if paths is None:
+        return (), None
     places = check.places("plan")
     added = check.influence[:, :, places.start : places.stop]
-    level, tables = (1 + confidence) / 2, [pl.DataFrame(schema=FRONTIER)]
-    for own, (name, path) in enumerate(zip(budgets, paths.frontiers, strict=True)):
-        if not len(path):
-            continue
-        # Reward and this budget's cost of every mixture, user by user.
-        spread = Spread.of(added[[0, 1 + own]] @ path.shares.T, axis=1)
-        believed = paths.plans.outcomes[[0, 1 + own]] @ path.shares.T
-        figures = (spread.mean, spread.lower(level), spread.upper(level), believed)
-        tables.append(_table(name, path.duals[:, own], *figures).reverse())
-    return pl.concat(tables)
-
-
-Pair = Sequence[FloatArray] | FloatArray
-
-
-def _table(budget: str, duals: FloatArray, means: Pair, lower: Pair, upper: Pair, model: Pair) -> pl.DataFrame:
-    """Figures of one budget's frontier: duals [points], the others reward and cost, [2, points]."""
-    columns = (duals, means[1], means[0], lower[1], upper[1], lower[0], upper[0], model[1], model[0])
-    figures = pl.DataFrame(dict(zip(list(FRONTIER)[1:], columns, strict=True)))
-    return figures.select(pl.lit(budget).alias("budget"), pl.all())
-
-
-def priced_plans(check: Check, paths: Paths) -> tuple[PricedPlan, ...]:
-    """The plans that are mixed, each with what the check users say of it."""
-    places = check.places("plan")
-    means = check.influence[:, :, places.start : places.stop].mean(axis=1)
-    rows = zip(paths.plans.prices.tolist(), means.T.tolist(), strict=True)
-    return tuple(PricedPlan(tuple(prices), tuple(mean)) for prices, mean in rows)
+    columns = (paths.plans.prices, added.mean(axis=1).T, paths.plans.outcomes.T)
+    rows = zip(*(column.tolist() for column in columns), check.reasons("plan"), strict=True)
+    priced = tuple(PricedPlan(*map(tuple, row)) for row in rows)
+    return priced, MixableSums.of(added)

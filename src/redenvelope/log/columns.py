@@ -25,6 +25,9 @@ ROLES: dict[str, str] = {
 }
 """The columns of a log; every other column is a feature."""
 
+OPTIONAL = {"eligible": "what the user might have got: a list of labels, or labels with a bar between"}
+"""Columns that a log may have besides, under any name."""
+
 SAID = {
     "time": "when a decision was made: steps are numbered by it",
     "episode": "which wave of the campaign a row belongs to",
@@ -82,13 +85,11 @@ class ColumnMap:
     """What becomes of dates: "leave-out", or "relative" for the weekday of a decision and the days until it."""
 
     def __post_init__(self) -> None:
-        unknown = [role for role in self.names if role not in ROLES]
+        unknown = [role for role in self.names if role not in ROLES and role not in OPTIONAL]
         if unknown:
-            raise UsageError(
-                f"columns: {unknown[0]!r} is not a role; the roles are {', '.join(ROLES)}, cluster (write "
-                "role=your_column)"
-            )
-        sources = [self.name_of(role) for role in ROLES]
+            known = ", ".join((*ROLES, *OPTIONAL, "cluster"))
+            raise UsageError(f"columns: {unknown[0]!r} is not a role; the roles are {known} (write role=your_column)")
+        sources = [self.name_of(role) for role in dict.fromkeys((*ROLES, *self.names))]
         twice = {name for name in sources if sources.count(name) > 1}
         if twice:
             raise UsageError(f"columns: {min(twice)!r} is mapped to two roles; every role needs its own column")

@@ -77,6 +77,12 @@ def as_text(values: pl.Series) -> pl.Series:
     return _UNIT + values.cast(pl.List(pl.String)).list.join(_UNIT)
 
 
+def as_marked_text(values: pl.Series) -> pl.Series:
+    """The same with the mark of a list, whatever labels it has: the table, or somebody, said that it holds lists."""
+    text = as_text(values)
+    return text if is_listed(values.dtype) else _UNIT + text
+
+
 def parts_of(text: str) -> tuple[str, ...]:
     """The labels in a text from `as_text`."""
     return tuple(part.strip() for part in text.split(_UNIT) if part.strip())

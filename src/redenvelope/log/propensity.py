@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from redenvelope.engine.engine import LocalEngine
 from redenvelope.log.encoding.encoder import Encoder
-from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.findings import Findings
 from redenvelope.log.limits import LEAST_PROPENSITY, TINY_PROPENSITY
 from redenvelope.log.log import Log, join_logs
@@ -43,7 +42,8 @@ class AssignmentModel:
         for first in range(0, len(log), _BLOCK):
             block = slice(first, first + _BLOCK)
             states = self.encoder.encode_table(log.features.rows(block), log.step[block])
-            design, folds, action = _design(states, self.encoder.layout), fold_of_row[block], log.action[block]
+            design, folds = _design(states, self.encoder, log.step[block]), fold_of_row[block]
+            action = log.action[block]
             for number in np.unique(folds):
                 rows = np.flatnonzero(folds == number)
                 logs = log_probabilities(design[:, rows], self._weights(int(number)))
@@ -96,7 +96,7 @@ def learn_assignment(parts: Iterable[Log], rows: int) -> AssignmentModel | None:
 def fit_assignment(log: Log) -> AssignmentModel:
     """A model for each fold from the users of the other folds; they fall into two at least."""
     encoder = Encoder.fit(log)
-    design = _design(encoder.encode(log), encoder.layout)
+    design = _design(encoder.encode(log), encoder, log.step)
     fold_of_row = fold_of_rows(log)
 
     def fitted(number: int) -> NDArray[np.float64] | None:
@@ -106,11 +106,16 @@ def fit_assignment(log: Log) -> AssignmentModel:
     return AssignmentModel(encoder, tuple(LocalEngine().map(fitted, range(FOLDS))))
 
 
-def _design(states: NDArray[np.float32], layout: StateLayout) -> NDArray[np.float64]:
-    """States as regressors [width, rows]: codes become one-hots, and the step gets a bend and a constant."""
+def _design(states: NDArray[np.float32], encoder: Encoder, steps: NDArray[np.integer]) -> NDArray[np.float64]:
+    """States as regressors [width, rows]: codes become one-hots, and so does the step, because campaigns have
+    calendars; a long campaign's gets a bend. There is a constant."""
+    layout = encoder.layout
     codes = len(layout.static_categories)
     step = states[:, layout.step].astype(np.float64)
-    columns: list[NDArray[np.float64]] = [np.ones((1, len(states))), step[None] ** 2]
+    bend = step[None] ** 2
+    if encoder.campaign_steps <= _MOST_CODES:
+        bend = (steps - encoder.first_step == np.arange(1, encoder.campaign_steps)[:, None]).astype(np.float64)
+    columns: list[NDArray[np.float64]] = [np.ones((1, len(states))), bend]
     columns.append(states[:, codes:].T.astype(np.float64))
     for place, size in enumerate(layout.static_categories):
         if size <= _MOST_CODES:

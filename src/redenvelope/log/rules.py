@@ -521,7 +521,19 @@ _AUDIT_RULES = {
     "propensity_miscalibrated": Rule(
         "warning",
         "action {label!r}: the sum of 1/propensity is {ratio:.3f} of the number of rows, not 1 (z = {z:+.1f})",
-        "check that the propensity is that of the logged action at that step, or use --estimate-propensity",
+        "{remedy}",
+    ),
+    "draws_depend_on_past": Rule(
+        "warning",
+        "draws depend on the {before} of the step before, beyond their propensities: odds are off by {size} "
+        "(z = {z:+.1f})",
+        "{remedy}; until then nothing is certified",
+    ),
+    "action_never_given": Rule(
+        "warning",
+        "{count:row} where {group} never got {label!r}; about {expected} would have, if they could get it",
+        "if they could not, add a rule to campaign.toml: [[rule]] {rule_to_add}; or list what each row could get in a "
+        "column: --columns eligible=YOUR_COLUMN",
     ),
     "feature_suspected_leak": Rule(
         "warning",

@@ -9,8 +9,8 @@ import polars as pl
 
 from redenvelope.log.cleaning.guess_columns import guessed_columns
 from redenvelope.log.cleaning.number_formats import outside_calendar, plain_times
-from redenvelope.log.columns import ROLES, SAID, ColumnMap, column, nearest_name, put_back, taken, without
-from redenvelope.log.eligibility import ELIGIBLE, as_text, is_listed
+from redenvelope.log.columns import OPTIONAL, ROLES, SAID, ColumnMap, column, nearest_name, put_back, taken, without
+from redenvelope.log.eligibility import ELIGIBLE, as_marked_text, is_listed
 from redenvelope.log.findings import EXAMPLES, Findings, Place, Places
 from redenvelope.log.limits import LONGEST_TEXT
 
@@ -119,7 +119,7 @@ def report_roles(
     free = [name for name in present if name not in sources and name not in said.values()]
     lacking = [role for role in ROLES if role in required and columns.name_of(role) not in present]
     guess = guessed_columns(frame, free, lacking, columns) if lacking else ""
-    for what, name in said.items():
+    for what, name in (said | {role: columns.names.get(role) for role in OPTIONAL}).items():
         if name is not None and name not in present:
             nearest = nearest_name(name, free) or "YOUR_COLUMN"
             findings.add(
@@ -127,9 +127,9 @@ def report_roles(
                 file=file,
                 column=what,
                 mapped=name,
-                meaning=SAID[what],
+                meaning=(SAID | OPTIONAL)[what],
                 present=_shown(present),
-                option=f"--{what} {nearest}",
+                option=f"--{what} {nearest}" if what in SAID else f"--columns {what}={nearest}",
             )
     if columns.time not in (None, columns.name_of("step")) and "step" in present:
         findings.add("column_shadowed", file=file, column="step", mapped=columns.time)
@@ -162,12 +162,13 @@ def report_roles(
 
 def prepared(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Findings) -> pl.DataFrame:
     """The frame with roles under their own names, less the ignored and the nested columns."""
-    roles = {columns.name_of(role): role for role in ROLES}
-    dropped = columns.ignored | (set(ROLES) - set(roles))  # what would be taken for a role mapped elsewhere
+    wanted = dict.fromkeys((*ROLES, *columns.names))
+    roles = {columns.name_of(role): role for role in wanted}
+    dropped = columns.ignored | (set(wanted) - set(roles))  # what would be taken for a role mapped elsewhere
     frame = without(frame, dropped)
     frame = frame.rename({name: role for name, role in roles.items() if name in frame.columns})
-    if ELIGIBLE in frame.columns and is_listed(frame.schema[ELIGIBLE]):
-        frame = put_back(frame, {ELIGIBLE: as_text(column(frame, ELIGIBLE))})
+    if ELIGIBLE in frame.columns and (ELIGIBLE in columns.names or is_listed(frame.schema[ELIGIBLE])):
+        frame = put_back(frame, {ELIGIBLE: as_marked_text(column(frame, ELIGIBLE))})
     nested = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "nested"]
     for name in nested:
         rule = "role_nested" if name in (*ROLES, columns.time, columns.episode, columns.cluster) else "column_nested"

@@ -280,11 +280,11 @@ class UsersTable:
 
 
 def serving_renames(names: list[str], remembered: ColumnMap, asked: ColumnMap | None) -> dict[str, str]:
-    """A table's own names that are to be changed -> user or step."""
+    """A table's own names that are to be changed -> user, step or eligible."""
     renames = {}
-    for role in ("user", "step"):
+    for role in ("user", "step", ELIGIBLE):
         name = (asked or remembered).name_of(role)
-        if asked is not None and name not in names:
+        if asked is not None and name not in names and (role != ELIGIBLE or role in asked.names):
             raise UsageError(
                 f"there is no column {name!r} in the table of users, which was named for {role!r}; "
                 f"the columns are {', '.join(names[:30])}"

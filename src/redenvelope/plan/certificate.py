@@ -17,6 +17,9 @@ from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.serialization import from_plain, to_plain
 from redenvelope.wording import number
 
+HIDDEN_ODDS = "hidden_odds_ratio"
+"""Diagnostic: the smallest factor on the odds of actions by which hidden causes could bring a cost to its budget."""
+
 
 @dataclass(frozen=True)
 class BudgetFigure:

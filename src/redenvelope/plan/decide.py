@@ -88,7 +88,8 @@ class DecisionEngine:
         with np.errstate(over="ignore", invalid="ignore"):  # what is no number is refused below
             found = policy.valuer.decided(states, policy.steps_left(step), table, standing, self._waiting)
             probabilities = normalised(found.probabilities[np.arange(len(keys)), followed])
-        outcomes = np.asarray(found.outcomes, dtype=np.float64)
+        outcomes = np.array(found.outcomes, dtype=np.float64)
+        np.maximum(outcomes[1:], 0.0, out=outcomes[1:])  # no log has a cost below 0; a model may predict one
         _require_numbers(probabilities.sum(axis=1) + outcomes.sum(axis=(0, 2)))
         return Decisions(probabilities, outcomes, followed, fraction(keys, ACTION_STREAM, self._seed, step))
 
@@ -256,6 +257,7 @@ class Decision:
     expected_reward: float
     """Of this step alone."""
     expected_cost: float
+    """Of this step alone, as the model predicts it for this user and action: no bound, and not yet calibrated."""
     prices: tuple[float, ...]
     """Of each budget, that the user follows."""
     expected_costs: dict[str, float] = field(default_factory=dict)

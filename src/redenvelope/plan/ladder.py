@@ -7,8 +7,9 @@ lie the mixtures of their plans, drawn once per user; their bounds follow from t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -181,8 +182,13 @@ class Ladder:
         return Pricing(tuple(rows), tuple(rows.values()))
 
     def duals(self, place: Place) -> tuple[float, ...]:
-        """Shadow prices of a plan at a place, [budgets]: those of its rung."""
-        return self.rungs[place.rung].prices
+        """Shadow prices of a plan at a place, [budgets]: those of its rung.
+
+        At an infinite price nothing but cost counts. Where some users follow the next rung, reward counts, and its
+        price is what more budget buys at least.
+        """
+        here, after = (self.rungs[rung].prices for rung in (place.rung, place.rung + (place.share > 0)))
+        return tuple(least if np.isinf(price) else price for price, least in zip(here, after, strict=True))
 
     def mixtures(self) -> Mixtures | None:
         """The rungs as mixtures; None where each is of one plan."""
@@ -278,3 +284,67 @@ def new_ladder(
             )
         )
     return Ladder(sums.users, estimator, tuple(rungs), joint, clustered)
+
+
+# Plans that can be mixed in any shares: one of several budgets can be moved, and the others kept, without the log.
+
+
+@dataclass(frozen=True)
+class MixableSums:
+    """Means over the check users of products of deviations, between any plans of a list."""
+
+    squares: tuple[tuple[float, ...], ...]
+    """Of pairs of plans i ≤ j, in the order of `combinations_with_replacement`, [outcomes, pairs]."""
+    cubes: tuple[tuple[float, ...], ...]
+    """Of triples i ≤ j ≤ k likewise, [outcomes, triples]."""
+
+    @classmethod
+    def of(cls, added: FloatArray) -> MixableSums:
+        """Of what users add to the estimates of plans, [outcomes, users, plans]."""
+        away, (_, users, plans) = added - added.mean(axis=1, keepdims=True), added.shape
+        squares = np.swapaxes(away, 1, 2) @ away / users
+        cubes = np.stack([np.swapaxes(away * away[..., [plan]], 1, 2) @ away for plan in range(plans)], axis=1) / users
+        pairs, triples = (tuple(np.array(_sorted(plans, size)).T) for size in (2, 3))
+        return cls(*(tuple(map(tuple, part.tolist())) for part in (squares[:, *pairs], cubes[:, *triples])))
+
+    def mixed(self, means: FloatArray, shares: FloatArray, users: int) -> NeighbourSums:
+        """The sums of mixtures with shares [mixtures, plans], in their order; plans have means [outcomes, plans]."""
+        squares, cubes = (_whole(np.array(part), shares.shape[1]) for part in (self.squares, self.cubes))
+        once = squares @ shares.T  # [outcomes, plans, mixtures]
+        twice = np.einsum("oabc,mb,mc->oam", cubes, shares, shares)
+        left, right = shares[:-1], shares[1:]
+        products = [
+            np.einsum("ma,oam->om", left, once[..., 1:]),
+            np.einsum("ma,oam->om", right, twice[..., :-1]),
+            np.einsum("ma,oam->om", left, twice[..., 1:]),
+        ]
+        own = [np.einsum("ma,oam->om", shares, part) for part in (once, twice)]
+        return NeighbourSums(users, means @ shares.T, np.maximum(own[0], 0.0), own[1], np.stack(products))
+
+
+def _sorted(plans: int, size: int) -> list[tuple[int, ...]]:
+    return list(combinations_with_replacement(range(plans), size))
+
+
+def _whole(part: FloatArray, plans: int) -> FloatArray:
+    """The symmetric table [outcomes, plans, plans, …] whose sorted entries are given, [outcomes, entries]."""
+    size = 2 if part.shape[1] == plans * (plans + 1) // 2 else 3
+    known = np.zeros((plans,) * size, dtype=np.intp)
+    known[tuple(np.array(_sorted(plans, size)).T)] = np.arange(part.shape[1])
+    places = np.sort(np.indices(known.shape).reshape(size, -1), axis=0)
+    return np.asarray(part[:, known[tuple(places)]].reshape(len(part), *known.shape))
+
+
+def moved_ladder(
+    ladder: Ladder, sums: NeighbourSums, mixtures: Mixtures, reasons: Sequence[Sequence[Reason]]
+) -> Ladder:
+    """A ladder of other mixtures of the same plans; each rung takes what else is known of the nearest one, by cost."""
+    rungs = new_ladder(mixtures.duals, sums, reasons, [{}] * len(reasons), ladder.estimator, (), mixtures).rungs
+    scale = np.maximum(np.abs(ladder.means[1:]).max(axis=1), 1e-300)
+    own, known = (np.array([rung.mean[1:] for rung in each]) / scale for each in (rungs, ladder.rungs))
+    nearest = [ladder.rungs[int(np.abs(known - row).sum(axis=1).argmin())] for row in own]
+    told = [
+        replace(rung, diagnostics=near.diagnostics, objections=near.objections)
+        for rung, near in zip(rungs, nearest, strict=True)
+    ]
+    return replace(ladder, rungs=tuple(told), joint=())

@@ -67,7 +67,9 @@ class Plan:
         from redenvelope.plan.decide import decide_frame
 
         past = None if history is None else self._named(to_polars(history, "the history"), tuple(ROLES))
-        return decide_frame(self, self._named(to_polars(users, "the table of users"), ("user", "step")), seed, past)
+        return decide_frame(
+            self, self._named(to_polars(users, "the table of users"), ("user", "step", "eligible")), seed, past
+        )
 
     def _named(self, table: pl.DataFrame, roles: tuple[str, ...]) -> pl.DataFrame:
         """A table with its columns under the names of their roles, where they had those of the plan's log."""

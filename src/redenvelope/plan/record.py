@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from redenvelope.audit.audit import Audit
 from redenvelope.campaign.records import Budget
 from redenvelope.evaluation.diagnostics import Reason
 from redenvelope.log.columns import ColumnMap
+from redenvelope.log.log import Log
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.fixed_sequence_test import Stop
+from redenvelope.plan.ladder import MixableSums
 from redenvelope.plan.money import Money
+from redenvelope.randomness import fraction
+from redenvelope.wording import interval, number
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,41 @@ class ComparedPolicy:
 
 
 @dataclass(frozen=True)
+class Untargeted:
+    """The best untargeted mixture at the plan's own cost, and what the plan adds to it on the same users.
+
+    Each user draws one action for the whole campaign; where it is not eligible, they get the cheapest eligible one.
+    """
+
+    actions: tuple[str, ...]
+    shares: tuple[float, ...]
+    """Of the users who draw each action."""
+    adds: float
+    """Reward per user that the plan earns beyond the mixture, at the same cost."""
+    lower: float
+    """With `upper`, the interval at the plan's confidence, paired by user."""
+    upper: float
+
+    def mixture(self) -> str:
+        """The mixture in words."""
+        (first, share), *others = sorted(zip(self.actions, self.shares, strict=True), key=lambda pair: pair[1])
+        if not others:
+            return f"giving {first} to everybody"
+        further = [f"{action} to {part:.0%}" for action, part in others[:-1]]
+        last = f"{others[-1][0]} to the others"
+        return f"giving {', '.join([f'{first} to a random {share:.0%} of users', *further])} and {last}"
+
+    def sentence(self, confidence: float) -> str:
+        """Whether the log shows that targeting pays."""
+        known = f"({confidence:.0%} interval {interval(self.lower, self.upper)})"
+        verb = f"earns {number(abs(self.adds), 3)} {'more' if self.adds >= 0 else 'less'} reward per user"
+        said = f"The plan {verb} {known} than {self.mixture()}, the best untargeted offer at the same cost"
+        if self.lower > 0:
+            return f"{said}."
+        return f"{said}: {'targeting hurts' if self.upper < 0 else 'the log cannot show that targeting helps'}."
+
+
+@dataclass(frozen=True)
 class StepShares:
     """What users get at one step."""
 
@@ -157,6 +201,59 @@ class ActionShares:
 
 
 @dataclass(frozen=True)
+class MadeWith:
+    """The users of the train and tune folds, by hashes of their ids and of their rows."""
+
+    users: str
+    """A 32-bit hash of each id and one of the user's rows, as bytes in the order of ids, in base 64."""
+
+    @classmethod
+    def of(cls, *folds: Log) -> MadeWith | None:
+        """The users of some folds; None where they are too many to be listed."""
+        if sum(fold.people for fold in folds) > MOST_LISTED:
+            return None
+        pairs = np.concatenate([_hashes(fold)[0] for fold in folds])
+        return cls(b64encode(pairs[np.argsort(pairs[:, 0], kind="stable")].tobytes()).decode())
+
+    @cached_property
+    def pairs(self) -> NDArray[np.uint32]:
+        """Hashes of ids, rising, and of rows, [users, 2]."""
+        return np.frombuffer(b64decode(self.users, validate=True), np.uint32).reshape(-1, 2)
+
+    def among(self, log: Log) -> tuple[NDArray[np.bool_], bool]:
+        """Which entries of a log's users have the id of one of them, [users], and whether those are the same people.
+
+        They are where most have the rows that made the plan. Rows that many users share say nothing.
+        """
+        pairs, entries = _hashes(log)
+        places = np.minimum(np.searchsorted(self.pairs[:, 0], pairs[:, 0]), len(self.pairs) - 1)
+        known = self.pairs[places, 0] == pairs[:, 0]
+        _, which, counts = np.unique(pairs[:, 1], return_inverse=True, return_counts=True)
+        telling = known & (counts[which] <= max(1, _SHARED_ROWS * len(pairs)))
+        asked = telling if telling.any() else known
+        same = self.pairs[places, 1] == pairs[:, 1]
+        return known[entries], bool(asked.any() and same[asked].mean() > 0.5)
+
+
+MOST_LISTED = 500_000
+_SHARED_ROWS = 0.01
+
+
+def _hashes(log: Log) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
+    """Hashes of each person's id and of the rows, [people, 2], and the person of each entry of the log, [users].
+
+    Outcomes count to single precision: a file may have rounded them.
+    """
+    keys, entries = np.unique(log.user_keys, return_inverse=True)
+    outcomes = np.stack([log.reward, log.cost]).astype(np.float32).view(np.uint32).astype(np.uint64)
+    rows = (outcomes[0] << np.uint64(32)) | outcomes[1]
+    seen = fraction(rows, "rows", 0, log.step.astype(np.int64) * 65_536 + log.action)
+    sums = np.bincount(np.repeat(entries, log.lengths), weights=seen, minlength=len(keys))
+    hashed = (fraction(keys, "made with", 0), np.mod(sums, 1.0))
+    return np.stack([(each * 2.0**32).astype(np.uint32) for each in hashed], axis=1), entries
+
+
+@dataclass(frozen=True)
 class PricedPlan:
     """The plan at a row of prices, and what it earns and costs."""
 
@@ -164,6 +261,10 @@ class PricedPlan:
     """[budgets]"""
     mean: tuple[float, ...]
     """What a check user earns and costs, [outcomes]."""
+    believed: tuple[float, ...] = ()
+    """What it was believed to earn and cost when mixtures were chosen, [outcomes]."""
+    reasons: tuple[Reason, ...] = ()
+    """Reasons against its estimates."""
 
 
 @dataclass(frozen=True)
@@ -196,11 +297,17 @@ class FitRecord:
     """Objections of audit and fidelity to any plan of this log."""
     exploration: ExplorationRecord | None = None
     """What is left to chance, and what that costs; None where the price was changed since."""
+    untargeted: Untargeted | None = None
+    """None where the price was changed since."""
+    made_with: MadeWith | None = None
+    """Who trained and tuned it; None where there are too many to be listed."""
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
     """What the budgets are of; empty where there is one, of the log's cost."""
     priced: tuple[PricedPlan, ...] = ()
-    """With several budgets, the plans that ladder and frontiers mix: pacing mixes them again."""
+    """With several budgets, the plans that ladder and frontiers mix: pacing and repricing mix them again."""
+    sums: MixableSums | None = None
+    """Of these plans on the check users; None with one budget."""
     money: Money = field(default_factory=Money)
     """What sums are counted in, and how many users the plan is for."""
 

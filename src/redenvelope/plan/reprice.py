@@ -5,18 +5,25 @@ The fixed-sequence test is run again on the plan's ladder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from redenvelope.dual.frontier import Frontier
+from redenvelope.arrays import FloatArray
+from redenvelope.dual.oracle import Priced
+from redenvelope.dual.paths import frontier_path, ladder_path
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.diagnostics import Reason, Weight
+from redenvelope.evaluation.confidence import Spread
+from redenvelope.evaluation.diagnostics import Reason, Weight, merged_reasons
 from redenvelope.plan.certificate import BudgetFigure
-from redenvelope.plan.fixed_sequence_test import BudgetTarget, Checked, Question, certify, walk
+from redenvelope.plan.fixed_sequence_test import BudgetTarget, Checked, Question, certify, climb, walk
+from redenvelope.plan.ladder import Ladder, MixableSums, Mixtures, moved_ladder
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.record import PricedPlan
+from redenvelope.plan.validation import FRONTIER
 
 _REPRICED = Reason(
     "repriced",
@@ -44,16 +51,88 @@ def reprice(
     """
     wanted = plan.record.confidence if confidence is None else confidence
     question = _question(plan, budget, target_reward, audience, wanted, for_all_prices)
-    stop = walk(plan.ladder, question)
-    policy = replace(plan.policy, pricing=plan.ladder.pricing(stop.place))
+    ladder = plan.ladder if question.budget is None or for_all_prices else ladder_for(plan, question.limits)
+    stop = walk(ladder, question)
+    policy = replace(plan.policy, pricing=ladder.pricing(stop.place))
     given = plan.certificate
     logged = (given.logged_reward, *(each.logged for each in given.budgets))
     checked = Checked(logged, given.fold_sha256, plan.record.objections)
-    certificate = certify(plan.ladder, stop, question, policy, checked)
+    certificate = certify(ladder, stop, question, policy, checked)
     if not for_all_prices:
         certificate = replace(certificate, reasons=(*certificate.reasons, _REPRICED))
     record = replace(plan.record, stop=stop, confidence=wanted, comparison=(), shares=None, exploration=None)
-    return replace(plan, policy=policy, certificate=certificate, record=record)
+    record = replace(record, untargeted=None)
+    again = replace(plan, policy=policy, certificate=certificate, record=record, ladder=ladder)
+    if ladder is plan.ladder or record.sums is None:
+        return again
+    # Along each budget the others are held, and one of these has moved.
+    names = [each.name for each in certificate.budgets]
+    limits = np.array(question.limits)
+    frontier = path_frontiers(record.priced, record.sums, ladder.users, limits, names, wanted)
+    return replace(again, frontier=frontier)
+
+
+_RUNGS, _FRONTIER_POINTS = 16, 10
+"""Of the ladder and the frontiers for other limits of several budgets."""
+
+
+def ladder_for(plan: Plan, limits: Sequence[float]) -> Ladder:
+    """The ladder to walk for other limits [budgets].
+
+    With one budget every ladder leads to every limit. With several, a ladder scales all of them by one number; for
+    other limits the plans are mixed anew, by what they were believed to cost. The check users do not choose its order.
+    """
+    record, own = plan.record, [each.budget for each in plan.certificate.budgets]
+    if len(own) == 1 or record.sums is None or np.allclose(limits, own, rtol=1e-12):
+        return plan.ladder
+    path = ladder_path(believed_plans(record.priced), np.array(limits, dtype=np.float64), _RUNGS)
+    mixtures = Mixtures(np.array([one.prices for one in record.priced]), path.shares, path.duals)
+    means = np.array([one.mean for one in record.priced]).T
+    reasons = [merged_reasons([record.priced[plan].reasons for plan in np.flatnonzero(row)]) for row in path.shares]
+    return moved_ladder(plan.ladder, record.sums.mixed(means, path.shares, plan.ladder.users), mixtures, reasons)
+
+
+def believed_plans(priced: Sequence[PricedPlan]) -> Priced:
+    """Plans by what they were believed to earn and cost."""
+    return Priced(np.array([one.prices for one in priced]), np.array([one.believed for one in priced]).T)
+
+
+def path_frontiers(
+    priced: Sequence[PricedPlan],
+    sums: MixableSums,
+    users: int,
+    limits: FloatArray,
+    budgets: Sequence[str],
+    confidence: float,
+) -> pl.DataFrame:
+    """The frontier along every budget by its name, the others held, by rising price: the shadow price, off-policy
+    reward and cost of this budget with two-sided bounds, and what was believed of both.
+
+    Users of other folds fixed which plans are mixed at a limit; the check users only say what they cost and earn.
+    """
+    plans, means = believed_plans(priced), np.array([one.mean for one in priced]).T
+    level, tables = (1 + confidence) / 2, [pl.DataFrame(schema=FRONTIER)]
+    for own, name in enumerate(budgets):
+        path = frontier_path(plans, limits, own, _FRONTIER_POINTS)
+        if not len(path):
+            continue
+        found = sums.mixed(means, path.shares, users)
+        spread = Spread(
+            users, *(part[[0, 1 + own]] for part in (found.means, found.squares * users, found.cubes * users))
+        )
+        figures = (spread.mean, spread.lower(level), spread.upper(level), plans.outcomes[[0, 1 + own]] @ path.shares.T)
+        tables.append(frontier_table(name, path.duals[:, own], *figures).reverse())
+    return pl.concat(tables)
+
+
+Pair = Sequence[FloatArray] | FloatArray
+
+
+def frontier_table(budget: str, duals: FloatArray, means: Pair, lower: Pair, upper: Pair, model: Pair) -> pl.DataFrame:
+    """Figures of one budget's frontier: duals [points], the others reward and cost, [2, points]."""
+    columns = (duals, means[1], means[0], lower[1], upper[1], lower[0], upper[0], model[1], model[0])
+    figures = pl.DataFrame(dict(zip(list(FRONTIER)[1:], columns, strict=True)))
+    return figures.select(pl.lit(budget).alias("budget"), pl.all())
 
 
 def _question(
@@ -97,6 +176,56 @@ def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> Bu
     return BudgetTarget(known.name, known.budget, audience or known.audience)
 
 
+# What other budgets would buy. `frontier`, the report's slider and tables, and the service's page show these figures:
+# those of the certificate that `reprice` would give.
+
+_POINTS, _POINTS_OF_SEVERAL = 60, 12
+
+
+@dataclass(frozen=True)
+class BudgetPoint:
+    """What a budget buys."""
+
+    budget: float
+    """Mean cost per user."""
+    cost: float
+    """What the plan for it is expected to cost; its upper bound keeps to the budget."""
+    reward: float
+    """What the plan for it is expected to earn."""
+    price: float
+    """The reward that one more unit of budget buys: the plan's price."""
+
+
+def budget_point(plan: Plan, own: BudgetFigure, limit: float) -> BudgetPoint | None:
+    """What another limit of one budget buys while the others are kept; None where no plan keeps all of them."""
+    budgets, certificate = plan.certificate.budgets, plan.certificate
+    place = [each.name for each in budgets].index(own.name)
+    if limit == own.budget:  # those of the certificate itself
+        found = BudgetPoint(limit, own.cost.estimate, certificate.reward.estimate, own.dual)
+        return found if plan.record.stop.holds else None
+    limits = [limit if each.name == own.name else each.budget for each in budgets]
+    ladder = ladder_for(plan, limits)
+    stop = climb(ladder, limits, certificate.confidence)
+    if not stop.holds:
+        return None
+    reward, *costs = ladder.figures(stop.place, certificate.confidence)
+    return BudgetPoint(limit, costs[place].estimate, reward.estimate, ladder.duals(stop.place)[place])
+
+
+def budget_points(plan: Plan, own: BudgetFigure | None = None) -> Iterator[BudgetPoint]:
+    """From about the least limit of a budget that can be kept to the one beyond which more of it buys nothing, in
+    rising order; `own` is the first budget unless given. The others are kept."""
+    own = plan.certificate.budgets[0] if own is None else own
+    if len(plan.certificate.budgets) > 1:
+        limits, count = plan.along(own.name)["model_cost"].to_numpy(), _POINTS_OF_SEVERAL
+    else:
+        upper = plan.ladder.bounds(plan.certificate.confidence)[1][1]
+        limits, count = upper[~plan.ladder.unreliable & np.isfinite(upper)], _POINTS
+    wanted = {*np.linspace(limits.min(), limits.max(), count).tolist(), own.budget} if len(limits) else set()
+    found = (budget_point(plan, own, limit) for limit in sorted(wanted))
+    return (point for point in found if point is not None)
+
+
 def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float | None) -> dict[str, Any]:
     """The frontier, what 10 % more or less budget buys, and answers to a budget and to a reward.
 
@@ -116,29 +245,30 @@ def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float
             _along(plan, each, given.get(each.name)) | {"name": each.name} for each in (first, *others)
         ]
     if reward is not None:
-        content["least_cost"] = {"reward": reward, "cost": _curve(plan, first.name).cost_for(reward)}
+        least = reprice(plan, target_reward=reward).certificate
+        if not least.is_certified:
+            raise UsageError(f"no plan is known to earn {reward:.6g} per user: {least.reasons[0].message}")
+        content["least_cost"] = {"reward": reward, "cost": least.cost.estimate, "budget": least.budget}
     return content
-
-
-def _curve(plan: Plan, name: str) -> Frontier:
-    table = plan.along(name)
-    return Frontier(*(table[column].to_numpy() for column in ("dual", "cost", "reward")))
 
 
 def _along(plan: Plan, budget: BudgetFigure, wanted: float | None) -> dict[str, Any]:
     """One budget's frontier, and what some amounts of it buy."""
-    table = plan.along(budget.name)
     asked = [budget.budget * factor for factor in (0.9, 1.0, 1.1)] if wanted is None else [wanted]
-    rows = [
-        {name: "infinity" if np.isinf(value) else value for name, value in row.items()}
-        for row in table.iter_rows(named=True)
-    ]
-    if not rows:  # the others cannot be kept, whatever this one is
-        return {"least_budget": None, "at": [], "frontier": []}
-    curve = _curve(plan, budget.name)
-    found = [_at(curve, value) for value in asked if value >= curve.least_budget]
-    return {"least_budget": curve.least_budget, "at": found, "frontier": rows}
+    points = [point for value in asked if (point := budget_point(plan, budget, value)) is not None]
+    least = next(budget_points(plan, budget), None)
+    return {
+        "least_budget": None if least is None else least.budget,
+        "at": [
+            {"budget": one.budget, "cost": one.cost, "reward": one.reward, "shadow_price": _written(one.price)}
+            for one in points
+        ],
+        "frontier": [
+            {name: _written(value) for name, value in row.items()}
+            for row in plan.along(budget.name).iter_rows(named=True)
+        ],
+    }
 
 
-def _at(curve: Frontier, budget: float) -> dict[str, float]:
-    return {"budget": budget, "reward": curve.reward_at(budget), "shadow_price": curve.shadow_price(budget)}
+def _written(value: float) -> float | str:
+    return "infinity" if np.isinf(value) else value

@@ -199,6 +199,17 @@ def require_consistent(plan: Plan) -> None:
         len(one.prices) + 1 == len(one.mean) == width and np.isfinite(one.mean).all() for one in plan.record.priced
     )
     _require(known, "plan.json: record: priced: the plans are not of the plan's budgets")
+    if plan.record.made_with is not None:
+        try:
+            _require(len(plan.record.made_with.pairs) > 0, "plan.json: record: made_with: nobody")
+        except ValueError:
+            _require(False, "plan.json: record: made_with: not a list of users")
+    if (sums := plan.record.sums) is not None:
+        plans, believed = len(plan.record.priced), np.array([one.believed for one in plan.record.priced])
+        entries = (plans * (plans + 1) // 2, plans * (plans + 1) * (plans + 2) // 6)
+        fits = [np.shape(part) == (width, size) for part, size in zip((sums.squares, sums.cubes), entries, strict=True)]
+        sound = believed.shape == (plans, width) and np.isfinite(believed).all()
+        _require(all(fits) and bool(sound), "plan.json: record: sums: not of the plans that are mixed")
     _require(ladder.pricing(stop.place) == plan.policy.pricing, "plan.json: pricing: not that of the ladder's place")
     _require_certificate(certificate)
     counted = (certificate.users, certificate.clusters) == (ladder.people, ladder.clusters)
@@ -283,7 +294,9 @@ def _require_figures(plan: Plan) -> None:
     for outcome, (name, own) in enumerate(written.items()):
         same = any(_alike(own, figures[outcome]) for figures in given)
         _require(same, f"certificate.json: {name[:40]!r} is not what the ladder gives at the place of the plan")
-    same = all(_same(each.dual, dual) for each, dual in zip(certificate.budgets, ladder.duals(place), strict=True))
+    # Plans of earlier versions have the price of their rung, even where it is infinite and few users follow it.
+    duals = zip(certificate.budgets, ladder.duals(place), ladder.rungs[place.rung].prices, strict=True)
+    same = all(_same(each.dual, dual) or _same(each.dual, rung) for each, dual, rung in duals)
     _require(same, f"{where}: dual: not the prices of the plan")
     asked = [budget.name for budget in plan.record.budgets]
     _require(not asked or asked == list(written)[1:], f"{where}: not those that were asked for")

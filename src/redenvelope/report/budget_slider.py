@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
-import polars as pl
-
-from redenvelope.arrays import FloatArray
-from redenvelope.plan.certificate import BudgetFigure
-from redenvelope.plan.fixed_sequence_test import Question, walk
-from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.reprice import BudgetPoint, budget_points
 from redenvelope.report.frontier_charts import budget_chart, curve
 from redenvelope.report.markup import Spoken, figure, section, table, text
 from redenvelope.wording import number, signed
@@ -37,7 +32,7 @@ def budget_section(plan: Plan) -> str:
     """What this budget buys, what others would, and where more money stops paying."""
     if len(plan.certificate.budgets) > 1:
         return section("budget", "What each budget buys", *_several(plan))
-    words, points = Spoken.of(plan), budget_points(plan)
+    words, points = Spoken.of(plan), tuple(budget_points(plan))
     chart = budget_chart(plan, words)
     return section(
         "budget",
@@ -58,7 +53,7 @@ def _several(plan: Plan) -> Iterator[str]:
         value = plan.record.money.value_per_reward if budget.name in money else None
         record = replace(plan.record, money=replace(plan.record.money, value_per_reward=value))
         own = replace(plan.of(budget), record=record)
-        points, chart = points_along(plan, budget), budget_chart(own, words)
+        points, chart = tuple(budget_points(plan, budget)), budget_chart(own, words)
         yield f"<h3>{text(budget.name)}, the others held</h3>"
         if not points:
             yield f"<p>{text(f'Nothing can be said of other limits of {budget.name}.')}</p>"
@@ -77,12 +72,14 @@ def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str = 
         return ""
     one = "one more " + (words.currency or (f"of {name}" if name else "unit of cost"))
     sentences = [
-        f"At this budget, {one} per user would earn about {number(own.price, 2)} more reward."
+        f"At this budget, {one} per user would earn about {number(own.price)} more reward."
         if own.price > 0
         else "More money than this buys nothing: no plan uses it."
     ]
+    if math.isinf(own.price):
+        sentences = [f"The plan saves whatever can be saved; what {one} per user would earn is not known."]
     value = plan.record.money.value_per_reward
-    if value is not None:
+    if value is not None and math.isfinite(own.price):
         limit = break_even(tuple(points), value)
         back = f"At {words.cost(value)} a unit of reward, that brings back {words.cost(value * own.price)}."
         total = f" ({words.total_cost(limit)} in all)" if limit is not None and words.audience is not None else ""
@@ -117,13 +114,11 @@ def _slider(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str 
         for place, (name, cell) in enumerate(zip(_names(words), rows[start].cells, strict=True))
     )
     mark = f"-{place}" if name else ""
+    command = f"redenvelope reprice --budget {shlex.quote(f'{name}=…') if name else '…'}"
     how = (
-        "Each place is what more or less of this budget would buy while the others are held, as estimated on the same "
-        f"users, to choose by. <code>redenvelope reprice --budget {text(shlex.quote(name + '=…'))}</code> makes the "
-        "plan, with a certificate of its own."
-        if name
-        else "Each place is what <code>redenvelope reprice</code> would make of that budget on the same users: "
-        "estimates, to choose by. The plan for the budget you choose has a certificate of its own."
+        f"Each place is what <code>{text(command)}</code> would certify on the same users"
+        f"{', the other budgets kept' if name else ''}: estimates, to choose by. Small differences between their "
+        "rewards are chance; what one more unit earns is the plan’s price."
     )
     return (
         f'<div class="slider" data-points="{_data([asdict(row) for row in rows])}" '
@@ -157,14 +152,14 @@ def _row(point: BudgetPoint, own: BudgetPoint, words: Spoken, value: float | Non
     def whole(shown: str, total: str) -> str:
         return f"{shown}\n{total} in all" if total else shown
 
-    back = "" if value is None else f"\nworth {words.cost(value * point.price)}"
+    back = f"\nworth {words.cost(value * point.price)}" if value is not None and math.isfinite(point.price) else ""
     reward = point.reward - own.reward
     cells = [
         whole(words.cost(point.budget), words.total_cost(point.budget)),
         whole(words.cost(point.cost), words.total_cost(point.cost)),
         whole(number(point.reward), words.total_reward(point.reward)),
         "this plan" if point is own else whole(f"{signed(reward, 2)} reward", words.total_reward(reward)),
-        f"{number(point.price, 2)} reward{back}",
+        f"{number(point.price)} reward{back}",
     ]
     said = f"{words.cost(point.budget)} per user, expected reward {number(point.reward)}"
     return _SliderRow(cells, said, round(point.cost, 6), round(point.reward, 6))
@@ -190,8 +185,8 @@ def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
             words.cost(point.cost),
             number(point.reward),
             "–" if point is own else signed(point.reward - own.reward, 2),
-            number(point.price, 2),
-            *([words.cost(value * point.price)] if value is not None else []),
+            number(point.price),
+            *([words.cost(value * point.price) if math.isfinite(point.price) else "–"] if value is not None else []),
         )
         for _, point in sorted(chosen.items())
     ]
@@ -205,116 +200,6 @@ def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
         *(["worth"] if value is not None else []),
     )
     return f'<div class="others">{table("Other budgets, per user", heads, rows)}</div>'
-
-
-# What other budgets would buy: the plan's own ladder, walked again for each, as `redenvelope reprice` would.
-#
-# Rewards beside the plan's own follow from its prices: along a ladder, one more unit of cost earns the price.
-# Estimates of the rewards themselves are far too rough for that. In the envelopes campaign (8,000 logged users,
-# budget 4), where the last unit earns 0.052 in truth, the price said 0.059 and the slope between estimates 0.008;
-# going from 3.8 to 8 per user earns 0.11, by the prices 0.12 and by the estimates 0.03.
-
-
-_POINTS = 60
-
-
-@dataclass(frozen=True)
-class BudgetPoint:
-    """What a budget buys."""
-
-    budget: float
-    """Mean cost per user."""
-    cost: float
-    """What the plan for it is expected to cost; its upper bound keeps to the budget."""
-    reward: float
-    """What the plan for it is expected to earn: that of this plan, and what its prices say of the rest."""
-    price: float
-    """The reward that one more unit of cost buys."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Curve:
-    """Price and reward along the costs of a ladder."""
-
-    costs: FloatArray
-    """Rising, [rungs]."""
-    prices: FloatArray
-    """Finite, [rungs]."""
-    rewards: FloatArray
-    """Beside those of the first rung, [rungs]."""
-
-    @classmethod
-    def of(cls, ladder: Ladder) -> _Curve:
-        costs = np.maximum.accumulate(ladder.means[1])
-        prices = ladder.prices[:, 0].copy()
-        if np.isinf(prices[0]) and len(prices) > 1:  # no price: what the estimates say of the first rung's slope
-            rise, run = ladder.means[0, 1] - ladder.means[0, 0], costs[1] - costs[0]
-            prices[0] = max(prices[1], 2 * rise / run - prices[1]) if run > 0 else prices[1]
-        steps = np.diff(costs) * (prices[1:] + prices[:-1]) / 2
-        return cls(costs, np.nan_to_num(prices), np.concatenate([[0.0], np.cumsum(steps)]))
-
-    def price(self, cost: float) -> float:
-        return float(np.interp(cost, self.costs, self.prices)) if cost < self.costs[-1] else 0.0
-
-    def reward(self, cost: float) -> float:
-        """What the prices up to a cost add up to."""
-        within = float(np.clip(cost, self.costs[0], self.costs[-1]))
-        rung = max(int(np.searchsorted(self.costs, within)) - 1, 0)
-        mean = (self.prices[rung] + np.interp(within, self.costs, self.prices)) / 2
-        return float(self.rewards[rung] + (within - self.costs[rung]) * mean)
-
-
-def budget_points(plan: Plan) -> tuple[BudgetPoint, ...]:
-    """From the least budget that can be kept to the one beyond which money buys nothing, by rising budget.
-
-    None where the plan has several budgets, or its ladder carries no plan.
-    """
-    ladder, certificate = plan.ladder, plan.certificate
-    if len(ladder.rungs[0].prices) > 1:
-        return ()
-    upper = ladder.bounds(certificate.confidence)[1][1]
-    stands = ~ladder.unreliable & np.isfinite(upper)
-    if not stands.any():
-        return ()
-    wanted = np.linspace(upper[stands].min(), upper[stands].max(), _POINTS).tolist()
-    curve, own = _Curve.of(ladder), certificate.cost.estimate
-    points = []
-    for budget in sorted({*wanted, certificate.budget}):
-        stop = walk(ladder, Question.of(budget, None, certificate.confidence))
-        if stop.holds:
-            cost = (
-                own if budget == certificate.budget else ladder.figures(stop.place, certificate.confidence)[1].estimate
-            )
-            reward = certificate.reward.estimate + curve.reward(cost) - curve.reward(own)
-            points.append(BudgetPoint(budget, cost, reward, curve.price(cost)))
-    return tuple(points)
-
-
-def points_along(plan: Plan, budget: BudgetFigure) -> tuple[BudgetPoint, ...]:
-    """What one of several budgets buys while the others are held, by rising limit; none where they cannot be.
-
-    As along a ladder, rewards beside the plan's own follow from the prices: with the others held, one more of a budget
-    earns its shadow price.
-    """
-    # A limit is what the plans were believed to cost that are best within it.
-    rows = plan.along(budget.name).select("dual", "cost", limit="model_cost").sort("limit")
-    rows = rows.filter(pl.all_horizontal(pl.all().is_finite())).unique("limit", keep="last", maintain_order=True)
-    if len(rows) < 2:
-        return ()
-    limits, prices, costs = (rows[name].to_numpy() for name in ("limit", "dual", "cost"))
-    steps = np.diff(limits) * (prices[1:] + prices[:-1]) / 2
-    curve = _Curve(limits, prices, np.concatenate([[0.0], np.cumsum(steps)]))
-    shown = np.unique(np.append(np.linspace(limits[0], limits[-1], _POINTS), budget.budget))
-    own = curve.reward(budget.budget)
-    return tuple(
-        BudgetPoint(
-            limit,
-            budget.cost.estimate if limit == budget.budget else float(np.interp(limit, limits, costs)),
-            plan.certificate.reward.estimate + curve.reward(limit) - own,
-            curve.price(limit),
-        )
-        for limit in shown.tolist()
-    )
 
 
 def break_even(points: tuple[BudgetPoint, ...], value: float) -> float | None:

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from redenvelope.audit.audit import Audit, verdicts
 from redenvelope.audit.effects import counted_reversals
 from redenvelope.audit.overlap import StepOverlap
-from redenvelope.dual.frontier import Frontier
 from redenvelope.log.findings import Finding, place
 from redenvelope.models.fidelity import OutcomeFidelity, RollOutFidelity
 from redenvelope.plan.plan import Plan
@@ -38,7 +36,6 @@ from redenvelope.wording import counted, interval, number, signed
 
 
 _NEAR = 5  # rungs on either side of the plan's that are shown
-_OTHER_BUDGETS = (0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 
 def frontier_section(plan: Plan) -> str:
@@ -54,7 +51,6 @@ def frontier_section(plan: Plan) -> str:
         "The frontier and its prices",
         figure(frontier_chart(plan.frontier, certificate, comparison)),
         _policies(comparison, level),
-        _other_budgets(plan),
         f'<div class="pair">{pair}</div>' if pair else "",
         _frontier_table(plan, level),
     )
@@ -71,7 +67,6 @@ def _several_frontiers(plan: Plan, level: str) -> str:
         parts += [
             f"<h3>{text(each.name)}, the others held</h3>",
             chart,
-            _other_budgets(own),
             _frontier_table(own, level),
         ]
     return folded("frontier", "What each budget buys", *parts)
@@ -84,38 +79,9 @@ def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
         beside = signed(row.reward_difference), interval(row.reward_difference_lower, row.reward_difference_upper)
         differs = ("–", "–") if row.policy == "logged" else beside
         rows.append((row.policy, number(row.cost), number(row.reward), *differs))
-    return table("Policies side by side: means per user, on the check users", heads, rows)
-
-
-def _other_budgets(plan: Plan) -> str:
-    """Rewards of other budgets beside that of this one, along the estimated frontier and along the model's."""
-    budget = plan.certificate.budget
-    curves = [_curve(plan, "cost", "reward"), _curve(plan, "model_cost", "model_reward")]
-    rows = []
-    for factor in _OTHER_BUDGETS:
-        change = "this budget" if factor == 1 else f"{factor - 1:+.0%}".replace("-", "−")
-        cells = [change, number(factor * budget)]
-        for curve in curves:
-            reward, here = _reward_at(curve, factor * budget), _reward_at(curve, budget)
-            known = reward is not None and here is not None and factor != 1
-            cells += [number(reward), signed(float(reward or 0) - float(here or 0)) if known else "–"]
-        rows.append(cells)
-    if all(cell == "–" for row in rows for cell in row[2:]):
-        return ""
-    return table(
-        "What another budget would buy per user, as estimated (the band hides small differences) and by the model",
-        ("change", "budget", "reward, estimated", "difference", "reward, model", "difference"),
-        rows,
-    )
-
-
-def _curve(plan: Plan, cost: str, reward: str) -> Frontier | None:
-    known = plan.frontier.filter(pl.col(cost).is_finite() & pl.col(reward).is_finite())
-    return Frontier(*(known[name].to_numpy() for name in ("dual", cost, reward))) if known.height else None
-
-
-def _reward_at(curve: Frontier | None, budget: float) -> float | None:
-    return curve.reward_at(budget) if curve is not None and budget >= curve.least_budget else None
+    note = "<p>Untargeted: each user draws one action for the whole campaign, whatever is known of them.</p>"
+    shown = table("Policies side by side: means per user, on the check users", heads, rows)
+    return shown + (note if any(row.policy == "untargeted" for row in comparison) else "")
 
 
 def _frontier_table(plan: Plan, level: str) -> str:

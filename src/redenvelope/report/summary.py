@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from redenvelope.dual.solution import DualStatus
-from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.certificate import HIDDEN_ODDS, Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
 from redenvelope.report.markup import Spoken, folded, items, section, table, text
@@ -41,6 +41,8 @@ def _sentences(plan: Plan, seen: Outlook, words: Spoken) -> Iterator[str]:
     yield _spends(plan, words)
     yield from (_sentence(each.sentence()) for each in certificate.budgets[1:])
     yield _earns(plan, words)
+    if plan.record.untargeted is not None:
+        yield plan.record.untargeted.sentence(certificate.confidence)
     if value := _worth(plan, words):
         yield value
     yield _how_sure(plan, words)
@@ -179,7 +181,8 @@ def certificate_section(plan: Plan) -> str:
     heading = "Also note:" if certified else "Also:"
     notes = f"<p>{heading}</p>{items(others)}" if others else ""
     cautions = f'<p class="caution">{text(shortfall)}</p>' if shortfall else ""
-    plain = "".join(f"<p>{text(sentence)}</p>" for sentence in (unspent, price_sentence(plan)) if sentence)
+    told = (unspent, price_sentence(plan), hidden_sentence(plan))
+    plain = "".join(f"<p>{text(sentence)}</p>" for sentence in told if sentence)
     status, _, rest = certificate.sentence().partition(":")
     verdict = (
         f'<div class="verdict {outlook(plan).kind}"><p class="sentence">'
@@ -260,23 +263,37 @@ def unspent_sentence(plan: Plan) -> str:
     )
 
 
+def hidden_sentence(plan: Plan) -> str:
+    """How strong a hidden cause of assignment would have to be; empty where nobody looked."""
+    odds = plan.certificate.diagnostics.get(HIDDEN_ODDS)
+    if odds is None:
+        return ""
+    return (
+        "The estimates rely on the propensities. A hidden cause that changes the odds of actions by a factor of "
+        f"{number(odds, 3)} could bring the expected cost to the budget; where actions were drawn at random, there is "
+        "no such cause."
+    )
+
+
 def price_sentence(plan: Plan) -> str:
     """What the price of a unit of cost means; two prices where the plan mixes two."""
     pricing, dual = plan.policy.pricing, plan.certificate.dual
     if len(plan.certificate.budgets) > 1:
         return ""
+    if math.isinf(dual):
+        return "The price λ is infinite: the plan saves whatever can be saved, and no reward could justify more."
+    mixed = ""
     if len(pricing.shares) > 1:
         prices = " and ".join(
             f"λ = {number(row[0])} for {share:.0%} of the users"
             for row, share in zip(pricing.prices, pricing.shares, strict=True)
         )
-        spent = "together they spend what the bound allows. More budget moves users to the first."
-        return f"Two prices are mixed, {prices}: {spent}"
-    if math.isinf(dual):
-        return "The price λ is infinite: the plan saves whatever can be saved, and no reward could justify more."
+        mixed = f" Two prices are mixed, {prices}: together they spend what the bound allows."
     if dual == 0:
-        return "The price λ is 0: the budget does not bind, and one more unit of it buys no more reward."
-    return f"The price λ is {number(dual)}: one more unit of budget per user buys about {number(dual)} more reward."
+        return f"The price λ is 0: the budget does not bind, and one more unit of it buys no more reward.{mixed}"
+    return (
+        f"The price λ is {number(dual)}: one more unit of budget per user buys about {number(dual)} more reward.{mixed}"
+    )
 
 
 def _budgets(certificate: Certificate) -> str:

@@ -24,6 +24,7 @@ from redenvelope.plan.record import ComparedPolicy
 from redenvelope.progress import Event, Phase
 from redenvelope.report.markup import Spoken
 from redenvelope.report.sections import rules_sentences
+from redenvelope.report.summary import price_sentence
 from redenvelope.simulate.campaign import Campaign, Decide, Optimum
 from redenvelope.wording import number, signed
 
@@ -82,11 +83,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
         for each in certificate.budgets:
             console.print(f"  • {escape(each.sentence())}", soft_wrap=True)
     else:
-        console.print(
-            f"Price of cost λ = {number(certificate.dual)}: one more unit of budget per user buys about that much "
-            "reward.",
-            soft_wrap=True,
-        )
+        console.print(escape(price_sentence(plan)), soft_wrap=True)
         for each in certificate.budgets:
             if each.unspent is not None and plan.totals is None:
                 console.print(escape(each.total_sentence()), soft_wrap=True)
@@ -94,6 +91,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
     if record.comparison:
         show_comparison(console, record.comparison)
+    if record.untargeted is not None:
+        console.print(escape(record.untargeted.sentence(certificate.confidence)), soft_wrap=True)
     console.print(f"Plan written to {folder}; the report is {folder / 'report.html'}", soft_wrap=True)
 
 
@@ -107,7 +106,7 @@ def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
-    """The plan beside logged behaviour, chance and the bandit."""
+    """The plan beside logged behaviour, chance, the best untargeted mixture and the bandit."""
     table = _new_table(
         "On the check users: means per user ± standard error; differences with intervals, paired by user",
         ("policy", "cost", "reward", "cost against logged", "reward against logged"),
@@ -152,16 +151,17 @@ def show_frontier(content: dict[str, Any]) -> None:
         _show_budgets(console, "What a budget buys, estimated on the check users", content)
     if "least_cost" in content:
         least = content["least_cost"]
-        console.print(f"A reward of {number(least['reward'])} per user costs at least {number(least['cost'])}.")
+        told = f"costs about {number(least['cost'])}, and needs a budget of {number(least['budget'])}"
+        console.print(f"A reward of {number(least['reward'])} per user {told}.", soft_wrap=True)
 
 
 def _show_budgets(console: Console, title: str, content: dict[str, Any]) -> None:
-    table = _new_table(title, ("budget", "reward", "one more unit buys"))
+    table = _new_table(title, ("budget", "cost", "reward", "one more unit buys"))
     for row in content["at"]:
-        table.add_row(*(number(row[name]) for name in ("budget", "reward", "shadow_price")))
+        table.add_row(*(number(float(row[name])) for name in ("budget", "cost", "reward", "shadow_price")))
     console.print(table)
     if content["least_budget"] is not None:
-        console.print(f"The least budget that any plan needs is {number(content['least_budget'])} per user.")
+        console.print(f"The least budget that a plan is known to keep is {number(content['least_budget'])} per user.")
 
 
 # An audit on a terminal.
@@ -374,8 +374,8 @@ def show_evaluation(content: dict[str, Any]) -> None:
         console.print(
             f"  • [{_VERDICT_COLOURS[each['status']]}]{each['status']}[/]: {escape(each['message'])}", soft_wrap=True
         )
-    if content["left_out"]:
-        console.print(f"{content['left_out']:,} users were left out: by their ids, the plan was made with them.")
+    if content["left_out_note"]:
+        console.print(f"{content['left_out_note']}.", soft_wrap=True)
     for finding in (*content.get("lacking", ()), *content["drift"]):
         told = f"{finding['column']}: {finding['message']} → {finding['remedy']}"
         console.print(f"  [yellow]![/] {escape(told)}", soft_wrap=True)
@@ -395,26 +395,22 @@ def show_evaluation(content: dict[str, Any]) -> None:
 
 
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
-    """One row per estimator and component; new notes are numbered into `notes`."""
-    rows: dict[tuple[str, int, float], dict[str, dict[str, Any]]] = {}
-    component = 0
+    """One row per estimator; new notes are numbered into `notes`."""
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
     for row in content["estimates"]:
-        component += row["target"] == "reward"  # the first of a component
         # Several budgets have a column each, by their names.
-        target = row.get("budget", row["target"])
-        rows.setdefault((row["estimator"], component, row["share"]), {})[target] = row
+        rows.setdefault(row["estimator"], {})[row.get("budget", row["target"])] = row
     shown = list(next(iter(rows.values())))
     title = f"Means per user, with intervals at {content['confidence']:.0%}"
     table = _new_table(title, ("estimator", *shown, "notes"), words=("notes",))
-    for (estimator, _, share), targets in rows.items():
+    for estimator, targets in rows.items():
         reasons = [reason for row in targets.values() for reason in row["reasons"]]
         told = [f"{reason['weight']}: {reason['message']}" for reason in reasons]
         marks = sorted({notes.setdefault(note, len(notes) + 1) for note in told})
-        label = estimator if share == 1 else f"{estimator} ({share:.0%} of users)"
         refused = any(_refused(row) for row in targets.values())
         figures = [_estimate(targets[target]) for target in shown]
         numbers = escape("".join(f"[{mark}]" for mark in marks))
-        table.add_row(label, *figures, numbers, style="dim" if refused else "")
+        table.add_row(estimator, *figures, numbers, style="dim" if refused else "")
     return table
 
 

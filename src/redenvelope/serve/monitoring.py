@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
+from dataclasses import asdict
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
-import polars as pl
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import COUNTED, Balance, Decided, Tally
+from redenvelope.plan.plan import Plan
+from redenvelope.plan.reprice import budget_points
 from redenvelope.serve.active_plan import ActivePlan
 from redenvelope.serve.settings import ServeSettings
 
@@ -61,8 +63,8 @@ def campaign_view(
         },
         "pacing": _pacing(active, settings),
         "price_notes": [{"at": at, **msgspec.json.decode(content)} for at, content in ledger.price_notes(_MOST_NOTES)],
-        "frontier": _frontier(plan.plan.along(certificate.budgets[0].name)),
-        "frontiers": {} if len(names) < 2 else {name: _frontier(plan.plan.along(name)) for name in names},
+        "frontier": _frontier(plan.plan, 0),
+        "frontiers": {} if len(names) < 2 else {name: _frontier(plan.plan, own) for own, name in enumerate(names)},
     }
 
 
@@ -193,10 +195,11 @@ def _pacing(active: ActivePlan, settings: ServeSettings) -> dict[str, Any]:
     return {"paced": True, "every": active.pacer.every, **alone, "budgets": beliefs}
 
 
-def _frontier(found: pl.DataFrame) -> list[dict[str, float | None]]:
-    """A frontier: price, cost and reward per user, by rising cost."""
-    table = found.select("dual", "cost", "reward").sort("cost")
-    return [{name: _finite(value) for name, value in row.items()} for row in table.iter_rows(named=True)]
+@lru_cache(maxsize=8)
+def _frontier(plan: Plan, own: int) -> list[dict[str, float | None]]:
+    """What other limits of one of the budgets would buy, as `reprice` would certify it, by rising limit."""
+    points = budget_points(plan, plan.certificate.budgets[own])
+    return [{name: _finite(value) for name, value in asdict(point).items()} for point in points]
 
 
 def _finite(value: float) -> float | None:

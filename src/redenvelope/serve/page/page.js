@@ -175,21 +175,11 @@ function showBudgets() {
   select.replaceChildren(...campaign.budgets.map((one) => tell("option", one.budget)));
 }
 
-function buys(cost) {
-  // The reward that a cost buys, and what one more unit would: along the straight lines between the plan's points.
-  const points = frontier();
-  const after = Math.min(Math.max(points.findIndex((point) => point.cost >= cost), 1), points.length - 1);
-  const at = points[points.length - 1].cost < cost ? points.length - 1 : after;
-  const [left, right] = [points[at - 1], points[at]];
-  const slope = right.cost > left.cost ? (right.reward - left.reward) / (right.cost - left.cost) : 0;
-  return { reward: left.reward + slope * (cost - left.cost), price: Math.max(slope, 0) };
-}
-
 function showFrontier() {
   showBudgets();
   const points = frontier();
   if (points.length < 2) return;
-  const planned = campaign.plan.budgets.find((one) => one.budget === along())?.cost ?? campaign.plan.cost;
+  const planned = campaign.plan.budgets.find((one) => one.budget === along())?.limit ?? campaign.plan.budget;
   const [left, right, top, bottom] = [70, 630, 12, 205];
   const [least, most] = [points[0].cost, points[points.length - 1].cost];
   const rewards = points.map((point) => point.reward);
@@ -197,9 +187,10 @@ function showFrontier() {
   const x = (cost) => left + ((right - left) * (cost - least)) / Math.max(most - least, 1e-9);
   const y = (reward) => bottom - ((bottom - top) * (reward - low)) / Math.max(high - low, 1e-9);
   const slider = byId("budget");
-  if (!chosen) slider.value = Math.round((1000 * (planned - least)) / Math.max(most - least, 1e-9));
-  const cost = least + ((most - least) * slider.value) / 1000;
-  const found = buys(cost);
+  slider.max = points.length - 1;
+  const away = points.map((point) => Math.abs(point.budget - planned));
+  if (!chosen) slider.value = away.indexOf(Math.min(...away));
+  const found = points[slider.value];
   const path = points.map((point, at) => `${at ? "L" : "M"}${x(point.cost)} ${y(point.reward)}`).join("");
   byId("frontier").replaceChildren(
     draw("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" }),
@@ -207,19 +198,20 @@ function showFrontier() {
     draw("text", { x: right, y: bottom + 20, "text-anchor": "end" }, `${number(most)} per user`),
     draw("text", { x: left - 6, y: bottom, "text-anchor": "end" }, number(low)),
     draw("text", { x: left - 6, y: top + 6, "text-anchor": "end" }, number(high)),
-    draw("line", { x1: x(cost), x2: x(cost), y1: bottom, y2: y(found.reward), class: "ghost" }),
+    draw("line", { x1: x(found.cost), x2: x(found.cost), y1: bottom, y2: y(found.reward), class: "ghost" }),
     draw("path", { d: path, class: "curve" }),
-    draw("circle", { cx: x(cost), cy: y(found.reward), r: 6, class: "dot" }),
+    draw("circle", { cx: x(found.cost), cy: y(found.reward), r: 6, class: "dot" }),
   );
-  byId("buys-cost").textContent = number(cost);
+  byId("buys-budget").textContent = number(found.budget);
+  byId("buys-cost").textContent = number(found.cost);
   byId("buys-reward").textContent = number(found.reward);
-  byId("buys-price").textContent = number(found.price);
+  byId("buys-price").textContent = found.price === null ? "not known" : number(found.price);
   byId("buys-total").textContent = campaign.audience
-    ? `${number(cost * campaign.audience, 6)} buys ${number(found.reward * campaign.audience, 6)}`
+    ? `${number(found.budget * campaign.audience, 6)} buys ${number(found.reward * campaign.audience, 6)}`
     : "no audience given";
-  slider.setAttribute("aria-valuetext", `${number(cost)} per user buys ${number(found.reward)}`);
+  slider.setAttribute("aria-valuetext", `${number(found.budget)} per user buys ${number(found.reward)}`);
   const name = along() === null ? "" : `${along()}=`;
-  const wanted = `${name}${number(cost, 6).replaceAll(",", "")}`;
+  const wanted = `${name}${number(found.budget, 6).replaceAll(",", "")}`;
   byId("command").textContent = `redenvelope reprice PLAN --budget ${/^[\w.=-]+$/.test(wanted) ? wanted : quoted(wanted)} --out PLAN2`;
 }
 

@@ -229,11 +229,20 @@ def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -
         correction = PastCorrection(*(_everywhere(table, places, by_candidate) for table in (value, error)))
     verdicts = []
     for place in range(len(prices)):
-        pairs = [*(outcome[place] for pair in agreements for outcome in pair), *effects[place]]
+        # Of few effective users, not even the error of a difference is known: it contradicts nothing.
+        thin = [_is_thin(found[other.name], place) for other in others]
+        firm = [pair for pair, few in zip(agreements, thin, strict=True) if not few]
+        pairs = [*(outcome[place] for pair in firm for outcome in pair), *effects[place]]
         verdict = choose_estimator(pairs, sequential.reasons(sequential.outcome_names[1], place))
         missed = None if correction is None else correction.detectable[1:, prices[place]]
         verdicts.append(replace(verdict, reasons=(*verdict.reasons, *_unchecked(own.value[1:, place], missed))))
     return _Compared(prices, tuple(verdicts), correction)
+
+
+def _is_thin(evaluation: Evaluation, place: int) -> bool:
+    """Whether the overlap at one of the prices is refused."""
+    reasons = evaluation.diagnostics.reasons(place)
+    return any(reason.rule == "thin_overlap" and reason.weight is Weight.REFUSAL for reason in reasons)
 
 
 def _everywhere(table: FloatArray, places: Sequence[range], some: Sequence[NDArray[np.intp]]) -> FloatArray:

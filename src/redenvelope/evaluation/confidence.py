@@ -312,6 +312,8 @@ def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
 
 _LARGEST_MOVE = 0.7
 """Standard errors by which one user may move an estimate."""
+_LEAST_SHARE = 0.001
+"""Of the estimate: where one user moves it by less, a few that happened not to be drawn change nothing that matters."""
 
 
 @dataclass(frozen=True)
@@ -337,20 +339,15 @@ class Concentration(FieldwiseSums):
         return np.asarray(mean + self.largest * weight * spent)
 
 
-def move_by_one(largest: FloatArray, mean: FloatArray, squares: FloatArray) -> FloatArray:
-    """Standard errors by which a user who adds `largest` moves a mean, from the sum of squared deviations, [...]."""
-    width = np.sqrt(squares)
-    return np.divide(largest - mean, width, out=np.zeros_like(width), where=width > 0)
-
-
-def decided_by_few(move: float, what: str = "cost", whom: str = "user") -> Reason | None:
-    """Why no bound holds, if one user (or cluster) moves an estimate by so many standard errors."""
-    if not move > _LARGEST_MOVE:
+def decided_by_few(largest: float, spread: Spread, what: str = "cost", whom: str = "user") -> Reason | None:
+    """Why no bound of a mean holds, if one user (or cluster) who adds `largest` moves it too far."""
+    away, mean, width = largest - float(spread.mean), float(spread.mean), float(np.sqrt(spread.squares))
+    if away <= _LARGEST_MOVE * width or away <= _LEAST_SHARE * spread.users * abs(mean):
         return None
     return Reason(
         "concentrated",
         Weight.REFUSAL,
-        f"one {whom} alone moves the estimated {what} by {move:.1f} standard errors (at most {_LARGEST_MOVE:g}): how "
-        f"many such {whom}s there are is chance, and no bound of the mean can be believed; cap the amount per user "
-        f"with --most-per-user, treat such {whom}s separately, or bring a log with more of them",
+        f"one {whom} alone moves the estimated {what} by {away / max(width, 1e-300):.1f} standard errors (at most "
+        f"{_LARGEST_MOVE:g}): how many such {whom}s there are is chance, and no bound of the mean can be believed; cap "
+        f"the amount per user with --most-per-user, treat such {whom}s separately, or bring a log with more of them",
     )

@@ -298,17 +298,13 @@ def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
 # cost most beyond what their actions usually cost, as if the plan had followed them, because a fold without any of the
 # few looks harmless.
 #
-# Measured by benchmarks/tails.py --samples 400: costs are exponential and a few users cost many times as much, or
-# log-normal; four in ten users check, half of them followed. Bounds below the truth without the rule, and certified in
-# spite of it, of all samples:
+# Of all samples of benchmarks/tails.py --samples 400, bounds below the truth without the rule, and in spite of it:
 #
 #     users                  2,000                8,000               40,000
 #     0.05 % × 20, 50     5, 9 →  4, 4 %      6, 11 →  3, 2 %       6, 9 →  5, 1 %
 #     0.05 % × 90           13 →     6 %         22 →     2 %         13 →     0 %
 #     log-normal, σ = 2     12 →     0 %         14 →     1 %          8 →     0 %
 #     log-normal, σ = 0.8    5 →     5 %          5 →     5 %          7 →     7 %   (4, 0 and 0 % refused)
-#
-# In 2,000 users, whales of 0.05 % are missing from one log in three, and nothing in such a log tells of them.
 
 _LARGEST_MOVE = 0.7
 """Standard errors by which one user may move an estimate."""

@@ -114,14 +114,12 @@ def _for_any_tail(
     """
     if check.log.clusters is not None or question.target_reward is not None:
         return check, ladder, stop
-    log = check.log
-    least = [log.propensity[log.step == step].min() for step in np.unique(log.step)]
+    least = [check.log.propensity[check.log.step == step].min() for step in np.unique(check.log.step)]
     largest = most * float(np.prod(1 / np.array(least)))
     bounded = check.evaluated_by(estimator_named("per_decision"))
-    rungs = bounded.ladder("plan").rungs
     kept = tuple(
         replace(rung, reasons=tuple(reason for reason in rung.reasons if reason.rule != "concentrated"))
-        for rung in rungs
+        for rung in bounded.ladder("plan").rungs
     )
     other = replace(ladder, estimator="per_decision", rungs=kept, largest=largest, joint=())
     reached = walk(other, question)

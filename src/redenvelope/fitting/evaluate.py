@@ -113,9 +113,8 @@ def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
     mixtures = plan.ladder.mixtures()
     prices = plan.ladder.prices if mixtures is None else mixtures.prices
     own = {"plan": CandidatePolicy(plan.policy, prices, mixtures)}
-    check = check_policies(own, encoded, estimator, 0, plan.record.seed)
-    # Bounds for any tail count on a policy's largest weight, which is that of the log that certified it.
-    return replace(check.ladder("plan"), largest=plan.ladder.largest)
+    ladder = check_policies(own, encoded, estimator, 0, plan.record.seed).ladder("plan")
+    return replace(ladder, largest=plan.ladder.largest)
 
 
 def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ def _ladder(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Ladder:
     prices = plan.ladder.prices if mixtures is None else mixtures.prices
     own = {"plan": CandidatePolicy(plan.policy, prices, mixtures)}
     ladder = check_policies(own, encoded, estimator, 0, plan.record.seed).ladder("plan")
-    return replace(ladder, largest=plan.ladder.largest)
+    return ladder if plan.ladder.largest is None else ladder.for_any_tail(plan.ladder.largest)
 
 
 def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:

@@ -7,7 +7,7 @@ lie the mixtures of their plans, drawn once per user; their bounds follow from t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -171,6 +171,14 @@ class Ladder:
                 return each
         known = ", ".join(f"{together:g}" for together, _ in self.joint) or "none"
         raise UsageError(f"bounds for all prices at once are known for a confidence of {known}, not of {confidence:g}")
+
+    def for_any_tail(self, largest: float) -> Ladder:
+        """The same with bounds that hold for any tail, so that few users may decide the estimates."""
+        rungs = (
+            replace(rung, reasons=tuple(reason for reason in rung.reasons if reason.rule != "concentrated"))
+            for rung in self.rungs
+        )
+        return replace(self, rungs=tuple(rungs), largest=largest, joint=())
 
     def pricing(self, place: Place) -> Pricing:
         """What a plan at a place pays."""

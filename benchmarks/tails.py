@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from redenvelope.evaluation.confidence import Concentration, Spread, decided_by_few, move_by_one
+from redenvelope.evaluation.confidence import Concentration, Spread, decided_by_few
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 WEIGHT, CHECKED, CONFIDENCE, TRUTH = 2.0, 0.4, 0.95, 4_000_000
@@ -43,8 +43,7 @@ def judged(costs: np.ndarray, truth: float, generator: np.random.Generator) -> t
     checked = costs[: int(CHECKED * len(costs))]
     spread = Spread.of(checked * WEIGHT * (generator.random(len(checked)) < 1 / WEIGHT))
     added = np.maximum(WEIGHT * checked.max(), Concentration.of(costs).influence(spread.mean, np.array(WEIGHT)))
-    move = float(move_by_one(added, spread.mean, spread.squares))
-    return decided_by_few(move) is not None, bool(spread.upper(CONFIDENCE) < truth)
+    return decided_by_few(float(added), spread) is not None, bool(spread.upper(CONFIDENCE) < truth)
 
 
 def main() -> None:

@@ -78,15 +78,14 @@ def half_chance(probabilities: Any) -> Any:
 
 def bounds_of(data: Any, seed: int) -> dict[str, dict[str, Any]]:
     """Estimate and one-sided bounds of a policy's cost by estimator."""
-    from redenvelope.evaluation.confidence import Spread, decided_by_few, move_by_one
+    from redenvelope.evaluation.confidence import Spread, decided_by_few
     from redenvelope.evaluation.evaluate import evaluate_partitions
     from redenvelope.evaluation.marginalised import Marginalised
 
     found = {}
     for evaluation in evaluate_partitions([data], ["doubly_robust", Marginalised(seed=seed)]).values():
         added = evaluation.influence()[evaluation.place("cost"), :, 0]
-        spread = Spread.of(added)
-        few = decided_by_few(float(move_by_one(added.max(), spread.mean, spread.squares)))
+        few = decided_by_few(float(added.max()), Spread.of(added))
         own = evaluation.estimate("cost", confidence=CONFIDENCE, side="upper")
         normal = own.estimate + float(ndtri(CONFIDENCE)) * own.standard_error
         found[evaluation.estimator.name] = {

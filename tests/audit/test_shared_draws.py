@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -10,6 +12,7 @@ import pytest
 
 from redenvelope import ColumnMap, Log, audit_log, log_from_frame
 from redenvelope.audit.randomization import shared_draws
+from tests.program import run_here
 
 USERS, VILLAGES = 2_000, 100
 ACTIONS = np.array(["none", "small", "large"])
@@ -77,6 +80,22 @@ def test_a_named_cluster_is_not_asked_for_again() -> None:
     # The altitude of a village moves with its draw by chance, and is no leak.
     assert not audit.leaks
     assert "fit_few_clusters" in {each.rule for each in audit.findings}  # about 40 of a hundred check
+
+
+def test_the_command_line_asks_for_a_cluster_and_takes_it(tmp_path: Path) -> None:
+    drawn(1, 1.0).drop("altitude").write_parquet(tmp_path / "log.parquet")
+    asked = json.loads(run_here("audit", "log.parquet", "--json", folder=tmp_path).stdout)
+    (finding,) = (each for each in asked["findings"] if each["rule"] == "assigned_by_cluster")
+    assert "--cluster village" in finding["remedy"]
+    for said in (("--cluster", "village"), ("--columns", "cluster=village")):
+        done = run_here("audit", "log.parquet", *said, "--json", folder=tmp_path)
+        found = json.loads(done.stdout)
+        assert (found["clusters"], found["shared"]) == (VILLAGES, None)
+    (tmp_path / "campaign.toml").write_text('[columns]\ncluster = "village"\n', encoding="utf-8")
+    assert json.loads(run_here("audit", "log.parquet", "--json", folder=tmp_path).stdout)["clusters"] == VILLAGES
+    refused = run_here("fit", "log.parquet", "--budget", "0.3", "--out", "plan", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "fit_few_clusters" in refused.stderr and "at least 50 are needed" in refused.stderr
 
 
 def test_errors_count_clusters() -> None:

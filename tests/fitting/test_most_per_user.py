@@ -74,9 +74,34 @@ def test_a_ladder_may_bound_costs_for_any_tail(plans: tuple[Plan, Plan]) -> None
     ladder = plans[1].ladder
     assert ladder.largest is None  # cut at the cap, costs are tame enough for the usual bounds
     _, usual = ladder.bounds(0.95)
-    _, wide = replace(ladder, largest=CAP / 0.25**2).bounds(0.95)
+    _, wide = ladder.for_any_tail(CAP / 0.25**2).bounds(0.95)
     assert (wide[0] == usual[0]).all()  # a cap bounds costs, not rewards
     assert (wide[1] > usual[1] + 7 * CAP * 16 * np.log(40) / (3 * ladder.users)).all()
+
+
+def test_where_few_decide_in_spite_of_a_cap_the_bound_holds_for_any_tail() -> None:
+    """Everybody's first action costs 1, and that of 6 users of 20,000 the cap of 100: one of them decides the estimate,
+    and the bound by empirical Bernstein certifies a budget that leaves room for it."""
+    generator, users = np.random.default_rng(3), 20_000
+    action = generator.integers(2, size=users)
+    frame = pl.DataFrame(
+        {
+            "user": np.arange(users),
+            "step": 0,
+            "action": np.array(["none", "coupon"])[action],
+            "propensity": 0.5,
+            "reward": (generator.random(users) < 0.2 + 0.3 * action).astype(float),
+            "cost": action * np.where(np.arange(users) % 3_333 == 5, 500.0, 1.0),
+            "x": generator.normal(size=users),
+        }
+    )
+    with quick_programs():
+        plan = fit(log_from_frame(frame), budget=1.6, settings=FitSettings(neural=QUICK, most_per_user=100.0))
+    assert plan.ladder.largest == 200.0  # the cap, by a weight of at most 2
+    assert plan.certificate.is_certified and plan.certificate.cost.estimator == "per_decision"
+    # The slack alone is 7 · 200 · ln 40 / (3 · 7,999) = 0.215.
+    assert plan.certificate.cost.upper > plan.certificate.cost.estimate + 0.215
+    assert evaluate_plan(plan, log_from_frame(frame))["certificate"]["verified"] is True
 
 
 def test_the_service_takes_the_cap_or_a_smaller_one(capsys: pytest.CaptureFixture[str]) -> None:

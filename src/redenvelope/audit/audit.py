@@ -255,8 +255,7 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
     """The audit with its findings, after those of reading."""
     findings = Findings()
     report_leaks(result.leaks, findings)
-    if result.shared is not None:
-        own = result.shared
+    if (own := result.shared) is not None:
         share = "constant" if own.share > 0.99 else f"{own.share:.0%} of the way from independent draws to one draw"
         findings.add("assigned_by_cluster", column=own.column, count=own.groups, share=share, z=own.z)
     for entry in result.calibration:

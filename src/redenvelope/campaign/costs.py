@@ -49,8 +49,8 @@ def charged_log(log: Log, budgets: Sequence[Budget]) -> Log:
 
 
 def capped_log(log: Log, most: float | None) -> Log:
-    """The log of a campaign in which no user costs more than `most`: where the costs of a user's steps would exceed it
-    together, they are cut, from the step on at which they do. That is what a ledger with this cap would have paid."""
+    """The log of a campaign in which no user costs more than `most`: costs are cut from the step on at which those of
+    the user would exceed it together. That is what a ledger with this cap would have paid."""
     if most is None:
         return log
     charged = tuple((name, _cut(log, values, most)) for name, values in log.charged)
@@ -59,8 +59,7 @@ def capped_log(log: Log, most: float | None) -> Log:
 
 def _cut(log: Log, values: FloatArray, most: float) -> FloatArray:
     """[rows]"""
-    running = np.cumsum(values)
-    spent = running - values
+    spent = np.cumsum(values) - values
     before = spent - np.repeat(spent[log.starts[:-1]], log.lengths)
     return np.clip(most - before, 0.0, values)
 

@@ -298,20 +298,18 @@ def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
 # cost most beyond what their actions usually cost, as if the plan had followed them, because a fold without any of the
 # few looks harmless.
 #
-# Measured by benchmarks/tails.py --samples 400: costs are exponential and a few users cost many times as much, or
-# log-normal; four in ten users check, half of them followed. Bounds below the truth without the rule, and certified in
-# spite of it, of all samples:
+# Of all samples of benchmarks/tails.py --samples 400, bounds below the truth without the rule, and in spite of it:
 #
 #     users                  2,000                8,000               40,000
 #     0.05 % × 20, 50     5, 9 →  4, 4 %      6, 11 →  3, 2 %       6, 9 →  5, 1 %
 #     0.05 % × 90           13 →     6 %         22 →     2 %         13 →     0 %
 #     log-normal, σ = 2     12 →     0 %         14 →     1 %          8 →     0 %
 #     log-normal, σ = 0.8    5 →     5 %          5 →     5 %          7 →     7 %   (4, 0 and 0 % refused)
-#
-# In 2,000 users, whales of 0.05 % are missing from one log in three, and nothing in such a log tells of them.
 
 _LARGEST_MOVE = 0.7
 """Standard errors by which one user may move an estimate."""
+_LEAST_SHARE = 0.001
+"""Of the estimate: where one user moves it by less, a few that happened not to be drawn change nothing that matters."""
 
 
 @dataclass(frozen=True)
@@ -337,20 +335,15 @@ class Concentration(FieldwiseSums):
         return np.asarray(mean + self.largest * weight * spent)
 
 
-def move_by_one(largest: FloatArray, mean: FloatArray, squares: FloatArray) -> FloatArray:
-    """Standard errors by which a user who adds `largest` moves a mean, from the sum of squared deviations, [...]."""
-    width = np.sqrt(squares)
-    return np.divide(largest - mean, width, out=np.zeros_like(width), where=width > 0)
-
-
-def decided_by_few(move: float, what: str = "cost", whom: str = "user") -> Reason | None:
-    """Why no bound holds, if one user (or cluster) moves an estimate by so many standard errors."""
-    if not move > _LARGEST_MOVE:
+def decided_by_few(largest: float, spread: Spread, what: str = "cost", whom: str = "user") -> Reason | None:
+    """Why no bound of a mean holds, if one user (or cluster) who adds `largest` moves it too far."""
+    away, mean, width = largest - float(spread.mean), float(spread.mean), float(np.sqrt(spread.squares))
+    if away <= _LARGEST_MOVE * width or away <= _LEAST_SHARE * spread.users * abs(mean):
         return None
     return Reason(
         "concentrated",
         Weight.REFUSAL,
-        f"one {whom} alone moves the estimated {what} by {move:.1f} standard errors (at most {_LARGEST_MOVE:g}): how "
-        f"many such {whom}s there are is chance, and no bound of the mean can be believed; cap the amount per user "
-        f"with --most-per-user, treat such {whom}s separately, or bring a log with more of them",
+        f"one {whom} alone moves the estimated {what} by {away / max(width, 1e-300):.1f} standard errors (at most "
+        f"{_LARGEST_MOVE:g}): how many such {whom}s there are is chance, and no bound of the mean can be believed; cap "
+        f"the amount per user with --most-per-user, treat such {whom}s separately, or bring a log with more of them",
     )

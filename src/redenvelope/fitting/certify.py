@@ -139,16 +139,10 @@ def _for_any_tail(
     """
     if check.log.clusters is not None or question.target_reward is not None:
         return check, ladder, stop
-    log = check.log
-    least = [log.propensity[log.step == step].min() for step in np.unique(log.step)]
+    least = [check.log.propensity[check.log.step == step].min() for step in np.unique(check.log.step)]
     largest = most * float(np.prod(1 / np.array(least)))
     bounded = check.evaluated_by(estimator_named("per_decision"))
-    rungs = bounded.ladder("plan").rungs
-    kept = tuple(
-        replace(rung, reasons=tuple(reason for reason in rung.reasons if reason.rule != "concentrated"))
-        for rung in rungs
-    )
-    other = replace(ladder, estimator="per_decision", rungs=kept, largest=largest, joint=())
+    other = replace(bounded.ladder("plan").for_any_tail(largest), most_per_user=most)
     reached = walk(other, question)
     further = reached.holds and (not stop.holds or reached.place.rung > stop.place.rung)
     return (bounded, other, reached) if further else (check, ladder, stop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,7 @@ def _as_certified(plan: Plan, check: Check, everybody: Log) -> Ladder:
 
 def _bounded(plan: Plan, ladder: Ladder) -> Ladder:
     """Bounds for any tail count on a policy's largest weight, which is that of the log that certified it."""
-    return replace(ladder, largest=plan.ladder.largest)
+    return ladder if plan.ladder.largest is None else ladder.for_any_tail(plan.ladder.largest)
 
 
 def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:

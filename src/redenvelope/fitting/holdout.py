@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import LocalEngine
 from redenvelope.evaluation.clustering import by_person, person_keys
-from redenvelope.evaluation.confidence import Concentration, decided_by_few, each_confidence, move_by_one
+from redenvelope.evaluation.confidence import Concentration, Spread, decided_by_few, each_confidence
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
 from redenvelope.evaluation.diagnostics import Reason, merged_reasons
 from redenvelope.evaluation.estimators import Estimator
@@ -169,14 +169,15 @@ class Check:
         users = len(self.log.users)
         # The weights of a cluster's users average out.
         weight = 1 + (users / np.maximum(effective, 1.0) - 1) * (self.log.independent / users)
-        moves = {}
-        for outcome, (name, costs) in enumerate(self.costs.items(), start=1):
-            mean = sums.means[outcome]
-            largest = np.maximum(added[outcome].max(axis=0), costs.influence(mean, weight))
-            moves[name] = move_by_one(largest, mean, sums.squares[outcome] * sums.users)
         whom = "user" if self.log.clusters is None else "cluster"
         for rung in range(len(diagnostics)):
-            found = (decided_by_few(float(move[rung]), name, whom) for name, move in moves.items())
+            found = []
+            for outcome, (name, costs) in enumerate(self.costs.items(), start=1):
+                moments = (each[outcome, rung] for each in (sums.means, sums.squares, sums.cubes))
+                mean, squares, cubes = (np.asarray(each) for each in moments)
+                largest = max(float(added[outcome, :, rung].max()), float(costs.influence(mean, weight[rung])))
+                spread = Spread(sums.users, mean, squares * sums.users, cubes * sums.users)
+                found.append(decided_by_few(largest, spread, name, whom))
             yield [reason for reason in found if reason is not None][:1]
 
     def evaluated_by(self, estimator: Estimator) -> Check:

@@ -87,13 +87,8 @@ def fit_lake(
     campaign.check(log)
     objective = objective_of(budget, target_reward, campaign, settings.confidence, audience)
     audit = audit_lake(lake, engine, campaign, objective.audited, settings.known_before, stages)
-    costs = merge_concentrations(
-        list(
-            Opened(engine, _Charged(lake.logs, objective.budgets, settings.most_per_user)).map(
-                concentrations, lake.parts
-            )
-        )
-    )
+    charged = _Charged(lake.logs, objective.budgets, settings.most_per_user)
+    costs = merge_concentrations(list(Opened(engine, charged).map(concentrations, lake.parts)))
     return fit(
         log,
         budget=budget,

@@ -173,6 +173,14 @@ class Ladder:
         known = ", ".join(f"{together:g}" for together, _ in self.joint) or "none"
         raise UsageError(f"bounds for all prices at once are known for a confidence of {known}, not of {confidence:g}")
 
+    def for_any_tail(self, largest: float) -> Ladder:
+        """The same with bounds that hold for any tail, so that few users may decide the estimates."""
+        rungs = (
+            replace(rung, reasons=tuple(reason for reason in rung.reasons if reason.rule != "concentrated"))
+            for rung in self.rungs
+        )
+        return replace(self, rungs=tuple(rungs), largest=largest, joint=())
+
     def pricing(self, place: Place) -> Pricing:
         """What a plan at a place pays."""
         rows: dict[tuple[float, ...], float] = {}

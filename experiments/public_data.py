@@ -38,7 +38,8 @@ LOGS = (
     PublicLog("heartsteps", ("--episode", "episode")),
     PublicLog("starbucks_tiers", _OFFERS),
     PublicLog("starbucks_offers", _OFFERS),
-    PublicLog("complete_journey", ("--estimate-propensity",)),
+    # "5+" and "3+" stand among numbers there: neither numbers nor categories.
+    PublicLog("complete_journey", ("--estimate-propensity", "--ignore", "household_size,kids_count")),
     PublicLog("gotv", ("--ignore", "household"), budget=5.0),
 )
 HEADS = ("log", "audit", "certificate", "cost / budget", "plan − untargeted (95 %)", "seconds")

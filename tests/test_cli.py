@@ -212,7 +212,7 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     assert_refused(run_here("fit", tmp_path / "none.parquet", *out, "--budget", 4), "no such file")
     assert_refused(run_here("allocate", tmp_path, envelopes, "--out", tmp_path / "d.csv"), "not a complete plan folder")
     assert_refused(run_here("allocate", fitted[0], tmp_path / "no.csv", "--out", tmp_path / "d.csv"), "no such file")
-    assert_refused(run_here("frontier", fitted[0], "--reward", 99), "no plan earns 99")
+    assert_refused(run_here("frontier", fitted[0], "--reward", 99), "no plan is sure to earn 99")
     assert not (tmp_path / "plan").exists()
 
 

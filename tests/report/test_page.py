@@ -75,7 +75,7 @@ def test_every_chart_has_a_caption_and_words_for_those_who_cannot_see_it(parsed:
     drawings = [a for tag, a in parsed.tags if tag == "div" and (a.get("class") or "").startswith("drawing")]
     assert len(drawings) == parsed.count("svg") == CHARTS + NARROW
     assert all(a.get("role") == "img" and len(a.get("aria-label") or "") > 40 for a in drawings)
-    assert parsed.count("table") == parsed.count("caption") == 13
+    assert parsed.count("table") == parsed.count("caption") == 12
     ids = [a["id"] for _, a in parsed.tags if "id" in a]
     assert len(ids) == len(set(ids))
     sections = [a["id"] for tag, a in parsed.tags if tag == "section"]

@@ -247,7 +247,7 @@ def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float
     if reward is not None:
         least = reprice(plan, target_reward=reward).certificate
         if not least.is_certified:
-            raise UsageError(f"no plan is known to earn {reward:.6g} per user: {least.reasons[0].message}")
+            raise UsageError(least.reasons[0].message)
         content["least_cost"] = {"reward": reward, "cost": least.cost.estimate, "budget": least.budget}
     return content
 

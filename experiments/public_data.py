@@ -34,13 +34,13 @@ class PublicLog:
 _OFFERS = ("--columns", "user=customer,step=wave,action=offer,reward=completed,cost=payout")
 LOGS = (
     PublicLog("hillstrom", ("--ignore", "visit,conversion")),
-    PublicLog("thornton_hiv", ("--ignore", "villnum")),
+    PublicLog("thornton_hiv", ("--cluster", "villnum")),
     PublicLog("heartsteps", ("--episode", "episode")),
     PublicLog("starbucks_tiers", _OFFERS),
     PublicLog("starbucks_offers", _OFFERS),
     # "5+" and "3+" stand among numbers there: neither numbers nor categories.
     PublicLog("complete_journey", ("--estimate-propensity", "--ignore", "household_size,kids_count")),
-    PublicLog("gotv", ("--ignore", "household"), budget=5.0),
+    PublicLog("gotv", ("--cluster", "household"), budget=5.0),
 )
 HEADS = ("log", "audit", "certificate", "cost / budget", "plan − untargeted (95 %)", "seconds")
 

@@ -64,7 +64,7 @@ def test_the_record_tells_how_it_came_about(plan: Plan, log: Log) -> None:
     assert plan.certificate.users == folds["check"].users
     assert plan.record.stop.holds
     assert plan.record.stop.status == "converged"
-    assert {row.policy for row in plan.record.comparison} == {"logged", "uniform", "bandit", "plan"}
+    assert {row.policy for row in plan.record.comparison} == {"logged", "uniform", "bandit", "untargeted", "plan"}
 
 
 def test_the_frontier_has_the_contracts_columns_and_is_one_concave_curve(plan: Plan) -> None:

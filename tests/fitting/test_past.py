@@ -21,7 +21,7 @@ from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.certify import trusted_check
 from redenvelope.fitting.encoded import encode, past_effects
-from redenvelope.fitting.holdout import CandidatePolicy, Check
+from redenvelope.fitting.holdout import CandidatePolicy, Check, concentrations
 from redenvelope.log.log import Log
 from redenvelope.plan.fixed_sequence_test import Stop
 from redenvelope.plan.ladder import Ladder, Place
@@ -74,7 +74,7 @@ def checked(log: Log) -> tuple[Ladder, Ladder]:
     found = evaluate_partitions([data], [Marginalised()])["marginalised"]
     policy: Any = SimpleNamespace(specification=SimpleNamespace(temperature=0.0, horizon=1))
     shown: Any = None
-    check = Check(log, {"plan": CandidatePolicy(policy, np.zeros((1, 1)))}, found, shown)
+    check = Check(log, {"plan": CandidatePolicy(policy, np.zeros((1, 1)))}, found, shown, concentrations(log))
     trusted = trusted_check(check, lambda ladder: STOP, past_effects(log, encoder, USERS, 0))
     return check.ladder("plan"), trusted.marked(trusted.check.ladder("plan"))
 

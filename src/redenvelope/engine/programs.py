@@ -22,8 +22,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from redenvelope.engine.memory import number_in
 from redenvelope.errors import UsageError
 from redenvelope.files import cache_folder, read_regular, replacing
@@ -99,6 +97,8 @@ class UndescribedError(Exception):
 
 def described(value: Any) -> Iterator[str]:
     """A value in words that tell it from every other."""
+    import numpy as np
+
     kind = type(value)
     if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         yield f"{kind.__name__} {value!r}"

@@ -178,6 +178,7 @@ def _means(users: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 _FIXED_NUMBERS = 2**22
 """Rows times actions of the training users that are looked at."""
+_ROUNDING = 1e-9
 _TOGETHER = 8
 """Fixed actions evaluated in one pass."""
 _FINE = 1e4
@@ -217,7 +218,8 @@ class FixedActions:
         prices = np.where(mixed.excess > 1e-6, 0.0, mixed.duals)
         gap = plan - mixture
         (adds,), (error,) = _means((gap[0] - prices @ gap[1:])[None])
-        reach = float(ndtri((1 + certificate.confidence) / 2)) * float(error)
+        # A plan that is the mixture itself differs from it by rounding, which is nothing that targeting adds.
+        reach = float(ndtri((1 + certificate.confidence) / 2)) * float(error) + _ROUNDING * abs(float(plan[0].mean()))
         named = tuple(self.labels[action] for action in used)
         shares = tuple(float(share) for share in mixed.shares[used])
         return Untargeted(named, shares, float(adds), float(adds) - reach, float(adds) + reach), mixture

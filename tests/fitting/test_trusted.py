@@ -129,3 +129,18 @@ def test_a_part_of_whom_nobody_is_asked_is_left_out(check: Check, plan: Plan, lo
     found = [trusted_check(each, walk, some).check.correction for each in (check, parted)]
     assert found[0] is not None and found[1] is not None
     np.testing.assert_allclose(found[0].value, found[1].value, rtol=1e-6, atol=1e-9)
+
+
+def test_an_estimate_of_few_effective_users_contradicts_nothing(
+    check: Check, plan: Plan, log: Log, past: PastEffects
+) -> None:
+    """Not even the error of such an estimate is known: of 150 users, a hard plan of two steps leaves some ten."""
+    few = encode(log.select(np.arange(len(log.users)) < 150), plan.policy.encoder, 2)
+    thin = check_policies(dict(check.candidates), few, Marginalised(seed=0), 0, seed=0)
+
+    def compared_with(each: Check) -> set[str]:
+        """At the price of the last rung, where the plan is furthest from what was logged."""
+        return {found.second for found in trusted_check(each, walk, past).verdicts[-1].agreements}
+
+    assert "doubly_robust" in compared_with(check)
+    assert "doubly_robust" not in compared_with(thin)

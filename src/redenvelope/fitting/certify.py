@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.arrays import Float32Array, FloatArray
+from redenvelope.arrays import FloatArray, IntArray
 from redenvelope.audit.audit import Audit, audit_log, past_remedy, propensity_remedy
 from redenvelope.audit.effects import latest
 from redenvelope.campaign.costs import without_costs
@@ -217,7 +217,7 @@ def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -
     agreements, correction = [agreement(own, found[other.name]) for other in others], None
     effects: list[list[Agreement]] = [[] for _ in prices]
     if past is not None and known:
-        value, error = past.moved(_shift_of_past(own, estimator, past.design[rows]))
+        value, error = past.moved(_shift_of_past(own, estimator, past, np.flatnonzero(rows)))
         effects = _of_effects(own, value, error)
         places = [check.places(name) for name in check.candidates]
         correction = PastCorrection(*(_everywhere(table, places, by_candidate) for table in (value, error)))
@@ -271,18 +271,19 @@ def _with_past(
     return data
 
 
-def _shift_of_past(own: Evaluation, estimator: Marginalised, design: Float32Array) -> FloatArray:
+def _shift_of_past(own: Evaluation, estimator: Marginalised, past: PastEffects, places: IntArray) -> FloatArray:
     """How the plan shifts the past of users beyond what the estimator's weights know, summed over steps, [width,
-    prices]: the weights of one that knows the past and one more step, less its own. `design` [rows, width]."""
+    prices]: the weights of one that knows the past and one more step, less its own. The rows of the evaluated users are
+    at `places` [rows]."""
     users = own.partitions
     weigh = estimator.prepare(users, 1.0).weigh
     richer = replace(estimator, knows_past=True, window=estimator.window + 1).prepare(users, 1.0).weigh
-    shift, first = np.zeros((design.shape[1], own.value.shape[1])), 0
+    shift, first = np.zeros((len(past.scale), own.value.shape[1])), 0
     for part in users.parts():
         beyond = richer(part).weights - weigh(part).weights
-        here = design[first : first + part.rows]
+        here = places[first : first + part.rows]
         for position, (chosen, rows) in enumerate(part.positions):
-            shift += here[rows].T @ beyond[position, chosen]
+            shift += past.weighed(here[rows], beyond[position, chosen])
         first += part.rows
     return shift / own.users
 

@@ -189,7 +189,11 @@ def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> 
 
 @dataclass(frozen=True, eq=False)
 class PastEffects:
-    """Linear effects of the past on outcomes beyond the state, each action with effects of its own."""
+    """Linear effects of the past on outcomes beyond the state, each kind of action with effects of its own.
+
+    Regressors are the products of the kinds of a row's action with the columns of its past, [rows, width]. They are
+    never made: a row has few kinds, so most of them are zero.
+    """
 
     keys: NDArray[np.uint64]
     """Of the users they were learned from, [users]."""
@@ -197,17 +201,21 @@ class PastEffects:
     """First row of each user, and the number of rows at the end, [users + 1]."""
     past: Float32Array
     """Columns of the past with their products, [rows, columns]."""
-    design: Float32Array
-    """Freed of what the state explains, at the place of the row's action, [rows, width]."""
+    kinds: Float32Array
+    """What kind of action each row has, [rows, kinds]: one column per action, or a constant and the action's rank."""
+    freed: Float32Array
+    """Columns of the past freed of what the state explains, [rows, columns]."""
+    scale: FloatArray
+    """One over the size of each regressor, [width = kinds · columns]; 0 where it does not vary."""
     effects: FloatArray
-    """[outcomes, width]."""
+    """Of regressors of unit size, [outcomes, width]."""
     covariance: FloatArray
     """Of the effects, with users or clusters as units, [outcomes, width, width]."""
 
     @property
     def is_known(self) -> bool:
         """Whether there were rows enough for any regression."""
-        return bool(self.design.any())
+        return bool(self.scale.any())
 
     @classmethod
     def of(cls, log: Log, states: Float32Array, layout: StateLayout, past: NDArray[np.floating]) -> PastEffects:
@@ -222,32 +230,75 @@ class PastEffects:
             kinds = np.stack([np.ones(len(log)), rank], axis=1)
             _freed(states, layout, log.step, left, told=True, further=rank)
         left[log.starts[:-1]] = 0.0  # at a user's first step nothing has happened yet
-        design = (kinds[:, :, None] * left[:, None, outcomes:]).reshape(len(log), -1)
-        scale = np.sqrt((design**2).mean(axis=0))
-        varies = scale > 1e-6 * max(float(scale.max()), 1e-12)
-        design = design[:, varies] / scale[varies]
-        found = [_effects(design, left[:, outcome], log.starts[:-1][log.begins]) for outcome in range(outcomes)]
+        freed = left[:, outcomes:]
+        squares = _squares(kinds, freed) / len(log)
+        size = np.sqrt(np.diagonal(squares))
+        varies = size > 1e-6 * max(float(size.max()), 1e-12)
+        scale = np.where(varies, 1 / np.where(varies, size, 1.0), 0.0)
+        unit = scale[:, None] * squares * scale + np.diag(np.where(varies, _RIDGE, 1.0))
+        regression = _Regression(kinds, freed, scale, np.linalg.inv(unit), log.starts[:-1][log.begins])
+        found = [regression.of(left[:, outcome]) for outcome in range(outcomes)]
         effects, covariance = (np.stack(each) for each in zip(*found, strict=True))
-        return cls(log.keys, log.starts, columns.astype(np.float32), design.astype(np.float32), effects, covariance)
+        known, kind, free = (each.astype(np.float32) for each in (columns, kinds, freed))
+        return cls(log.keys, log.starts, known, kind, free, scale, effects, covariance)
 
     def rows_of(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """The rows of some of the users, [rows]."""
         return np.repeat(np.isin(self.keys, keys), np.diff(self.starts))
 
+    def weighed(self, rows: IntArray, weights: FloatArray) -> FloatArray:
+        """Sums of the regressors of some rows [some] with weights [some, prices], [width, prices]."""
+        return self.scale[:, None] * _summed(self.kinds[rows], self.freed[rows], weights)
+
     def moved(self, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
         """What a shift of the past [width, prices] adds to outcomes, and its error, [outcomes, prices] each."""
-        variance = np.einsum("wp,owv,vp->op", shift, self.covariance, shift)
+        variance = np.einsum("wp,owv,vp->op", shift, self.covariance, shift, optimize=True)
         return self.effects @ shift, np.sqrt(np.maximum(variance, 0.0))
 
 
-def _effects(design: FloatArray, outcome: FloatArray, starts: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-    """Coefficients of columns of unit size [rows, width] for an outcome [rows], and their covariance; what is
-    independent begins at the rows `starts`."""
-    rows, width = design.shape
-    squares = design.T @ design / max(rows, 1) + _RIDGE * np.eye(width)
-    inverse = np.linalg.inv(squares)
-    effects = inverse @ (design.T @ outcome) / rows
-    scores = np.add.reduceat(design * (outcome - design @ effects)[:, None], starts, axis=0)
-    covariance = inverse @ (scores.T @ scores) @ inverse / rows**2
-    # The residuals of a regression are smaller than the errors.
-    return effects, covariance * (rows / max(rows - width, 1))
+@dataclass(frozen=True, eq=False)
+class _Regression:
+    """Regressors [rows, width] as in `PastEffects`, of which `inverse` [width, width] inverts the mean products of unit
+    size; what is independent begins at the rows `starts`."""
+
+    kinds: FloatArray
+    freed: FloatArray
+    scale: FloatArray
+    inverse: FloatArray
+    starts: NDArray[np.int64]
+
+    def of(self, outcome: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The effects on an outcome [rows] free of what the state explains, [width], and their covariance."""
+        rows, used = len(outcome), self.scale > 0
+        effects = self.inverse @ (self.scale * _summed(self.kinds, self.freed, outcome[:, None])[:, 0]) / rows
+        by_kind = (self.scale * effects).reshape(self.kinds.shape[1], -1)
+        left = outcome - ((self.freed @ by_kind.T) * self.kinds).sum(axis=1)
+        parts = [np.add.reduceat(self.freed * (kind * left)[:, None], self.starts, axis=0) for kind in self.kinds.T]
+        scores = np.concatenate(parts, axis=1) * self.scale
+        covariance = self.inverse @ (scores.T @ scores) @ self.inverse / rows**2
+        # The residuals of a regression are smaller than the errors.
+        return np.where(used, effects, 0.0), covariance * (rows / max(rows - int(used.sum()), 1))
+
+
+def _summed(kinds: NDArray[np.floating], freed: NDArray[np.floating], weights: FloatArray) -> FloatArray:
+    """Sums of products of kinds [rows, kinds] with columns [rows, columns], weighted [rows, prices]: [kinds · columns,
+    prices]."""
+    parts = []
+    for kind in kinds.T:
+        own = np.flatnonzero(kind)
+        parts.append(freed[own].T @ (kind[own, None] * weights[own]))
+    return np.concatenate(parts)
+
+
+def _squares(kinds: FloatArray, freed: FloatArray) -> FloatArray:
+    """Sums of products of any two regressors, [width, width]."""
+    count = kinds.shape[1]
+    blocks = [[np.zeros((freed.shape[1],) * 2)] * count for _ in range(count)]
+    for one in range(count):
+        for other in range(one, count):
+            both = kinds[:, one] * kinds[:, other]
+            own = np.flatnonzero(both)
+            if len(own):
+                blocks[one][other] = freed[own].T @ (both[own, None] * freed[own])
+                blocks[other][one] = blocks[one][other].T
+    return np.block(blocks)

@@ -9,20 +9,20 @@ two sums over people). A `Log` has the keys of its clusters, or of its users, an
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray, KeyArray
+from redenvelope.log.log import begins_of
 
 
 def person_keys(keys: KeyArray) -> KeyArray:
     """The distinct people, [people], of the keys of episodes [users], where those of one person are adjacent."""
-    return keys[_begins(keys)]
+    return keys[begins_of(keys)]
 
 
 def by_person(added: FloatArray, keys: KeyArray, axis: int = 1) -> FloatArray:
     """What people add to an estimate, given what their episodes add along an axis [users]; unchanged where every
     person has one."""
-    begins = _begins(keys)
+    begins = begins_of(keys)
     people, episodes = int(np.count_nonzero(begins)), len(keys)
     if people == episodes:
         return added
@@ -41,10 +41,3 @@ def design_effect(added: FloatArray, keys: KeyArray) -> FloatArray:
     plain = added.std(axis=1, ddof=1) / np.sqrt(added.shape[1])
     ratio = np.divide(clustered, plain, out=np.ones_like(plain), where=plain > 0)
     return np.asarray(np.maximum(ratio.max(axis=0), 1.0))
-
-
-def _begins(keys: KeyArray) -> NDArray[np.bool_]:
-    """Which episodes are the first of their person, [users]."""
-    begins = np.ones(len(keys), dtype=bool)
-    begins[1:] = keys[1:] != keys[:-1]
-    return begins

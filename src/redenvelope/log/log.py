@@ -156,12 +156,12 @@ class Log:
     def begins(self) -> NDArray[np.bool_]:
         """Which entries of `users` are the first of their key, [users]: all, unless users have several episodes or
         share a cluster."""
-        return _frozen(_begins(self.keys))
+        return _frozen(begins_of(self.keys))
 
     @cached_property
     def first_episodes(self) -> NDArray[np.bool_]:
         """Which entries of `users` are the first of their user, [users]: all, unless some have several episodes."""
-        return _frozen(_begins(self.user_keys))
+        return _frozen(begins_of(self.user_keys))
 
     @property
     def people(self) -> int:
@@ -269,7 +269,7 @@ class Log:
         )
 
 
-def _begins(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def begins_of(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Which keys differ from the one before, [users]."""
     begins = np.ones(len(keys), dtype=bool)
     begins[1:] = keys[1:] != keys[:-1]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redenvelope import render_report
+from redenvelope.plan.reprice import budget_points
+from redenvelope.wording import number
 from tests.conftest import BROWSER_SKIPPED
 from tests.report.plans import CHARTS, LABELS, LONG, plan
 
@@ -185,7 +187,9 @@ def test_the_slider_shows_other_budgets_and_where_they_stand(browser: Browser, a
     for _ in range(5):
         page.keyboard.press("ArrowRight")
     after = reward.inner_text(), slider.get_attribute("aria-valuetext"), ring.get_attribute("cx")
-    assert after[0] != before[0]
+    points = list(budget_points(plan()))
+    own = [point.budget for point in points].index(plan().certificate.budget)
+    assert (before[0], after[0]) == (number(points[own].reward), number(points[own + 5].reward))
     assert after[1] != before[1]
     assert float(after[2] or 0) > float(before[2] or 0)
     assert heard == []

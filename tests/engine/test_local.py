@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from redenvelope import LocalEngine, UsageError
+from redenvelope.engine.engine import one_blas_thread
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -47,3 +50,15 @@ def test_what_the_work_raises_is_raised_here() -> None:
 def test_no_threads_is_no_engine() -> None:
     with pytest.raises(UsageError, match="at least one thread"):
         LocalEngine(0)
+
+
+def test_products_run_in_one_thread_while_asked_and_as_before_afterwards() -> None:
+    def threads() -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    np.ones((2, 2)) @ np.ones((2, 2))  # the library is loaded
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = threads()
+        with one_blas_thread():
+            assert threads() == {1}
+        assert threads() == before

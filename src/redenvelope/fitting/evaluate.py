@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from redenvelope.audit.audit import report_gaps
 from redenvelope.campaign.costs import capped_log, charged_log
+from redenvelope.engine.engine import one_blas_thread
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.confidence import Estimate, Spread, require_confidence
 from redenvelope.evaluation.data import Extent
@@ -46,6 +47,7 @@ from redenvelope.policies.eligibility_state import allowed
 from redenvelope.serialization import to_plain
 
 
+@one_blas_thread()
 def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
     """Estimates of reward and cost by every estimator, and what they say of the certificate.
 

@@ -15,6 +15,7 @@ from redenvelope.audit.audit import report_few_clusters, report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import capped_log
 from redenvelope.dual.frontier import Frontier
+from redenvelope.engine.engine import one_blas_thread
 from redenvelope.engine.memory import give_back
 from redenvelope.engine.programs import forget_programs
 from redenvelope.errors import LogError, UsageError
@@ -37,6 +38,7 @@ from redenvelope.progress import Progress, Stages
 from redenvelope.wording import number, signed
 
 
+@one_blas_thread()
 def fit(
     log: Log,
     *,

@@ -78,12 +78,7 @@ class EncodedLog:
 
     def sample(self, users: int, stream: str, seed: int) -> EncodedLog:
         """At most `users` users, selected by hashes of their ids in a named random stream."""
-        if len(self.log.users) <= users:
-            return self
-        order = np.argsort(fraction(self.log.keys, stream, seed), kind="stable")
-        chosen = np.zeros(len(self.log.users), dtype=bool)
-        chosen[order[:users]] = True
-        return self.select(chosen)
+        return self if len(self.log.users) <= users else self.select(sampled(self.log, users, stream, seed))
 
     def batches(self) -> Iterator[EncodedLog]:
         """A few thousand users at a time, as views on the arrays."""
@@ -97,6 +92,14 @@ class EncodedLog:
         eligibility = None if self.eligibility is None else self.eligibility[rows]
         counted = None if self.counted is None else self.counted[rows]
         return EncodedLog(log, self.states[rows], self.steps_left[rows], self.layout, eligibility, counted)
+
+
+def sampled(log: Log, users: int, stream: str, seed: int) -> NDArray[np.bool_]:
+    """Who is among at most so many users, selected by hashes of their ids in a named random stream, [users]."""
+    order = np.argsort(fraction(log.keys, stream, seed), kind="stable")
+    chosen = np.zeros(len(log.users), dtype=bool)
+    chosen[order[:users]] = True
+    return chosen
 
 
 def encode(log: Log, encoder: Encoder, steps: int, rules: RuleConstraint | None = None) -> EncodedLog:

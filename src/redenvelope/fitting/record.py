@@ -20,7 +20,7 @@ from redenvelope.evaluation.data import Extent
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.fitting.certify import Certification
-from redenvelope.fitting.encoded import EncodedLog, encode
+from redenvelope.fitting.encoded import EncodedLog, encode, sampled
 from redenvelope.fitting.explain import who_gets_what
 from redenvelope.fitting.holdout import Check, encoded_data, influence_of, logged_by_user
 from redenvelope.fitting.learn import UnpricedPolicy
@@ -176,7 +176,7 @@ def _means(users: FloatArray) -> tuple[FloatArray, FloatArray]:
 # Each user draws one action for the whole campaign. The mixture with the greatest reward at a given cost has at most
 # one action more than there are budgets. Training users say which these are; check users only say what they are worth.
 
-_FIXED_NUMBERS = 2**22
+_FIXED_NUMBERS = 2**20
 """Rows times actions of the training users that are looked at."""
 _ROUNDING = 1e-9
 _TOGETHER = 8
@@ -252,7 +252,8 @@ def fixed_actions(train: Log, unpriced: UnpricedPolicy, estimator: Estimator, se
     learned, constraint = unpriced.learned, unpriced.terms.constraint
     labels, valuer = train.catalogue.labels, unpriced.policies.compared["uniform"].valuer
     users = max(1_000, _FIXED_NUMBERS // (learned.steps * len(labels)))
-    encoded = encode(train, learned.encoder, learned.steps, constraint).sample(users, "untargeted", seed)
+    some = train.select(sampled(train, users, "untargeted", seed))
+    encoded = encode(some, learned.encoder, learned.steps, constraint)
     everything = np.arange(len(labels))
     later = _later(encoded, valuer, given_actions(encoded, constraint, everything), learned.steps)
     fixed = FixedActions(valuer, constraint, later, labels, np.empty(0))

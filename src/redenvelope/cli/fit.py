@@ -107,7 +107,7 @@ def fit(
         most_per_user=most_per_user,
     )
     wanted = options.budget_per_user(budget, budget_total, audience)
-    money = Money().told(currency, audience, value_per_reward)
+    told = Money().told(currency, audience, value_per_reward)  # refused now, if it makes no sense
     lake = lake_options(work, engine, parts, train_users, check_users)
     require_room(out)
     stages_cache = usual_cache() if cache else None
@@ -123,7 +123,7 @@ def fit(
         else:
             plan = fitted(log, lake, question, estimate_propensity)
         plan = plan.with_source(readable(Path(log).name), given.columns, datetime.now(UTC).date().isoformat())
-        plan = plan.with_money(money)
+        plan = plan.with_money(plan.record.money.told(told.currency, told.audience, told.value_per_reward))
         stop_if_interrupted()
         save_with_report(plan, out)
     if stages_cache is not None and "--debug" in sys.argv:

@@ -232,7 +232,7 @@ def _method(learned: LearnedModel, terms: CampaignTerms, trusted: bool, settings
         method = "bandit" if learned.steps == 1 else "planned" if trusted else without
     if method == "learned" and terms.charges is not None:
         raise UsageError(
-            "--method learned supports a single budget of the log's cost in all rows; use --method planned, which "
+            "--method learned: it supports a single budget of the log's cost in all rows; use --method planned, which "
             "plans with the model, or --method bandit, which looks one step ahead"
         )
     return method

@@ -36,7 +36,7 @@ _FILE_RULES = {
         "error",
         "reading the file takes about {needed} of memory; {left} is available",
         "let fit and audit partition the log by user on disk, with --work FOLDER; or use more memory: parquet takes "
-        "less than text, and --ignore of long columns less still",
+        "less than text, and less still without long columns (--ignore)",
     ),
     "file_unpacks": Rule(
         "error",

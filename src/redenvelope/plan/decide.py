@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -271,11 +272,13 @@ class Decider:
 
     For example:
 
-        decider = Decider(Plan.load("plan")).warm()
+        decider = Decider("plan").warm()
         decision = decider.decide({"user": 17, "step": 0, "city": "Lyon", "visits": 3})
     """
 
-    def __init__(self, plan: Plan, seed: int = 0) -> None:
+    def __init__(self, plan: Plan | str | Path, seed: int = 0) -> None:
+        """`plan` may be the folder of one."""
+        plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         policy = plan.policy
         self._encoder, self._pricing = policy.encoder, policy.pricing
         self._steps = policy.specification.steps

@@ -112,6 +112,8 @@ class Audit:
     """Whether draws depend on what happened before."""
     never_given: tuple[NeverGiven, ...] = ()
     """Groups of rows that never got an action."""
+    budget: float | None = None
+    """The mean cost per user that was asked about."""
 
     @property
     def check_share(self) -> float:
@@ -197,7 +199,8 @@ def audit_partitions(
     if first.header.clusters is not None:
         report_few_clusters(first.header.clusters, first.fold_independent.tolist(), fitness)
     known = merge(first.header.findings, fitness.sorted())
-    return _with_findings(_figures(first, second, known_before), known, budget)
+    figures = replace(_figures(first, second, known_before), budget=budget)
+    return _with_findings(figures, known, budget)
 
 
 def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]) -> Audit:
@@ -623,4 +626,19 @@ def _budget(audit: Audit) -> str:
     return (
         f"As logged, users cost {cost} and earned {reward} each; one fixed action for all users would cost from "
         f"{least} to {most}: sensible budgets lie in between."
+        + ("" if audit.budget is None else f" {_asked_budget(audit, audit.budget)}")
     )
+
+
+def _asked_budget(audit: Audit, budget: float) -> str:
+    """What a budget means beside what was logged."""
+    logged = audit.logged_cost.estimate
+    beside = f", {budget / logged:.0%} of what users cost as logged" if logged > 0 else ""
+    affordable = [effect for effect in audit.actions if effect.cost.estimate * audit.steps <= budget]
+    if not affordable:
+        return f"A budget of {number(budget)} per user{beside} is less than any fixed action costs."
+    most = max(affordable, key=lambda effect: effect.cost.estimate)
+    everything = "it lets all users get every action: more would buy nothing"
+    buys = f"it would give all users {most.label!r} at every step ({number(most.cost.estimate * audit.steps)})"
+    dearest = len(affordable) == len(audit.actions)
+    return f"A budget of {number(budget)} per user{beside}: {everything if dearest else buys}."

@@ -108,7 +108,7 @@ def fit(
     )
     wanted = options.budget_per_user(budget, budget_total, audience)
     told = Money().told(currency, audience, value_per_reward)  # refused now, if it makes no sense
-    lake = lake_options(work, engine, parts, train_users, check_users)
+    lake = lake_options(log, work, engine, parts, train_users, check_users)
     require_room(out)
     stages_cache = usual_cache() if cache else None
     with listening(as_json) as listen:

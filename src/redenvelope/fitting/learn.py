@@ -183,7 +183,8 @@ def _encoded(
 
 def model_fidelity(learned: LearnedModel, tune: EncodedLog) -> Fidelity:
     """How faithful the model is to held-out users."""
-    return measure_fidelity(learned.neural.model, Examples.from_log(tune.log, learned.encoder, tune.states))
+    found = measure_fidelity(learned.neural.model, Examples.from_log(tune.log, learned.encoder, tune.states))
+    return replace(found, reasons=tuple(map(tune.log.catalogue.named, found.reasons)))
 
 
 def unpriced_policies(

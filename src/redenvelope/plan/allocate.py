@@ -102,7 +102,7 @@ def allocate_file(
             reward += float(decisions["expected_reward"].sum())
             for label, count in decisions["action"].value_counts().iter_rows():
                 counts[str(label)] = counts.get(str(label), 0) + count
-            spool.add(decisions)
+            spool.add(plan.in_own_names(decisions, table.renames))
         if not rows:
             raise UsageError(f"{users}: no users to decide for")
         spool.finish()
@@ -222,7 +222,7 @@ class UsersTable:
 
     def parts(self, wanted: frozenset[str]) -> Iterator[pl.DataFrame]:
         """The columns wanted, as far as the table has them, so many rows at a time."""
-        renames = self._renames
+        renames = self.renames
         kept = [name for name in self._names if renames.get(name, name) in wanted and name not in renames.values()]
         for first in range(0, self.rows, ROWS_AT_ONCE):
             yield self._slice(kept, first).rename({name: role for name, role in renames.items() if name in kept})
@@ -275,7 +275,8 @@ class UsersTable:
             return int(scan_file(self.path).select(pl.len()).collect().item())
 
     @cached_property
-    def _renames(self) -> dict[str, str]:
+    def renames(self) -> dict[str, str]:
+        """The table's own names that are changed -> their roles."""
         return serving_renames(self._names, self.remembered, self.asked)
 
 

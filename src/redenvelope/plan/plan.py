@@ -66,9 +66,18 @@ class Plan:
         from redenvelope.plan.decide import decide_frame
 
         past = None if history is None else self._named(to_polars(history, "the history"), tuple(ROLES))
-        return decide_frame(
-            self, self._named(to_polars(users, "the table of users"), ("user", "step", "eligible")), seed, past
-        )
+        table = to_polars(users, "the table of users")
+        named = self._named(table, ("user", "step", "eligible"))
+        decisions, findings = decide_frame(self, named, seed, past)
+        return self.in_own_names(decisions, dict(zip(table.columns, named.columns, strict=True))), findings
+
+    def in_own_names(self, decisions: pl.DataFrame, renamed: Mapping[str, str]) -> pl.DataFrame:
+        """Decisions with the names that the table of users has, `renamed` to roles, and that the log had for the
+        action and its propensity."""
+        names = {role: self.columns.name_of(role) for role in ("action", "propensity")}
+        names |= {role: name for name, role in renamed.items()}
+        there = set(decisions.columns)
+        return decisions.rename({role: name for role, name in names.items() if role in there and name not in there})
 
     def _named(self, table: pl.DataFrame, roles: tuple[str, ...]) -> pl.DataFrame:
         """A table with its columns under the names of their roles, where they had those of the plan's log."""

@@ -34,6 +34,7 @@ for _command in (
     plans.evaluate,
     plans.compare,
     plans.allocate,
+    plans.explain,
     plans.report,
     serving.serve,
     serving.token,

@@ -99,6 +99,37 @@ def _is_one_file(users: str) -> bool:
         return True
 
 
+def explain(
+    plan: options.PlanArgument,
+    users: Annotated[list[str], typer.Argument(metavar="USER…", help="Ids of the users to explain.")],
+    table: Annotated[Path, typer.Option("--users", parser=options.given_path, metavar="PATH", help="Table of users.")],
+    history: Annotated[
+        Path | None,
+        typer.Option(parser=options.given_path, metavar="PATH", help="Earlier steps of the users, as in allocate."),
+    ] = None,
+    columns: options.Columns = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Say why users get what they get: the alternatives, what each earns, costs and is worth, and rules that applied.
+
+    The table is the one that allocate decides for: user, step and the features.
+    """
+    from redenvelope.log.columns import ColumnMap
+    from redenvelope.plan.allocate import rows_of_users
+    from redenvelope.plan.decide import Decider
+    from redenvelope.plan.plan import Plan
+
+    opened = Plan.load(plan)
+    decider = Decider(opened, seed)
+    found = rows_of_users(opened, table, users, None if columns is None else ColumnMap.parse(columns), history)
+    explained = [decider.explain(row, history=past) for row, past in found]
+    if as_json:
+        options.print_json({"plan": str(plan), "users": [each.as_dict() for each in explained]})
+        return
+    typer.echo("\n\n".join(map(str, explained)))
+
+
 def evaluate(
     plan: options.PlanArgument,
     log: options.LogArgument,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -109,6 +109,38 @@ def allocate_file(
     means = {name: total / rows for name, total in costs.items()}
     shown = dict(sorted(counts.items()))
     return AllocationSummary(rows, cost / rows, reward / rows, shown, tuple(found.values()), means)
+
+
+def rows_of_users(
+    plan: Plan, users: Path, wanted: Sequence[str], columns: ColumnMap | None = None, history: Path | None = None
+) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The rows of some users in a table, with the earlier steps of each, in the order in which they are asked for."""
+    table = UsersTable(users, plan.columns, columns)
+    check_users(table, plan.policy.encoder)
+    past = None if history is None or not plan.needs_history else past_table(history, plan.columns)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for part in table.parts(needed_columns(plan)):
+        ids = serving_ids(part["user"]).cast(pl.String)
+        for row in part.with_columns(serving_ids(part["user"])).filter(ids.is_in(list(wanted))).iter_rows(named=True):
+            found.setdefault(str(row["user"]), []).append(row)
+    missing = [user for user in wanted if user not in found]
+    if missing:
+        raise UsageError(f"{users}: there is no user {missing[0]!r} ({len(missing)} of {len(wanted)} are missing)")
+    earlier = {} if past is None else _earlier(past, wanted)
+    return [
+        (row, [one for one in earlier.get(user, []) if one["step"] < row["step"]])
+        for user in wanted
+        for row in found[user]
+    ]
+
+
+def _earlier(past: pl.DataFrame, wanted: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The earlier steps of some users, by the text of their ids."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    rows = past.filter(serving_ids(past["user"]).cast(pl.String).is_in(list(wanted)))
+    for row in rows.sort("step").iter_rows(named=True):
+        found.setdefault(str(row["user"]), []).append(row)
+    return found
 
 
 def _in_parts(

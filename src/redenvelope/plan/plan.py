@@ -23,6 +23,7 @@ from redenvelope.plan.record import FitRecord, Source
 from redenvelope.wording import html_block, number
 
 if TYPE_CHECKING:
+    from redenvelope.plan.decide import Explanation
     from redenvelope.plan.policy import DeployedPolicy
 
 
@@ -121,6 +122,17 @@ class Plan:
             confidence=confidence,
             for_all_prices=for_all_prices,
         )
+
+    def explain(self, row: Mapping[str, Any], history: Any = None, seed: int = 0) -> Explanation:
+        """Why a user gets what they get: `row` has `user`, `step` and the features, as in `Decider.decide`.
+
+        Print what comes back, or take its `as_dict()`.
+        """
+        from redenvelope.plan.decide import Decider
+
+        own = {self.columns.name_of(role): role for role in ("user", "step", "eligible")}
+        named = {own.get(name, name) if own.get(name) not in row else name: value for name, value in row.items()}
+        return Decider(self, seed).explain(named, history=history)
 
     def report(self, path: str | Path = "report.html") -> Path:
         """Write the report: one self-contained page, readable without a network."""

@@ -35,6 +35,7 @@ for _command in (
     plans.compare,
     plans.allocate,
     plans.explain,
+    plans.power,
     plans.report,
     serving.serve,
     serving.token,

@@ -253,6 +253,28 @@ NamedTotal = Annotated[
 ]
 
 
+Maximise = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of a budget: profit, with --value-per-reward, is the budget at which the last euro earns a euro.",
+        metavar="profit",
+    ),
+]
+
+
+def is_for_profit(maximise: str | None, value: float | None, budget: Any, target: float | None) -> bool:
+    """Whether profit is asked for, and only that."""
+    if maximise is None:
+        return False
+    if maximise != "profit":
+        raise UsageError(f"--maximise takes profit, not {maximise!r}")
+    if budget is not None or target is not None:
+        raise UsageError("--maximise profit finds the budget; leave out --budget, --budget-total and --target-reward")
+    if value is None:
+        raise UsageError("--maximise profit also needs --value-per-reward, what a unit of reward is worth in money")
+    return True
+
+
 def budget_per_user(budget: float | None, total: float | None, audience: int | None) -> float | None:
     """The budget as a mean per user."""
     if total is None:

@@ -99,6 +99,40 @@ def _is_one_file(users: str) -> bool:
         return True
 
 
+def power(
+    plan: options.PlanArgument,
+    share: Annotated[float, typer.Option(help="Share of users who follow the plan in the test.")] = 0.5,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the two-sided intervals.")] = 0.95,
+    sure: Annotated[float, typer.Option("--power", help="Probability of seeing the gain if it is there.")] = 0.8,
+    gain: Annotated[
+        float | None,
+        typer.Option(help="Gain of reward per user to see; by default what the check users say.", show_default=False),
+    ] = None,
+    users_per_week: Annotated[
+        int | None, typer.Option("--users-per-week", min=1, help="Users who join the test per week, for its length.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say how many users, and how many weeks, an A/B test needs to see the gain that a plan promises."""
+    from redenvelope.plan.plan import Plan
+    from redenvelope.plan.rollout_check import users_for_test
+
+    said = {"share": share, "confidence": confidence, "power": sure, "gain": gain, "users_per_week": users_per_week}
+    content = users_for_test(Plan.load(plan), **said)  # type: ignore[arg-type]
+    if as_json:
+        options.print_json(content)
+        return
+    for case in filter(None, (content, content.get("cautious"))):
+        weeks = "" if case["weeks"] is None else f", {counted(case['weeks'], 'week')} until they have all joined"
+        if case is not content:
+            typer.echo("If the gain is as small as its interval allows:")
+        typer.echo(
+            f"To see a gain of {number(case['gain'])} reward per user with probability {sure:.0%}, at {confidence:.0%} "
+            f"confidence: {case['plan_users']:,} users follow the plan, and {case['other_users']:,} today's "
+            f"policy{weeks}."
+        )
+
+
 def explain(
     plan: options.PlanArgument,
     users: Annotated[list[str], typer.Argument(metavar="USER…", help="Ids of the users to explain.")],

@@ -123,6 +123,12 @@ class Plan:
             for_all_prices=for_all_prices,
         )
 
+    def profit_budget(self, value_per_reward: float) -> float:
+        """The budget per user at which the last unit of money earns a unit of money; `reprice` takes it."""
+        from redenvelope.plan.reprice import profit_budget
+
+        return profit_budget(self, value_per_reward)
+
     def explain(self, row: Mapping[str, Any], history: Any = None, seed: int = 0) -> Explanation:
         """Why a user gets what they get: `row` has `user`, `step` and the features, as in `Decider.decide`.
 

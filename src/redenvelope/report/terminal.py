@@ -392,6 +392,9 @@ def show_evaluation(content: dict[str, Any]) -> None:
         console.print(f"[{mark}] {note}", soft_wrap=True, markup=False)
     if any(_refused(row) for row in content["estimates"]):
         console.print("Rows in grey must not be relied on.")
+    advice = content["advice"]
+    what = "Refit the plan with a newer log" if advice["do"] == "refit" else "Keep the plan"
+    console.print(f"[bold]{what}[/]: {escape('; '.join(advice['reasons']))}.", soft_wrap=True)
 
 
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:

@@ -25,7 +25,8 @@ from redenvelope import (
 from redenvelope.log.rules import RULES
 from redenvelope.wording import command_has, for_reader, speaking_to_commands
 from tests.program import COMMANDS, run_here
-from tests.two_step_plan import BUDGET, plan, stages
+from tests.quick_programs import quick_programs
+from tests.two_step_plan import BUDGET, QUICK, plan, stages
 
 __all__ = ["plan", "stages"]
 
@@ -56,6 +57,7 @@ def test_a_pandas_frame_needs_no_pyarrow() -> None:
     script = """
 import sys
 sys.modules["pyarrow"] = None
+import pandas as pd
 from redenvelope import log_from_frame, two_step
 frame = two_step().log(50, seed=1).to_dict(as_series=False)
 print(log_from_frame(pd.DataFrame(frame)))
@@ -194,3 +196,15 @@ def test_compare_advises_what_it_takes(tmp_path: Path, frame: pl.DataFrame) -> N
     assert advised == "--columns missing_cost=0"
     done = run_here("compare", "a.csv", "b.csv", *advised.split(), folder=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_frame_with_its_own_names_becomes_decisions_with_these_names() -> None:
+    frame = two_step().log(3_000, seed=4).rename(OWN_NAMES | {"action": "offer"})
+    columns = OWN_NAMES | {"action": "offer"}
+    with quick_programs():
+        plan = fit(frame, columns=columns, campaign={"audience": 500}, budget=BUDGET, neural=QUICK)
+        decisions, _ = plan.allocate(frame.filter(step=0).select("customer", "step", "state"))
+    assert decisions.columns[:4] == ["customer", "step", "offer", "propensity"]
+    assert plan.totals is not None
+    assert plan.totals.audience == 500
+    assert plan.explain({"customer": 17, "step": 0, "state": "s0"}).user == 17

@@ -16,12 +16,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from redenvelope.wording import for_reader
+
 if TYPE_CHECKING:
     from redenvelope.log.findings import Finding
 
 
 class RedenvelopeError(Exception):
     """Anything redenvelope raises on purpose: the message says what is wrong, where, and what to do."""
+
+    def __str__(self) -> str:
+        return for_reader(super().__str__())
 
 
 class UsageError(RedenvelopeError, ValueError):

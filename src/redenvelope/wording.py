@@ -1,8 +1,13 @@
-"""Numbers in sentences and tables."""
+"""Numbers in sentences and tables, how objects show themselves, and options in the reader's language."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from html import escape
 
 
 def counted(number: int, noun: str) -> str:
@@ -40,3 +45,75 @@ def signed(value: float | None, digits: int = 3) -> str:
 def interval(lower: float | None, upper: float | None) -> str:
     """The two ends of an interval."""
     return f"{number(lower, 3)} to {number(upper, 3)}"
+
+
+def html_block(title: str, sentences: Iterable[str], rows: Iterable[tuple[str, str]] = ()) -> str:
+    """What an object shows in a notebook: its title, a list of sentences, and a table of names and values."""
+    listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    told = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in rows
+    )
+    parts = (f"<p><b>{escape(title)}</b></p>", listed and f"<ul>{listed}</ul>", told and f"<table>{told}</table>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+# Remedies name options as the command line has them. Who calls from Python reads the arguments that mean the same, and
+# a command names only options that it has.
+
+_OPTION = re.compile(r"--([a-z][a-z-]+)(?:[ =]('[^']*'|(?:[^\s;,:()\"']|,(?=\S))+(?<!\.)))?")
+_SWITCHES = frozenset({"estimate-propensity", "for-all-prices", "all-users", "no-leaf-values"})
+_OF_COLUMNS = frozenset({"ignore", "time", "episode", "cluster", "missing-cost", "dates"})
+_TO_COMMANDS = frozenset({"budget-total", "amounts", "user-cap", "port", "debug", "first", "parts", "engine"})
+"""What only commands have."""
+
+_options: ContextVar[frozenset[str] | None] = ContextVar("options", default=None)
+"""The options of the command that runs; None in Python."""
+
+
+@contextmanager
+def speaking_to_commands() -> Iterator[None]:
+    """Within, options are named as on the command line."""
+    token = _options.set(frozenset())
+    try:
+        yield
+    finally:
+        _options.reset(token)
+
+
+def command_has(options: Iterable[str]) -> None:
+    """Tell which options the command that runs has, such as `--time`."""
+    _options.set(frozenset(options))
+
+
+def for_reader(text: str) -> str:
+    """A message with its options as its reader gives them: arguments in Python, options that the command has."""
+    known = _options.get()
+    if known is None:
+        return _OPTION.sub(_as_argument, text)
+    return _OPTION.sub(lambda found: _as_option(found, known), text) if known else text
+
+
+def _as_option(found: re.Match[str], known: frozenset[str]) -> str:
+    name, value = found[1], found[2]
+    if f"--{name}" in known or name not in _OF_COLUMNS or "--columns" not in known:
+        return found[0]
+    return f"--columns {name.replace('-', '_')}={value or '…'}"
+
+
+def _as_argument(found: re.Match[str]) -> str:
+    name, value = found[1].replace("-", "_"), found[2]
+    if found[1] in _TO_COMMANDS:
+        return found[0]
+    if found[1] in _SWITCHES:
+        return f"{name}=True" + ("" if value is None else f" {value}")
+    if value is None:
+        return f'columns={{"{name}": …}}' if found[1] in _OF_COLUMNS else f"{name}=…" if name != "columns" else name
+    plain = value.strip("'")
+    if name == "columns":
+        pairs = (pair.partition("=") for pair in plain.split(","))
+        return "columns={" + ", ".join(f'"{role}": "{column}"' for role, _, column in pairs) + "}"
+    written = plain if re.fullmatch(r"-?\d+(\.\d+)?|…|[A-Z]+", plain) else f'"{plain}"'
+    if found[1] in _OF_COLUMNS:
+        return f'columns={{"{name}": {written}}}'
+    return f"{name}=({written},)" if name == "known_before" else f"{name}={written}"

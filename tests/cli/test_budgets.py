@@ -31,7 +31,7 @@ def test_budgets_have_names_or_are_the_first() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             named_budgets(PLAN, odd, None, None)
-    with pytest.raises(UsageError, match="--audience"):
+    with pytest.raises(UsageError, match="needs audience"):
         named_budgets(PLAN, None, ["5000"], None)
 
 

@@ -162,5 +162,5 @@ def test_a_log_that_is_read_in_parts_has_the_same(tmp_path: Path) -> None:
     assert {user: (float(number[0]), label) for user, (number, label) in users.items()} == dict(
         enumerate(zip(days.to_list(), weekdays.to_list(), strict=True))
     )
-    with pytest.raises(UsageError, match="name it with --time"):
+    with pytest.raises(UsageError, match="name it with columns"):
         open_lake(tmp_path / "log", RELATIVE, tmp_path / "other", LocalEngine(1))

@@ -58,8 +58,9 @@ from redenvelope.audit.statistics import GroupSums, UserMoments
 from redenvelope.engine.engine import Engine, LocalEngine
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import SHARES, Log, join_logs, split_fold
+from redenvelope.log.read import Columns, as_log
 from redenvelope.merging import MAXIMUM, MINIMUM, SAME, FieldwiseSums, merged
-from redenvelope.wording import counted, number
+from redenvelope.wording import counted, for_reader, html_block, number
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
@@ -111,11 +112,28 @@ class Audit:
     """Whether draws depend on what happened before."""
     never_given: tuple[NeverGiven, ...] = ()
     """Groups of rows that never got an action."""
+    budget: float | None = None
+    """The mean cost per user that was asked about."""
 
     @property
     def check_share(self) -> float:
         """Share of users in the check fold, on which overlap is judged, because a certificate is."""
         return _check_share(self.folds)
+
+    def __str__(self) -> str:
+        listed = "".join(f"\n• {for_reader(sentence)}" for sentence in verdicts(self))
+        return f"{self._title}{listed}" + "".join(f"\n{finding}" for finding in self.findings)
+
+    def _repr_html_(self) -> str:
+        return html_block(self._title, [*map(for_reader, verdicts(self)), *map(str, self.findings)])
+
+    @property
+    def _title(self) -> str:
+        return (
+            f"{counted(self.users, 'user')}, {counted(self.rows, 'row')}, {counted(self.steps, 'step')}, "
+            f"{counted(len(self.actions), 'action')}, {counted(self.features, 'feature')} ({self.static_features} "
+            f"static), propensities {self.propensity_source}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the sentences of `verdicts`."""
@@ -143,16 +161,20 @@ class AuditSample:
 
 
 def audit_log(
-    log: Log,
+    log: Any,
     budget: float | None = None,
     *,
     known_before: Collection[str] = (),
     sample: AuditSample = AuditSample(),
+    columns: Columns = None,
+    estimate_propensity: bool = False,
 ) -> Audit:
     """Audit a log; with a budget, also whether the budget suits the log.
 
+    The `log` is a `Log`, or any dataframe or the path of a file or a folder, whose columns `columns` names by role.
     `known_before` are features that you confirm were known when the action was chosen.
     """
+    log = as_log(log, columns, estimate_propensity=estimate_propensity)
     return audit_partitions([log], budget, known_before=known_before, sample=sample)
 
 
@@ -177,7 +199,8 @@ def audit_partitions(
     if first.header.clusters is not None:
         report_few_clusters(first.header.clusters, first.fold_independent.tolist(), fitness)
     known = merge(first.header.findings, fitness.sorted())
-    return _with_findings(_figures(first, second, known_before), known, budget)
+    figures = replace(_figures(first, second, known_before), budget=budget)
+    return _with_findings(figures, known, budget)
 
 
 def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]) -> Audit:
@@ -603,4 +626,19 @@ def _budget(audit: Audit) -> str:
     return (
         f"As logged, users cost {cost} and earned {reward} each; one fixed action for all users would cost from "
         f"{least} to {most}: sensible budgets lie in between."
+        + ("" if audit.budget is None else f" {_asked_budget(audit, audit.budget)}")
     )
+
+
+def _asked_budget(audit: Audit, budget: float) -> str:
+    """What a budget means beside what was logged."""
+    logged = audit.logged_cost.estimate
+    beside = f", {budget / logged:.0%} of what users cost as logged" if logged > 0 else ""
+    affordable = [effect for effect in audit.actions if effect.cost.estimate * audit.steps <= budget]
+    if not affordable:
+        return f"A budget of {number(budget)} per user{beside} is less than any fixed action costs."
+    most = max(affordable, key=lambda effect: effect.cost.estimate)
+    everything = "it lets all users get every action: more would buy nothing"
+    buys = f"it would give all users {most.label!r} at every step ({number(most.cost.estimate * audit.steps)})"
+    dearest = len(affordable) == len(audit.actions)
+    return f"A budget of {number(budget)} per user{beside}: {everything if dearest else buys}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.campaign.conditions import Condition, column_uses, holds
+from redenvelope.campaign.costs import cost_columns
 from redenvelope.campaign.records import Budget, Mistake, Rule, budget_mistakes, refuse, rule_mistakes
 from redenvelope.campaign.rows import STEP, TableRows, places_of
 from redenvelope.errors import UsageError
@@ -61,9 +62,21 @@ class Campaign:
         return tuple(budget.limit(self.audience) for budget in self.budgets)
 
     @classmethod
-    def from_toml(cls, path: str | Path) -> Campaign:
-        """Read a campaign file; all of its mistakes are reported at once."""
-        content = campaign_content(path)
+    def of(cls, given: Campaign | str | Path | Mapping[str, Any] | None) -> Campaign:
+        """A campaign, the path of a campaign file, or a mapping with the entries of such a file."""
+        if given is None or isinstance(given, Campaign):
+            return given or cls()
+        if not isinstance(given, str | Path | Mapping):
+            raise UsageError(
+                f"the campaign must be a Campaign, the path of a campaign.toml or a dict of its entries, not {given!r}"
+            )
+        return cls.from_toml(given)
+
+    @classmethod
+    def from_toml(cls, source: str | Path | Mapping[str, Any]) -> Campaign:
+        """Read a campaign file, or the same entries from a mapping; all mistakes are reported at once."""
+        content = campaign_content(source)
+        path = "campaign" if isinstance(source, Mapping) else str(source)
         mistakes: list[Mistake] = []
         columns = ColumnMap()
         try:
@@ -76,11 +89,23 @@ class Campaign:
         mistakes += _audience_mistakes(audience)
         if mistakes:  # what is left is held against each other as far as it can be read
             mistakes += _twice(budgets)
-        refuse(mistakes, str(path))
+        refuse(mistakes, path)
         try:
             return cls(columns, budgets, rules, explore, audience)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
+
+    def reading(self, given: ColumnMap) -> Campaign:
+        """The campaign, with what was said besides about the columns; budgets may call the cost as the table does."""
+        names = given.names or self.columns.names
+        own = names.get("cost", "cost")
+        budgets = tuple(replace(each, column="cost") if each.column == own else each for each in self.budgets)
+        mapping = replace(
+            self.columns, names=names, ignored=self.columns.ignored | given.ignored, costs=cost_columns(budgets)
+        )
+        dates = None if given.dates == ColumnMap().dates else given.dates
+        mapping = mapping.reading(given.time, given.episode, given.missing_cost, dates, given.cluster)
+        return replace(self, columns=mapping, budgets=budgets)
 
     def check(self, log: Log) -> None:
         """Check the campaign against a log; all mistakes are reported at once."""

@@ -6,11 +6,13 @@ import os
 from typing import Annotated
 
 import typer
+import typer.core
 
 from redenvelope import __version__
 from redenvelope.cli import data, fit, plans, serving
 from redenvelope.cli.guard import guarded
 from redenvelope.engine.programs import keep_programs
+from redenvelope.wording import command_has
 
 __all__ = ["app", "main"]
 
@@ -32,6 +34,8 @@ for _command in (
     plans.evaluate,
     plans.compare,
     plans.allocate,
+    plans.explain,
+    plans.power,
     plans.report,
     serving.serve,
     serving.token,
@@ -48,11 +52,15 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug; anywhere on the line.")] = False,
 ) -> None:
+    group = context.command
+    chosen = group.commands.get(context.invoked_subcommand or "") if isinstance(group, typer.core.TyperGroup) else None
+    command_has(option for each in (chosen.params if chosen else ()) for option in each.opts)
     keep_programs()  # before a command imports what compiles
 
 

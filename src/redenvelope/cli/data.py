@@ -226,7 +226,7 @@ def audit(
 
     given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates, cluster)
     known = options.split_names(known_before)
-    result, lake = None, lake_options(work, engine, parts)
+    result, lake = None, lake_options(log, work, engine, parts)
     if lake is not None:
         result, found = audited(log, lake, given, budget, known, estimate_propensity, quiet=as_json)
     else:

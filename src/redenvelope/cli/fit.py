@@ -11,6 +11,7 @@ import typer
 
 from redenvelope.cli import options
 from redenvelope.cli.guard import listening, stop_if_interrupted
+from redenvelope.errors import UsageError
 
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
@@ -27,6 +28,7 @@ def fit(
     target_reward: Annotated[
         float | None, typer.Option(help="Mean reward per user to reach at the least cost, instead of a budget.")
     ] = None,
+    maximise: options.Maximise = None,
     method: Annotated[str, typer.Option(help="How the plan decides: auto, planned, learned or bandit.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Depth of the trees that decide, in steps.")] = None,
     no_leaf_values: Annotated[
@@ -85,6 +87,7 @@ def fit(
     """
     from redenvelope.cli.lakes import Question, fitted, lake_options
     from redenvelope.fitting.fit import fit as fit_plan
+    from redenvelope.fitting.holdout import logged_by_user
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.fitting.stage_cache import usual_cache
     from redenvelope.log.findings import readable
@@ -107,8 +110,9 @@ def fit(
         most_per_user=most_per_user,
     )
     wanted = options.budget_per_user(budget, budget_total, audience)
-    money = Money().told(currency, audience, value_per_reward)
-    lake = lake_options(work, engine, parts, train_users, check_users)
+    for_profit = options.is_for_profit(maximise, value_per_reward, wanted, target_reward)
+    told = Money().told(currency, audience, value_per_reward)  # refused now, if it makes no sense
+    lake = lake_options(log, work, engine, parts, train_users, check_users)
     require_room(out)
     stages_cache = usual_cache() if cache else None
     with listening(as_json) as listen:
@@ -119,11 +123,17 @@ def fit(
         if lake is None:
             rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)
             stages.finish("log", repr(rows))
+            # The price of profit is known; the budget that it comes to is known once the ladder is.
+            question = question._replace(budget=float(logged_by_user(rows)[1].mean())) if for_profit else question
             plan = fit_plan(rows, **question._asdict())
+        elif for_profit:
+            raise UsageError("--maximise profit reads the log into memory; leave out --work and --engine")
         else:
             plan = fitted(log, lake, question, estimate_propensity)
+        if for_profit:
+            plan = plan.with_money(told).reprice(budget=plan.profit_budget(value_per_reward or 0.0), audience=audience)
         plan = plan.with_source(readable(Path(log).name), given.columns, datetime.now(UTC).date().isoformat())
-        plan = plan.with_money(money)
+        plan = plan.with_money(plan.record.money.told(told.currency, told.audience, told.value_per_reward))
         stop_if_interrupted()
         save_with_report(plan, out)
     if stages_cache is not None and "--debug" in sys.argv:
@@ -143,6 +153,7 @@ def reprice(
     target_reward: Annotated[
         float | None, typer.Option(help="Mean reward per user to reach at the least cost, instead of a budget.")
     ] = None,
+    maximise: options.Maximise = None,
     confidence: Annotated[
         float | None,
         typer.Option(help="Confidence level of the certificate; by default the plan's.", show_default=False),
@@ -169,6 +180,8 @@ def reprice(
     wanted = options.named_budgets(opened, budget, budget_total, audience)
     # What is not given again stays as it was when the plan was made.
     money = opened.record.money.told(currency, audience, value_per_reward)
+    if options.is_for_profit(maximise, money.value_per_reward, wanted, target_reward):
+        wanted = {opened.certificate.budgets[0].name: opened.profit_budget(money.value_per_reward or 0.0)}
     again = reprice_plan(
         opened.with_money(money),
         budget=wanted,

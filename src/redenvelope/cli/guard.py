@@ -24,6 +24,7 @@ from redenvelope import __version__
 from redenvelope.cli.options import REFUSED
 from redenvelope.errors import LogError, RedenvelopeError
 from redenvelope.progress import Event
+from redenvelope.wording import speaking_to_commands
 
 A_BUG, NO_MEMORY, OUTPUT_LOST = 70, 71, 74
 """Exit codes beside 2 and 3; as in sysexits.h."""
@@ -70,6 +71,11 @@ def _has_threads() -> bool:
 
 def _run(command: Callable[[], None], debug: bool) -> int:
     """Run a command; returns its exit code, and says what went wrong."""
+    with speaking_to_commands():
+        return _guarded(command, debug)
+
+
+def _guarded(command: Callable[[], None], debug: bool) -> int:
     try:
         command()
     except SystemExit as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from redenvelope.cli.guard import listening
 from redenvelope.engine.engine import Engine, engine_named
 from redenvelope.errors import LogError, UsageError
+from redenvelope.files import cache_folder
 from redenvelope.progress import Progress, Stages
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Question(NamedTuple):
 
 
 def lake_options(
+    log: str,
     work: Path | None,
     engine: str | None,
     parts: int | None,
@@ -51,13 +54,20 @@ def lake_options(
     check_users: int | None = None,
 ) -> LakeOptions | None:
     """What the options ask for; None where the log is to be read into memory."""
-    if work is not None:
-        return LakeOptions(work, engine_named(engine or "local"), parts, train_users, check_users)
     said = {"--engine": engine, "--parts": parts, "--train-users": train_users, "--check-users": check_users}
     given = [name for name, value in said.items() if value is not None]
-    if given:
+    if work is None and not given:
+        return None
+    work = work or _usual_work(log)
+    if work is None:
         raise UsageError(f"{given[0]} is for logs that are divided by user; say in what folder, with --work FOLDER")
-    return None
+    return LakeOptions(work, engine_named(engine or "local"), parts, train_users, check_users)
+
+
+def _usual_work(log: str) -> Path | None:
+    """A folder of the user's cache for the parts of this log; None where there is no cache."""
+    cache, place = cache_folder(), log if "://" in log else str(Path(log).absolute())
+    return None if cache is None else cache / "lakes" / hashlib.sha256(place.encode()).hexdigest()[:24]
 
 
 def fitted(log: str, lake: LakeOptions, question: Question, estimate_propensity: bool) -> Plan:
@@ -113,10 +123,15 @@ def allocated(
     parts: int | None,
     quiet: bool,
 ) -> AllocationSummary:
-    """Decide for files of any size, into a folder."""
-    from redenvelope.plan.lake import allocate_folder
+    """Decide for files of any size, into a folder; into one file where a file is named."""
+    from redenvelope.plan.lake import allocate_folder, gathered
 
     where = engine_named(engine or "local")
+    is_file = out.suffix.lower() in (".parquet", ".csv") and not out.is_dir()
+    folder = out.with_name(f".{out.name}.parts") if is_file else out
     with listening(quiet) as listen:
         said = {"engine": where, "work": work, "parts": parts, "stages": Stages(listen)}
-        return allocate_folder(plan, users, out, seed, columns, history, **said)  # type: ignore[arg-type]
+        summary = allocate_folder(plan, users, folder, seed, columns, history, **said)  # type: ignore[arg-type]
+    if is_file:
+        gathered(folder, out)
+    return summary

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -188,7 +187,6 @@ def read_campaign(
 ) -> Campaign:
     """The campaign of the options, or of a campaign file; one beside the log is found by itself."""
     from redenvelope.campaign.campaign import Campaign
-    from redenvelope.campaign.costs import cost_columns
     from redenvelope.log.columns import ColumnMap
 
     given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost, dates, cluster)
@@ -201,14 +199,7 @@ def read_campaign(
     if columns is not None and campaign is not None and found.columns.names:
         raise UsageError("--columns and --campaign both name the columns; use one of the two")
     typer.echo(f"{', '.join(said) or 'campaign'} from {path}", err=True)
-    names = given.names if columns is not None else found.columns.names
-    # What the table calls its cost may be called so in budgets too.
-    own = names.get("cost", "cost")
-    budgets = tuple(replace(each, column="cost") if each.column == own else each for each in found.budgets)
-    mapping = replace(
-        found.columns, names=names, ignored=found.columns.ignored | given.ignored, costs=cost_columns(budgets)
-    ).reading(time, episode, missing_cost, dates, given.cluster)
-    return replace(found, columns=mapping, budgets=budgets)
+    return found.reading(given)
 
 
 def split_names(given: str | None) -> tuple[str, ...]:
@@ -260,6 +251,28 @@ NamedTotal = Annotated[
     list[str] | None,
     typer.Option("--budget-total", help="Budget as total cost; needs --audience.", metavar="[NAME=]TOTAL"),
 ]
+
+
+Maximise = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of a budget: profit, with --value-per-reward, is the budget at which the last euro earns a euro.",
+        metavar="profit",
+    ),
+]
+
+
+def is_for_profit(maximise: str | None, value: float | None, budget: Any, target: float | None) -> bool:
+    """Whether profit is asked for, and only that."""
+    if maximise is None:
+        return False
+    if maximise != "profit":
+        raise UsageError(f"--maximise takes profit, not {maximise!r}")
+    if budget is not None or target is not None:
+        raise UsageError("--maximise profit finds the budget; leave out --budget, --budget-total and --target-reward")
+    if value is None:
+        raise UsageError("--maximise profit also needs --value-per-reward, what a unit of reward is worth in money")
+    return True
 
 
 def budget_per_user(budget: float | None, total: float | None, audience: int | None) -> float | None:

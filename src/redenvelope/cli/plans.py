@@ -99,6 +99,71 @@ def _is_one_file(users: str) -> bool:
         return True
 
 
+def power(
+    plan: options.PlanArgument,
+    share: Annotated[float, typer.Option(help="Share of users who follow the plan in the test.")] = 0.5,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the two-sided intervals.")] = 0.95,
+    sure: Annotated[float, typer.Option("--power", help="Probability of seeing the gain if it is there.")] = 0.8,
+    gain: Annotated[
+        float | None,
+        typer.Option(help="Gain of reward per user to see; by default what the check users say.", show_default=False),
+    ] = None,
+    users_per_week: Annotated[
+        int | None, typer.Option("--users-per-week", min=1, help="Users who join the test per week, for its length.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say how many users, and how many weeks, an A/B test needs to see the gain that a plan promises."""
+    from redenvelope.plan.plan import Plan
+    from redenvelope.plan.rollout_check import users_for_test
+
+    said = {"share": share, "confidence": confidence, "power": sure, "gain": gain, "users_per_week": users_per_week}
+    content = users_for_test(Plan.load(plan), **said)  # type: ignore[arg-type]
+    if as_json:
+        options.print_json(content)
+        return
+    for case in filter(None, (content, content.get("cautious"))):
+        weeks = "" if case["weeks"] is None else f", {counted(case['weeks'], 'week')} until they have all joined"
+        if case is not content:
+            typer.echo("If the gain is as small as its interval allows:")
+        typer.echo(
+            f"To see a gain of {number(case['gain'])} reward per user with probability {sure:.0%}, at {confidence:.0%} "
+            f"confidence: {case['plan_users']:,} users follow the plan, and {case['other_users']:,} today's "
+            f"policy{weeks}."
+        )
+
+
+def explain(
+    plan: options.PlanArgument,
+    users: Annotated[list[str], typer.Argument(metavar="USER…", help="Ids of the users to explain.")],
+    table: Annotated[Path, typer.Option("--users", parser=options.given_path, metavar="PATH", help="Table of users.")],
+    history: Annotated[
+        Path | None,
+        typer.Option(parser=options.given_path, metavar="PATH", help="Earlier steps of the users, as in allocate."),
+    ] = None,
+    columns: options.Columns = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Say why users get what they get: the alternatives, what each earns, costs and is worth, and rules that applied.
+
+    The table is the one that allocate decides for: user, step and the features.
+    """
+    from redenvelope.log.columns import ColumnMap
+    from redenvelope.plan.allocate import rows_of_users
+    from redenvelope.plan.decide import Decider
+    from redenvelope.plan.plan import Plan
+
+    opened = Plan.load(plan)
+    decider = Decider(opened, seed)
+    found = rows_of_users(opened, table, users, None if columns is None else ColumnMap.parse(columns), history)
+    explained = [decider.explain(row, history=past) for row, past in found]
+    if as_json:
+        options.print_json({"plan": str(plan), "users": [each.as_dict() for each in explained]})
+        return
+    typer.echo("\n\n".join(map(str, explained)))
+
+
 def evaluate(
     plan: options.PlanArgument,
     log: options.LogArgument,

@@ -73,18 +73,43 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     logged = logged_by_user(encoded.log).mean(axis=1)
     check = _checked(plan, encoded, estimator)
     ladder = _trusted_ladder(plan, check, everybody)
+    verdict = to_plain(_judged(plan, ladder))
+    lacks, drift = (*lacking, *_left(plan, encoded)), _drift(plan, encoded)
     return {
         "users": held_out.people,
         "left_out": log.people - held_out.people,
         "left_out_note": left_out,
         "confidence": confidence,
-        "verdict": to_plain(_judged(plan, ladder)),
-        "lacking": [finding.as_dict() for finding in (*lacking, *_left(plan, encoded))],
-        "drift": [finding.as_dict() for finding in _drift(plan, encoded)],
+        "verdict": verdict,
+        "advice": _advice(plan, verdict, lacks, drift),
+        "lacking": [finding.as_dict() for finding in lacks],
+        "drift": [finding.as_dict() for finding in drift],
         "logged": {"reward": float(logged[0]), "cost": float(logged[1])} | _logged_costs(plan, logged[1:]),
         "estimates": [row for each in evaluations.values() for row in _rows(plan, encoded, each, confidence)],
         "certificate": _verified(plan, everybody, check),
     }
+
+
+def _advice(
+    plan: Plan, verdict: dict[str, Any], lacking: Sequence[Finding], drift: Sequence[Finding]
+) -> dict[str, Any]:
+    """Whether to fit the plan again, and why."""
+    reasons = []
+    if verdict["status"] == "contradicted":
+        reasons.append("this log contradicts the certificate")
+    if not plan.certificate.is_certified:
+        reasons.append("the plan was never certified")
+    for what, found in (("drifted from", drift), ("lacks what", lacking)):
+        odd = [finding for finding in found if finding.severity is not Severity.REPAIRED]
+        if odd:
+            columns = ", ".join(dict.fromkeys(repr(finding.column) for finding in odd if finding.column)) or "the log"
+            learned = "the users that the plan learned from" if found is drift else "the plan decides by"
+            reasons.append(f"{columns} {what} {learned}")
+    if reasons:
+        return {"do": "refit", "reasons": reasons}
+    confirmed = verdict["status"] == "confirmed"
+    kept = "the log confirms the certificate" if confirmed else "nothing in this log speaks against the certificate"
+    return {"do": "keep", "reasons": [f"{kept}, and no feature has drifted"]}
 
 
 def _left(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:

@@ -6,8 +6,10 @@ the tune fold chooses how to decide and which prices to check, and the check fol
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -26,12 +28,15 @@ from redenvelope.fitting.encoded import EncodedLog, encode, past_effects
 from redenvelope.fitting.holdout import CandidatePolicy, Check
 from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective, objective_of
-from redenvelope.fitting.settings import FitSettings, usual_share
+from redenvelope.fitting.settings import FitSettings, settings_of, usual_share
 from redenvelope.fitting.stage_cache import Cache, StageCache, flat_codec, record_codec
+from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
 from redenvelope.log.log import Log, split
+from redenvelope.log.read import Columns, as_log
 from redenvelope.models.fidelity import Fidelity
 from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.money import Money
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy, FoldSize, MadeWith
 from redenvelope.progress import Progress, Stages
@@ -40,18 +45,25 @@ from redenvelope.wording import number, signed
 
 @one_blas_thread()
 def fit(
-    log: Log,
+    log: Any,
     *,
     budget: float | None = None,
     target_reward: float | None = None,
-    campaign: Campaign | None = None,
+    campaign: Campaign | str | Path | Mapping[str, Any] | None = None,
     audience: int | None = None,
     settings: FitSettings | None = None,
     progress: Progress | None = None,
     cache: Cache | None = None,
     population: PopulationSummary | None = None,
+    columns: Columns = None,
+    estimate_propensity: bool = False,
+    **choices: Any,
 ) -> Plan:
     """The best plan for a budget (mean cost per user), or the cheapest for a reward, certified on held-out users.
+
+    The `log` is any dataframe, the path of a file or a folder, or a `Log`. Of a dataframe or a path, `columns` says
+    which column has which role, such as {"user": "customer_id"}. The `campaign` is a `Campaign`, the path of a
+    campaign.toml, or a dict of its entries. Further keywords are fields of `FitSettings`, such as seed=1.
 
     Give exactly one of `budget` and `target_reward`, unless the `campaign` has one or several budgets of its own. What
     the campaign's rules forbid is never planned, checked or decided. With an `audience`, the number of users that the
@@ -59,14 +71,18 @@ def fit(
     ends. With a `cache`, stages that already ran with the same inputs are not run again. `population` summarizes all
     users where the log contains only a sample of them.
     """
-    settings, stages, campaign = settings or FitSettings(), Stages(progress), campaign or Campaign()
+    settings, stages = settings_of(settings, choices), Stages(progress)
+    campaign = Campaign.of(campaign).reading(ColumnMap.of(columns))
+    objective = objective_of(budget, target_reward, campaign, settings.confidence, audience)
+    money = Money(audience=audience or campaign.audience)
+    if not isinstance(log, Log):
+        log = as_log(log, campaign.columns, estimate_propensity=estimate_propensity)
     forget_programs()
     campaign.check(log)
-    objective = objective_of(budget, target_reward, campaign, settings.confidence, audience)
     if settings.most_per_user is not None and len(objective.names) > 1:
         raise UsageError(
-            f"--most-per-user caps one cost, and the campaign has {len(objective.names)} budgets; remove all but one "
-            "of them, or the cap"
+            f"--most-per-user: it caps one cost, and the campaign has {len(objective.names)} budgets; remove all but "
+            "one of them, or the cap"
         )
     shares = (settings.explore, campaign.explore, usual_share(len(log.catalogue)))
     explore = next(share for share in shares if share is not None)
@@ -103,7 +119,9 @@ def fit(
         audit, population.sample, sizes, settings, unpriced, certified, comparison, lost, objective, log.columns
     )
     fitted = replace(fitted, made_with=made_with)
-    return Plan(certified.policy, certified.certificate, frontier, certified.ladder, fitted)
+    plan = Plan(certified.policy, certified.certificate, frontier, certified.ladder, fitted).with_money(money)
+    # The tables that it will decide for have the names of its log.
+    return plan if log.columns == ColumnMap() else plan.with_source("", log.columns, "")
 
 
 class _Run(NamedTuple):

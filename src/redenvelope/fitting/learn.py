@@ -183,7 +183,8 @@ def _encoded(
 
 def model_fidelity(learned: LearnedModel, tune: EncodedLog) -> Fidelity:
     """How faithful the model is to held-out users."""
-    return measure_fidelity(learned.neural.model, Examples.from_log(tune.log, learned.encoder, tune.states))
+    found = measure_fidelity(learned.neural.model, Examples.from_log(tune.log, learned.encoder, tune.states))
+    return replace(found, reasons=tuple(map(tune.log.catalogue.named, found.reasons)))
 
 
 def unpriced_policies(
@@ -232,7 +233,7 @@ def _method(learned: LearnedModel, terms: CampaignTerms, trusted: bool, settings
         method = "bandit" if learned.steps == 1 else "planned" if trusted else without
     if method == "learned" and terms.charges is not None:
         raise UsageError(
-            "--method learned supports a single budget of the log's cost in all rows; use --method planned, which "
+            "--method learned: it supports a single budget of the log's cost in all rows; use --method planned, which "
             "plans with the model, or --method bandit, which looks one step ahead"
         )
     return method

@@ -62,7 +62,7 @@ def objective_of(
     """The objective that the arguments describe; budgets are given in the campaign or as arguments, never both."""
     budgets = () if campaign is None else campaign.budgets
     if not budgets:
-        users = audience or (None if campaign is None else campaign.audience)
+        users = audience if audience is not None or campaign is None else campaign.audience
         return Objective((), Question((BudgetTarget(FIRST, budget, users),), target_reward, confidence))
     assert campaign is not None
     if budget is not None and len(budgets) > 1:

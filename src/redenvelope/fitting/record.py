@@ -130,7 +130,9 @@ def fit_record(
         parts=settings.parts,
         confidence=settings.confidence,
         fidelity=unpriced.fidelity,
-        planner=PlannerRecord(valuer.notes, valuer.depth, unpriced.policies.lookahead),
+        planner=PlannerRecord(
+            tuple(map(unpriced.policy.catalogue.named, valuer.notes)), valuer.depth, unpriced.policies.lookahead
+        ),
         stop=certified.stop,
         comparison=comparison.policies,
         untargeted=comparison.untargeted,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.learning.backward import LearningSettings
 from redenvelope.learning.values_to_go import ValueSettings
+from redenvelope.log.columns import nearest_name
 from redenvelope.log.limits import TINY_PROPENSITY
 from redenvelope.log.log import SHARES
 from redenvelope.models.training import NeuralSettings
@@ -106,7 +108,9 @@ class FitSettings:
             raise UsageError(f"explore is a share of decisions from 0 to 1, such as 0.02, not {self.explore}")
         if self.most_per_user is not None and not 0 < self.most_per_user < float("inf"):
             raise UsageError(f"the most per user must be an amount above 0, not {self.most_per_user}")
-        if not 0 <= self.seed < 2**32:
+        if self.horizon is not None and not isinstance(self.horizon, int):
+            raise UsageError(f"the horizon must be a whole number of steps, not {self.horizon!r}")
+        if not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
             raise UsageError(f"the seed must be a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence must be between 0.5 and 1, such as 0.95, not {self.confidence}")
@@ -116,3 +120,15 @@ class FitSettings:
         named = {"estimator": None if self.estimator is None else self.estimator.name}
         plain = {entry.name: to_plain(getattr(self, entry.name)) for entry in fields(self) if entry.name not in named}
         return plain | named
+
+
+def settings_of(settings: FitSettings | None, choices: Mapping[str, Any]) -> FitSettings:
+    """Settings with some of their fields chosen by keyword."""
+    base = settings or FitSettings()
+    known = [entry.name for entry in fields(base)]
+    unknown = sorted(choices.keys() - set(known))
+    if unknown:
+        near = nearest_name(unknown[0], known)
+        meant = f"did you mean {near}?" if near else "see FitSettings for what there is"
+        raise UsageError(f"fit has no argument {unknown[0]!r}; {meant}")
+    return replace(base, **choices)

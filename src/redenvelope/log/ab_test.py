@@ -15,7 +15,7 @@ from redenvelope.errors import UsageError
 from redenvelope.log.columns import ColumnMap, column, nearest_name
 from redenvelope.log.findings import Finding, Findings, Places, report_places, require_usable
 from redenvelope.log.read import table_of
-from redenvelope.log.schema.coerce import coerce_outcome, coerce_step, coerce_user
+from redenvelope.log.schema.coerce import coerce_outcome, coerce_user
 from redenvelope.log.tables import FILE, ROW, Table
 from redenvelope.wording import counted
 
@@ -118,7 +118,7 @@ def _rows(
     outcomes = {role: coerce_outcome(table, role, found) for role in ("reward", "cost")}
     chosen = {"user": users, **{role: values for role, values in outcomes.items() if values is not None}}
     if "step" in table.frame.columns:
-        chosen["step"] = coerce_step(table, found)
+        chosen["step"] = column(table.frame, "step")  # only counted, so times serve as well as numbers
     for (rule, name), places in found.items():
         report_places(findings, table.files, rule, name, places)
     require_usable(findings.sorted())

@@ -87,7 +87,7 @@ class ColumnMap:
     def __post_init__(self) -> None:
         unknown = [role for role in self.names if role not in ROLES and role not in OPTIONAL]
         if unknown:
-            known = ", ".join((*ROLES, *OPTIONAL, "cluster"))
+            known = ", ".join((*ROLES, *OPTIONAL, *SAID))
             raise UsageError(f"columns: {unknown[0]!r} is not a role; the roles are {known} (write role=your_column)")
         sources = [self.name_of(role) for role in dict.fromkeys((*ROLES, *self.names))]
         twice = {name for name in sources if sources.count(name) > 1}
@@ -144,7 +144,7 @@ class ColumnMap:
     @classmethod
     def parse(cls, columns: str | None = None, ignore: str | None = None) -> ColumnMap:
         """Read `user=customer_id,reward=active` and `row_id,comment`, as the commands take them."""
-        names: dict[str, str] = {}
+        names: dict[str, Any] = {}
         for pair in filter(None, (columns or "").split(",")):
             role, separator, name = (part.strip() for part in pair.partition("="))
             if not separator or not role or not name:
@@ -152,14 +152,42 @@ class ColumnMap:
             if role in names:
                 raise UsageError(f"columns: {role!r} is mapped twice; every role has one column")
             names[role] = name
-        ignored = frozenset(name.strip() for name in (ignore or "").split(",") if name.strip())
-        return cls._of(names, ignored)
+        ignored = [name.strip() for name in (ignore or "").split(",") if name.strip()]
+        if "ignore" in names:
+            ignored.append(names["ignore"])
+        if "missing_cost" in names:
+            try:
+                names["missing_cost"] = float(names["missing_cost"])
+            except ValueError:
+                raise UsageError(f"a missing cost is a number, not {names['missing_cost']!r}") from None
+        return cls.of({**names, "ignore": ignored})
 
     @classmethod
-    def _of(cls, names: Mapping[str, str], ignored: frozenset[str]) -> ColumnMap:
-        """Names by role, the cluster's among them: no other column is meant by its role alone."""
-        roles = {role: name for role, name in names.items() if role != "cluster"}
-        return cls(roles, ignored, cluster=names.get("cluster"))
+    def of(cls, given: ColumnMap | Mapping[str, Any] | None) -> ColumnMap:
+        """The columns that a mapping names by role, such as {"user": "customer_id", "time": "sent_at"}.
+
+        Besides the roles it may say `time`, `episode`, `cluster`, `missing_cost`, `dates`, and with `ignore` which
+        columns are no features.
+        """
+        if given is None or isinstance(given, ColumnMap):
+            return given or cls()
+        if not isinstance(given, Mapping):
+            raise UsageError(
+                f'columns must be a ColumnMap or map roles to names, such as {{"user": "customer_id"}}, not {given!r}'
+            )
+        named = {key: value for key, value in given.items() if key not in ("ignore", "missing_cost")}
+        odd = next((key for key, value in named.items() if not isinstance(value, str)), None)
+        if odd is not None:
+            raise UsageError(f'columns: {odd!r} must be the name of a column, such as {{"{odd}": "customer_id"}}')
+        ignored, cost = given.get("ignore", ()), given.get("missing_cost")
+        ignored = (ignored,) if isinstance(ignored, str) else ignored
+        if not isinstance(ignored, Collection) or not all(isinstance(name, str) for name in ignored):
+            raise UsageError('ignore must be a list of column names, e.g. ignore = ["row_id"]')
+        if cost is not None and (isinstance(cost, bool) or not isinstance(cost, int | float)):
+            raise UsageError("missing_cost must be a number, e.g. missing_cost = 0")
+        roles = {role: name for role, name in named.items() if role not in (*SAID, "dates")}
+        said = {key: named.get(key) for key in ("time", "episode", "dates", "cluster")}
+        return cls(roles, frozenset(ignored)).reading(missing_cost=None if cost is None else float(cost), **said)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> ColumnMap:
@@ -179,34 +207,38 @@ class ColumnMap:
             raise UsageError('[columns] must map roles to column names, e.g. user = "customer_id"')
         if not isinstance(ignored, list) or not all(isinstance(name, str) for name in ignored):
             raise UsageError('ignore must be a list of column names, e.g. ignore = ["row_id"]')
-        said = {name: content.get(name) for name in ("time", "episode")}
-        for name, value in said.items():
-            if value is not None and not isinstance(value, str):
+        for name in ("time", "episode"):
+            if not isinstance(content.get(name, ""), str):
                 raise UsageError(f'{name} must be the name of a column, e.g. {name} = "sent_at"')
-        cost = content.get("missing_cost")
-        if cost is not None and (isinstance(cost, bool) or not isinstance(cost, int | float)):
-            raise UsageError("missing_cost must be a number, e.g. missing_cost = 0")
-        dates = content.get("dates")
-        if dates is not None and not isinstance(dates, str):
+        if not isinstance(content.get("dates", ""), str):
             raise UsageError('dates must be "leave-out" or "relative"')
-        mapping = cls._of(names, frozenset(ignored))
-        return mapping.reading(said["time"], said["episode"], None if cost is None else float(cost), dates)
+        said = {key: content[key] for key in ("time", "episode", "missing_cost", "dates") if key in content}
+        return cls.of({**names, "ignore": ignored, **said})
 
 
-def campaign_content(path: str | Path) -> dict[str, Any]:
-    """The entries of a campaign file, each one that such a file may have; what they hold is not looked at."""
+def campaign_content(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a campaign file, each one that such a file may have; what they hold is not looked at.
+
+    A mapping holds the same entries as the file.
+    """
+    if isinstance(source, Mapping):
+        content, where = dict(source), "campaign"
+    else:
+        content, where = _parsed(source), str(source)
+    unknown = sorted(map(str, set(content) - set(_ENTRIES)))
+    if unknown:
+        known = ", ".join(_ENTRIES.values())
+        raise UsageError(f"{where}: {unknown[0]!r} is not an entry of a campaign file; the entries are {known}")
+    return content
+
+
+def _parsed(path: str | Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(read_regular(Path(path), _LARGEST_BYTES).decode("utf-8"))
+        return tomllib.loads(read_regular(Path(path), _LARGEST_BYTES).decode("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such campaign file; check the path") from None
     except (ValueError, RecursionError, OSError) as error:  # a number of a million digits is a ValueError too
         raise UsageError(f"{path}: not a valid TOML file ({error})") from None
-    unknown = sorted(set(content) - set(_ENTRIES))
-    if unknown:
-        raise UsageError(
-            f"{path}: {unknown[0]!r} is not an entry of a campaign file; the entries are {', '.join(_ENTRIES.values())}"
-        )
-    return content
 
 
 # Columns by their exact names. polars takes `*` and `^…$` for patterns wherever it expects a name, and a table may use

@@ -9,7 +9,7 @@ from typing import Any
 
 from redenvelope.errors import LogError
 from redenvelope.log.rules import RULES
-from redenvelope.wording import Count
+from redenvelope.wording import Count, for_reader
 
 EXAMPLES = 5
 """How many examples a finding shows."""
@@ -51,7 +51,8 @@ class Finding:
     def __str__(self) -> str:
         where = place(self.file, self.column, self.rows)
         shown = f" (e.g. {', '.join(self.examples)})" if self.examples else ""
-        return f"{self.severity}: {self.rule}{f' [{where}]' if where else ''}: {self.message}{shown} → {self.remedy}"
+        named = f"{self.severity}: {self.rule}{f' [{where}]' if where else ''}"
+        return for_reader(f"{named}: {self.message}{shown} → {self.remedy}")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,6 +31,10 @@ class ActionCatalogue:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def named(self, text: str) -> str:
+        """A sentence of a model, which knows actions by their places, with their labels."""
+        return re.sub(r"\baction (\d+)\b", lambda found: f"action {self.labels[int(found[1])]!r}", text)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ of parts gives the same log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import polars as pl
 
+from redenvelope.errors import UsageError
 from redenvelope.log.cleaning.repair import repaired
 from redenvelope.log.columns import ROLES, ColumnMap, is_unnamed, without
 from redenvelope.log.findings import IN_MEMORY, Finding, Findings, require_usable
@@ -50,8 +51,24 @@ class Inspection:
     findings: tuple[Finding, ...]
 
 
-def read_log(source: str | Path, columns: ColumnMap | None = None, *, estimate_propensity: bool = False) -> Log:
+Columns = ColumnMap | Mapping[str, Any] | None
+"""How a table names its columns: see `ColumnMap.of`."""
+
+
+def as_log(source: Any, columns: Columns = None, *, estimate_propensity: bool = False) -> Log:
+    """The log of a path, of any dataframe, or the log itself."""
+    if isinstance(source, Log):
+        if columns is not None or estimate_propensity:
+            raise UsageError("the log has been read already: say how to read it to read_log or log_from_frame")
+        return source
+    read = read_log if isinstance(source, str | Path) else log_from_frame
+    return read(source, columns, estimate_propensity=estimate_propensity)
+
+
+def read_log(source: str | Path, columns: Columns = None, *, estimate_propensity: bool = False) -> Log:
     """Read a log from parquet, CSV or TSV: one file, a folder or a glob.
+
+    `columns` maps roles to the table's own names, such as {"user": "customer_id"}; see `ColumnMap.of`.
 
     Raises `LogError` with every violation if the log cannot be used; warnings and repairs are in
     `log.findings`.
@@ -59,7 +76,7 @@ def read_log(source: str | Path, columns: ColumnMap | None = None, *, estimate_p
     return _log_or_raise(_inspect(source, columns, estimate_propensity))
 
 
-def log_from_frame(frame: Any, columns: ColumnMap | None = None, *, estimate_propensity: bool = False) -> Log:
+def log_from_frame(frame: Any, columns: Columns = None, *, estimate_propensity: bool = False) -> Log:
     """The log of a table in memory, held to the same rules as a file.
 
     Any dataframe: polars, pandas, pyarrow, duckdb, …, or anything that supports Arrow's stream protocol or the
@@ -68,9 +85,7 @@ def log_from_frame(frame: Any, columns: ColumnMap | None = None, *, estimate_pro
     return _log_or_raise(_inspect(to_polars(frame, "the log"), columns, estimate_propensity))
 
 
-def inspect_log(
-    source: str | Path, columns: ColumnMap | None = None, *, estimate_propensity: bool = False
-) -> Inspection:
+def inspect_log(source: str | Path, columns: Columns = None, *, estimate_propensity: bool = False) -> Inspection:
     """Read a log and report what is wrong with it, without raising for the log's own mistakes."""
     return _inspect(source, columns, estimate_propensity)
 
@@ -81,9 +96,9 @@ def _log_or_raise(inspection: Inspection) -> Log:
     return inspection.log
 
 
-def _inspect(source: str | Path | pl.DataFrame, columns: ColumnMap | None, estimate_propensity: bool) -> Inspection:
+def _inspect(source: str | Path | pl.DataFrame, given: Columns, estimate_propensity: bool) -> Inspection:
     """Read a log as one part: its rows are typed once, for the schema and for the log."""
-    findings, columns = Findings(), columns or ColumnMap()
+    findings, columns = Findings(), ColumnMap.of(given)
     table = table_of(source, columns, findings, estimate_propensity=estimate_propensity)
     if table is None:
         return Inspection(None, findings.sorted())

@@ -36,7 +36,7 @@ _FILE_RULES = {
         "error",
         "reading the file takes about {needed} of memory; {left} is available",
         "let fit and audit partition the log by user on disk, with --work FOLDER; or use more memory: parquet takes "
-        "less than text, and --ignore of long columns less still",
+        "less than text, and less still without long columns (--ignore)",
     ),
     "file_unpacks": Rule(
         "error",
@@ -79,12 +79,12 @@ _FILE_RULES = {
     "column_missing": Rule(
         "error",
         "there is no column for {column!r} ({meaning}); the columns are {present}",
-        "name it; a guess from names and contents: {guess}",
+        "name it; a guess ({why}): {guess}",
     ),
     "columns_missing": Rule(
         "error",
         "there are no columns for {count} roles: {roles}; the columns are {present}",
-        "name them; a guess from names and contents: {guess}",
+        "name them; a guess ({why}): {guess}",
     ),
     "column_named_missing": Rule(
         "error",
@@ -402,7 +402,7 @@ _VALUE_RULES = {
     "propensity_missing": Rule(
         "error",
         "there is no column for 'propensity' ({meaning}); the columns are {present}",
-        "name it, or have it estimated with --estimate-propensity; a guess from names and contents: {guess}",
+        "name it, or have it estimated with --estimate-propensity; a guess ({why}): {guess}",
     ),
     "propensity_not_positive": Rule(
         "error",

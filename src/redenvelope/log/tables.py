@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from redenvelope.log.cleaning.guess_columns import guessed_columns
+from redenvelope.log.cleaning.guess_columns import Guess, guessed_columns
 from redenvelope.log.cleaning.number_formats import outside_calendar, plain_times
 from redenvelope.log.columns import OPTIONAL, ROLES, SAID, ColumnMap, column, nearest_name, put_back, taken, without
 from redenvelope.log.eligibility import ELIGIBLE, as_marked_text, is_listed
@@ -118,7 +118,7 @@ def report_roles(
     said = {"time": columns.time, "episode": columns.episode, "cluster": columns.cluster}
     free = [name for name in present if name not in sources and name not in said.values()]
     lacking = [role for role in ROLES if role in required and columns.name_of(role) not in present]
-    guess = guessed_columns(frame, free, lacking, columns) if lacking else ""
+    guess = guessed_columns(frame, free, lacking, columns) if lacking else Guess("", "")
     for what, name in (said | {role: columns.names.get(role) for role in OPTIONAL}).items():
         if name is not None and name not in present:
             nearest = nearest_name(name, free) or "YOUR_COLUMN"
@@ -138,7 +138,13 @@ def report_roles(
     if len(together) > 1:
         asked = ", ".join(f"{role} ({ROLES[role].partition(':')[0]})" for role in together)
         findings.add(
-            "columns_missing", file=file, count=len(together), roles=asked, present=_shown(present), guess=guess
+            "columns_missing",
+            file=file,
+            count=len(together),
+            roles=asked,
+            present=_shown(present),
+            guess=guess.line,
+            why=guess.why,
         )
     for role, meaning in ROLES.items():
         source = columns.name_of(role)
@@ -153,7 +159,8 @@ def report_roles(
                 mapped=source,
                 meaning=meaning,
                 present=_shown(present),
-                guess=guess,
+                guess=guess.line,
+                why=guess.why,
                 option=f"--columns {role}={nearest_name(source, free) or nearest_name(role, free) or 'YOUR_COLUMN'}",
             )
         elif role in present and role not in sources:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -102,13 +102,45 @@ def allocate_file(
             reward += float(decisions["expected_reward"].sum())
             for label, count in decisions["action"].value_counts().iter_rows():
                 counts[str(label)] = counts.get(str(label), 0) + count
-            spool.add(decisions)
+            spool.add(plan.in_own_names(decisions, table.renames))
         if not rows:
             raise UsageError(f"{users}: no users to decide for")
         spool.finish()
     means = {name: total / rows for name, total in costs.items()}
     shown = dict(sorted(counts.items()))
     return AllocationSummary(rows, cost / rows, reward / rows, shown, tuple(found.values()), means)
+
+
+def rows_of_users(
+    plan: Plan, users: Path, wanted: Sequence[str], columns: ColumnMap | None = None, history: Path | None = None
+) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The rows of some users in a table, with the earlier steps of each, in the order in which they are asked for."""
+    table = UsersTable(users, plan.columns, columns)
+    check_users(table, plan.policy.encoder)
+    past = None if history is None or not plan.needs_history else past_table(history, plan.columns)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for part in table.parts(needed_columns(plan)):
+        ids = serving_ids(part["user"]).cast(pl.String)
+        for row in part.with_columns(serving_ids(part["user"])).filter(ids.is_in(list(wanted))).iter_rows(named=True):
+            found.setdefault(str(row["user"]), []).append(row)
+    missing = [user for user in wanted if user not in found]
+    if missing:
+        raise UsageError(f"{users}: there is no user {missing[0]!r} ({len(missing)} of {len(wanted)} are missing)")
+    earlier = {} if past is None else _earlier(past, wanted)
+    return [
+        (row, [one for one in earlier.get(user, []) if one["step"] < row["step"]])
+        for user in wanted
+        for row in found[user]
+    ]
+
+
+def _earlier(past: pl.DataFrame, wanted: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The earlier steps of some users, by the text of their ids."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    rows = past.filter(serving_ids(past["user"]).cast(pl.String).is_in(list(wanted)))
+    for row in rows.sort("step").iter_rows(named=True):
+        found.setdefault(str(row["user"]), []).append(row)
+    return found
 
 
 def _in_parts(
@@ -222,7 +254,7 @@ class UsersTable:
 
     def parts(self, wanted: frozenset[str]) -> Iterator[pl.DataFrame]:
         """The columns wanted, as far as the table has them, so many rows at a time."""
-        renames = self._renames
+        renames = self.renames
         kept = [name for name in self._names if renames.get(name, name) in wanted and name not in renames.values()]
         for first in range(0, self.rows, ROWS_AT_ONCE):
             yield self._slice(kept, first).rename({name: role for name, role in renames.items() if name in kept})
@@ -275,7 +307,8 @@ class UsersTable:
             return int(scan_file(self.path).select(pl.len()).collect().item())
 
     @cached_property
-    def _renames(self) -> dict[str, str]:
+    def renames(self) -> dict[str, str]:
+        """The table's own names that are changed -> their roles."""
         return serving_renames(self._names, self.remembered, self.asked)
 
 

@@ -15,7 +15,7 @@ from redenvelope.errors import PlanError
 from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.serialization import from_plain, to_plain
-from redenvelope.wording import number
+from redenvelope.wording import for_reader, html_block, number
 
 HIDDEN_ODDS = "hidden_odds_ratio"
 """Diagnostic: the smallest factor on the odds of actions by which hidden causes could bring a cost to its budget."""
@@ -121,6 +121,16 @@ class Certificate:
     def notes(self) -> tuple[Reason, ...]:
         """Reasons that the sentence does not mention: it contains the first reason of a refusal."""
         return self.reasons if self.is_certified else self.reasons[1:]
+
+    def __str__(self) -> str:
+        return "\n• ".join(self._sentences)
+
+    def _repr_html_(self) -> str:
+        return html_block(f"Certificate ({self.status})", self._sentences)
+
+    @property
+    def _sentences(self) -> list[str]:
+        return [for_reader(said) for said in (self.sentence(), *(reason.message for reason in self.notes))]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: reasons in words, with the rule and the weight of each, and the figures of the first

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +39,9 @@ from redenvelope.policies.eligibility_state import (
 )
 from redenvelope.policies.policy import normalised
 from redenvelope.policies.pricing import Pricing
+from redenvelope.policies.rules import RuleConstraint
 from redenvelope.randomness import draw, fraction, user_key, user_keys
+from redenvelope.wording import html_block, number, signed
 
 ACTION_STREAM = "action"
 """Name of the stream that actions are drawn with."""
@@ -266,17 +269,125 @@ class Decision:
     """Features whose values training never saw: numbers beyond those of all training users, labels that none had."""
 
 
+@dataclass(frozen=True)
+class Alternative:
+    """One action that a user might get, by what the plan believes of it."""
+
+    action: str
+    eligible: bool
+    probability: float
+    reward: float
+    """From now to the end of the campaign, the plan followed afterwards."""
+    costs: dict[str, float]
+    """The same, by the names of the budgets."""
+    worth: float | None
+    """Its reward less its costs at the price; None where the price is infinite."""
+    expected_reward: float
+    """Of this step alone."""
+    expected_cost: float
+    forbidden_by: tuple[str, ...]
+    """The rules that forbid it now."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a user gets what they get at a step: the alternatives, the likeliest first."""
+
+    user: int | str
+    step: int
+    action: str | int | float
+    """The action that is drawn."""
+    propensity: float
+    prices: dict[str, float]
+    """What one unit of each budget is charged, for this user."""
+    alternatives: tuple[Alternative, ...]
+    unfamiliar: tuple[str, ...] = ()
+    """Features whose values training never saw."""
+
+    def sentences(self) -> list[str]:
+        """In words."""
+        best = max(
+            (one for one in self.alternatives if one.eligible),
+            key=lambda one: -sum(one.costs.values()) if one.worth is None else one.worth,
+        )
+        charged = ", ".join(f"{number(price)} per unit of {name}" for name, price in self.prices.items())
+        drawn = next(one for one in self.alternatives if one.action == str(self.action))
+        said = [
+            f"User {self.user!r} gets {str(self.action)!r} at step {self.step}, drawn with probability "
+            f"{self.propensity:.3g}."
+        ]
+        if best.worth is None or drawn.worth is None:
+            said.append(f"No plan keeps the budget at any price, so that the cheapest is taken: {best.action!r}.")
+        else:
+            worth = f"a reward of {number(best.reward)} less its cost ({_listed_costs(best)}) at {charged}"
+            said.append(f"{best.action!r} is worth most to the end of the campaign: {number(best.worth)}, {worth}.")
+        if drawn is not best and best.worth is not None and drawn.worth is not None:
+            said.append(
+                f"{drawn.action!r} is worth {number(best.worth - drawn.worth)} less; it was drawn because the plan "
+                "leaves a share to chance, so that the next log can be learned from."
+            )
+        others = [one for one in self.alternatives if one.eligible and one is not best and one is not drawn]
+        said += [_less(one, best) for one in others[:3] if one.worth is not None and best.worth is not None]
+        for one in self.alternatives:
+            said += [f"{one.action!r} is not eligible: {rule}." for rule in one.forbidden_by]
+        if self.unfamiliar:
+            said.append(f"Training never saw such values of {', '.join(self.unfamiliar)}: trust this less.")
+        return said
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.action, f"{one.probability:.3g}; worth {number(one.worth)}" if one.eligible else "not eligible")
+            for one in self.alternatives
+        ]
+        return html_block(f"User {self.user}, step {self.step}", self.sentences(), rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        plain = asdict(self)
+        plain["prices"] = {name: price if np.isfinite(price) else "infinity" for name, price in self.prices.items()}
+        return plain | {"sentences": self.sentences()}
+
+
+def _listed_costs(one: Alternative) -> str:
+    named = len(one.costs) > 1
+    return ", ".join(f"{number(cost)}{f' of {name}' if named else ''}" for name, cost in one.costs.items())
+
+
+def _less(one: Alternative, best: Alternative) -> str:
+    """Why an alternative is not the best: it earns less, or costs more than that is worth."""
+    assert one.worth is not None
+    assert best.worth is not None
+    more = sum(one.costs.values()) - sum(best.costs.values())
+    earns = f"it earns {signed(one.reward - best.reward)} and costs {signed(more)}"
+    return f"{one.action!r} is worth {number(best.worth - one.worth)} less: {earns}."
+
+
+class _Asked(NamedTuple):
+    """A user who is decided for, as engines take it."""
+
+    user: int | str
+    step: int
+    state: Float32Array
+    standing: EligibilityState | None
+    unfamiliar: tuple[str, ...]
+
+
 class Decider:
     """Decides by a plan, one row at a time; the same decisions as `Plan.allocate` makes for a table.
 
     For example:
 
-        decider = Decider(Plan.load("plan")).warm()
+        decider = Decider("plan").warm()
         decision = decider.decide({"user": 17, "step": 0, "city": "Lyon", "visits": 3})
     """
 
-    def __init__(self, plan: Plan, seed: int = 0) -> None:
-        policy = plan.policy
+    def __init__(self, plan: Plan | str | Path, seed: int = 0) -> None:
+        """`plan` may be the folder of one."""
+        plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+        policy = self._policy = plan.policy
         self._encoder, self._pricing = policy.encoder, policy.pricing
         self._steps = policy.specification.steps
         self._engine = DecisionEngine(policy, seed, waiting=True)
@@ -311,18 +422,8 @@ class Decider:
         A feature that is missing, a label never seen, a value that is no number is taken as in a table. A plan that
         `needs_history` asks for the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
-        user = _user_of(row.get("user"))
-        unfamiliar: list[str] = []
-        state = self._encoder.encode_row(row, history, unfamiliar)
-        step = step_number(row["step"])
-        assert step is not None  # or it would not have been encoded
-        listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
-        standing = eligibility_of_row(self._constraint, self._encoder, row, step, history, listed).standing
-        columns = 0 if self._constraint is None else self._constraint.remembers
-        keys = np.array([user_key(user)], dtype=np.uint64)
-        found = self._engine.decide(
-            state[None], np.array([step]), stacked([standing], len(self._labels), columns), keys
-        )
+        user, step, state, standing, unfamiliar = self._asked(row, eligible, history)
+        found = self._decided(user, step, state, standing)
         probabilities, outcomes, action = found.probabilities[0], found.outcomes[:, 0], int(found.actions()[0])
         if unfamiliar:
             self.unfamiliar.update(unfamiliar)
@@ -336,8 +437,96 @@ class Decider:
             expected_cost=float(outcomes[1, action]),
             prices=self._pricing.prices[int(found.followed[0])],
             expected_costs={name: float(outcomes[1 + place, action]) for place, name in enumerate(self._budgets)},
-            unfamiliar=tuple(unfamiliar),
+            unfamiliar=unfamiliar,
         )
+
+    def explain(
+        self,
+        row: Mapping[str, Any],
+        eligible: NDArray[np.bool_] | None = None,
+        history: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Explanation:
+        """Why `decide` decides as it does for the same user: every alternative with what it is worth at the price."""
+        policy = self._policy
+        user, step, state, standing, unfamiliar = self._asked(row, eligible, history)
+        found = self._decided(user, step, state, standing)
+        prices = np.array([self._pricing.prices[int(found.followed[0])]])
+        steps_left = policy.steps_left(np.array([step]))
+        values = policy.valuer.values(state[None], steps_left, prices, standing)
+        to_go = np.asarray(values.to_go, dtype=np.float64)[:, 0, 0]
+        names, finite = self._budgets or ("cost",), bool(np.isfinite(prices).all())
+        worth = to_go[0] - prices[0] @ to_go[1:] if finite else None
+        may = np.ones(len(self._labels), dtype=bool)
+        if standing is not None:
+            may = np.asarray(allowed(standing, self._constraint, state[None], steps_left))[0]
+        forbidden = self._forbidden(row, step, history, may, state[None], steps_left)
+        alternatives = [
+            Alternative(
+                action=label,
+                eligible=bool(may[place]),
+                probability=float(found.probabilities[0, place]),
+                reward=float(to_go[0, place]),
+                costs={name: float(cost) for name, cost in zip(names, to_go[1:, place], strict=True)},
+                worth=None if worth is None else float(worth[place]),
+                expected_reward=float(found.outcomes[0, 0, place]),
+                expected_cost=float(found.outcomes[1, 0, place]),
+                forbidden_by=forbidden[place],
+            )
+            for place, label in enumerate(self._labels)
+        ]
+        action = int(found.actions()[0])
+        return Explanation(
+            user=user,
+            step=step,
+            action=self._written[action],
+            propensity=float(found.probabilities[0, action]),
+            prices=dict(zip(names, prices[0].tolist(), strict=True)),
+            alternatives=tuple(sorted(alternatives, key=lambda one: -one.probability)),
+            unfamiliar=unfamiliar,
+        )
+
+    def _asked(
+        self,
+        row: Mapping[str, Any],
+        eligible: NDArray[np.bool_] | None,
+        history: Sequence[Mapping[str, Any]] | None,
+    ) -> _Asked:
+        user = _user_of(row.get("user"))
+        unfamiliar: list[str] = []
+        state = self._encoder.encode_row(row, history, unfamiliar)
+        step = step_number(row["step"])
+        assert step is not None  # or it would not have been encoded
+        listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
+        standing = eligibility_of_row(self._constraint, self._encoder, row, step, history, listed).standing
+        return _Asked(user, step, state, standing, tuple(unfamiliar))
+
+    def _decided(self, user: int | str, step: int, state: Float32Array, standing: EligibilityState | None) -> Decisions:
+        columns = 0 if self._constraint is None else self._constraint.remembers
+        keys = np.array([user_key(user)], dtype=np.uint64)
+        return self._engine.decide(state[None], np.array([step]), stacked([standing], len(self._labels), columns), keys)
+
+    def _forbidden(
+        self,
+        row: Mapping[str, Any],
+        step: int,
+        history: Sequence[Mapping[str, Any]] | None,
+        may: NDArray[np.bool_],
+        states: Float32Array,
+        steps_left: IntArray,
+    ) -> list[tuple[str, ...]]:
+        """The sentences of the rules that forbid each action now, [actions]."""
+        policy, found = self._policy, [list[str]() for _ in self._labels]
+        for rule in policy.rules:
+            alone = RuleConstraint((rule,), self._encoder, policy.catalogue, policy.joins_late)
+            standing = eligibility_of_row(alone, self._encoder, row, step, history, None).standing
+            if standing is None:
+                continue
+            said = np.asarray(standing.always & alone.eligible(states, steps_left, standing.memory))[0]
+            for place in np.flatnonzero(~said & ~may):
+                found[place].append(f"the rule {rule.sentence()!r}")
+        for place in np.flatnonzero(~may):
+            found[place] = found[place] or ["it is not in the list of what this user may get"]
+        return [tuple(each) for each in found]
 
     def _listed(self, labels: Any) -> NDArray[np.bool_] | None:
         """What a list of labels allows, [actions]; None where there is no list."""

@@ -143,8 +143,15 @@ class Question:
             raise UsageError("give either a budget (the mean cost per user) or a target reward")
         named = {each.name if len(self.budgets) > 1 else "budget": each.limit for each in self.budgets}
         for name, wanted in (*named.items(), ("target reward", self.target_reward)):
-            if wanted is not None and not np.isfinite(wanted):
-                raise UsageError(f"the {name} must be a number, not {wanted}")
+            if wanted is None:
+                continue
+            if isinstance(wanted, bool) or not isinstance(wanted, int | float | np.number) or not np.isfinite(wanted):
+                raise UsageError(f"the {name} must be a number, not {wanted!r}")
+            if name != "target reward" and wanted < 0:
+                raise UsageError(f"the {name} must be 0 or more, not {wanted}: it is a mean cost per user")
+        users = next((each.audience for each in self.budgets if each.audience is not None), 1)
+        if isinstance(users, bool) or not isinstance(users, int) or users < 1:
+            raise UsageError(f"an audience is a whole number of users, at least 1, not {users!r}")
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
 

@@ -9,7 +9,8 @@ import hashlib
 import io
 import shutil
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from redenvelope.plan.allocate import (
     PAST_ROLES,
     ROWS_AT_ONCE,
     AllocationSummary,
+    Spool,
     needed_columns,
     past_renames,
     serving_renames,
@@ -98,6 +100,16 @@ def allocate_folder(
     return summary
 
 
+def gathered(folder: Path, out: Path) -> None:
+    """Make one file of a folder of decisions, and remove the folder; the rows are in the order of its parts."""
+    parts = sorted(folder.glob("decisions-*.parquet"))
+    with Spool(out) as spool:
+        for part in parts:
+            spool.add(pl.read_parquet(part))
+        spool.finish()
+    shutil.rmtree(folder)
+
+
 @dataclass(frozen=True)
 class _Lakes:
     """The users, and what happened to them before, in parts of the same users."""
@@ -143,9 +155,9 @@ def _decided(plan: Plan, out: Path, seed: int, columns: ColumnMap | None, lakes:
     count = len(lake.parts)
     done = {number: part for number in range(count) if (part := known_part(out, number, count)) is not None}
     missing = [part for part in lake.parts if part.number not in done]
-    decide = DecidePart(
-        PackedPlan.of(plan), out.absolute(), count, seed, lake.notes.files, None if past is None else past.parts
-    )
+    earlier = None if past is None else past.parts
+    renames = serving_renames(_names(lakes.users), plan.columns, columns)
+    decide = DecidePart(PackedPlan.of(plan), out.absolute(), count, seed, lake.notes.files, earlier, renames)
     stage, stages = "allocate", lakes.stages
     stages.begin(stage)
     results = paced(stages, stage, lakes.engine.map(decide, missing), len(missing), lambda part: part.rows)
@@ -233,6 +245,8 @@ class DecidePart:
     """The inputs by name."""
     past: tuple[LakePart, ...] | None = None
     """The users' earlier steps, in parts of the same users."""
+    renames: Mapping[str, str] = field(default_factory=dict)
+    """Own names of the inputs -> roles."""
 
     def __call__(self, part: LakePart) -> DecidedPart:
         """Decide for a part."""
@@ -250,7 +264,7 @@ class DecidePart:
                 found.setdefault((finding.rule, finding.column), self._placed(finding, rows))
         together = pl.concat(decided)
         room = io.BytesIO()
-        together.write_parquet(room, compression_level=PACKING)
+        plan.in_own_names(together, self.renames).write_parquet(room, compression_level=PACKING)
         with replacing(path) as file:
             file.write(room.getbuffer())
         digest = hashlib.sha256(room.getbuffer()).hexdigest()

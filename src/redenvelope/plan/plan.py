@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,10 @@ from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.money import Money, Totals, totals
 from redenvelope.plan.record import FitRecord, Source
-from redenvelope.wording import number
+from redenvelope.wording import html_block, number
 
 if TYPE_CHECKING:
+    from redenvelope.plan.decide import Explanation
     from redenvelope.plan.policy import DeployedPolicy
 
 
@@ -67,9 +67,18 @@ class Plan:
         from redenvelope.plan.decide import decide_frame
 
         past = None if history is None else self._named(to_polars(history, "the history"), tuple(ROLES))
-        return decide_frame(
-            self, self._named(to_polars(users, "the table of users"), ("user", "step", "eligible")), seed, past
-        )
+        table = to_polars(users, "the table of users")
+        named = self._named(table, ("user", "step", "eligible"))
+        decisions, findings = decide_frame(self, named, seed, past)
+        return self.in_own_names(decisions, dict(zip(table.columns, named.columns, strict=True))), findings
+
+    def in_own_names(self, decisions: pl.DataFrame, renamed: Mapping[str, str]) -> pl.DataFrame:
+        """Decisions with the names that the table of users has, `renamed` to roles, and that the log had for the
+        action and its propensity."""
+        names = {role: self.columns.name_of(role) for role in ("action", "propensity")}
+        names |= {role: name for name, role in renamed.items()}
+        there = set(decisions.columns)
+        return decisions.rename({role: name for role, name in names.items() if role in there and name not in there})
 
     def _named(self, table: pl.DataFrame, roles: tuple[str, ...]) -> pl.DataFrame:
         """A table with its columns under the names of their roles, where they had those of the plan's log."""
@@ -80,14 +89,56 @@ class Plan:
     def evaluate(self, log: Any, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
         """What a log says of the certificate, and estimates by every estimator; see `redenvelope.evaluate_plan`.
 
-        `log` is a `Log` or any dataframe, read as the plan's own log was.
+        `log` is a `Log`, a path or any dataframe, read as the plan's own log was.
         """
         if not isinstance(log, Log):
-            from redenvelope.log.read import log_from_frame
+            from redenvelope.log.read import as_log
 
-            log = log_from_frame(log, self.columns)
+            log = as_log(log, self.columns)
         content: dict[str, Any] = door("evaluate_plan")(self, log, confidence, all_users)
         return content
+
+    def reprice(
+        self,
+        *,
+        budget: float | Mapping[str, float] | None = None,
+        target_reward: float | None = None,
+        audience: int | None = None,
+        confidence: float | None = None,
+        for_all_prices: bool = False,
+    ) -> Plan:
+        """The plan for another budget or target, in seconds and without the log, with a certificate of its own.
+
+        With several budgets, `budget` maps their names to numbers; those that are not named stay. With
+        `for_all_prices` the bounds hold for all budgets at once, so that one may be chosen by them.
+        """
+        from redenvelope.plan.reprice import reprice
+
+        return reprice(
+            self.with_money(self.record.money.told(None, audience, None)),
+            budget=budget,
+            target_reward=target_reward,
+            audience=audience,
+            confidence=confidence,
+            for_all_prices=for_all_prices,
+        )
+
+    def profit_budget(self, value_per_reward: float) -> float:
+        """The budget per user at which the last unit of money earns a unit of money; `reprice` takes it."""
+        from redenvelope.plan.reprice import profit_budget
+
+        return profit_budget(self, value_per_reward)
+
+    def explain(self, row: Mapping[str, Any], history: Any = None, seed: int = 0) -> Explanation:
+        """Why a user gets what they get: `row` has `user`, `step` and the features, as in `Decider.decide`.
+
+        Print what comes back, or take its `as_dict()`.
+        """
+        from redenvelope.plan.decide import Decider
+
+        own = {self.columns.name_of(role): role for role in ("user", "step", "eligible")}
+        named = {own.get(name, name) if own.get(name) not in row else name: value for name, value in row.items()}
+        return Decider(self, seed).explain(named, history=history)
 
     def report(self, path: str | Path = "report.html") -> Path:
         """Write the report: one self-contained page, readable without a network."""
@@ -178,7 +229,7 @@ def door(name: str) -> Callable[..., Any]:
 
 
 def plan_lines(plan: Plan) -> tuple[str, ...]:
-    """Five lines: what it is, whether it may be relied on, what it costs and earns, its price, where it comes from."""
+    """A few lines: what it is, whether it may be relied on, what it costs and earns, its price, where it comes from."""
     rows = _rows(plan)
     width = max(len(name) for name, _ in rows)
     first = f"Plan ({plan.certificate.status}) {_wanted(plan)}"
@@ -187,20 +238,17 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
 
 def plan_table(plan: Plan) -> str:
     """The same as a fragment of HTML."""
-    rows = "".join(
-        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
-        for name, value in _rows(plan)
-    )
-    return (
-        f"<div><p><b>Plan ({escape(plan.certificate.status)})</b> {escape(_wanted(plan))}</p>"
-        f"<p>{escape(plan.certificate.sentence())}</p><table>{rows}</table></div>"
-    )
+    title = f"Plan ({plan.certificate.status}) {_wanted(plan)}"
+    return html_block(title, [plan.certificate.sentence()], _rows(plan))
 
 
 def _wanted(plan: Plan) -> str:
     given = plan.certificate
     if given.target_reward is not None:
         return f"for a reward of {number(given.target_reward)} per user"
+    if len(given.budgets) > 1:
+        named = ", ".join(f"{each.name} {number(each.budget)}" for each in given.budgets)
+        return f"for budgets per user of {named}"
     return f"for a budget of {number(given.budget)} per user"
 
 
@@ -210,18 +258,24 @@ def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
     source = plan.record.source
     origin = f", from {source.log}" if source is not None and source.log else ""
     sure = f"{given.confidence:.0%} sure"
-    return (
+    several = len(given.budgets) > 1
+    costs = [
         (
-            "costs",
-            f"{number(given.cost.estimate)} per user, at most {number(given.cost.upper)} ({sure}); as logged "
-            f"{number(given.logged['cost'])}",
-        ),
+            f"costs, {each.name}" if several else "costs",
+            f"{number(each.cost.estimate)} per user, at most {number(each.cost.upper)} ({sure}); as logged "
+            f"{number(each.logged)}",
+        )
+        for each in given.budgets
+    ]
+    prices = ", ".join(number(each.dual) + (f" ({each.name})" if several else "") for each in given.budgets)
+    return (
+        *costs,
         (
             "earns",
             f"{number(given.reward.estimate)} per user, at least {number(given.reward.lower)} ({sure}); as logged "
             f"{number(given.logged['reward'])}",
         ),
-        ("price", f"{number(given.dual)} of reward for one more unit of budget; {given.method}"),
+        ("price", f"{prices} of reward for one more unit of budget; {given.method}"),
         (
             "knows",
             f"{len(plan.catalogue)} actions, {plan.policy.specification.steps} steps, {features} features; checked on "

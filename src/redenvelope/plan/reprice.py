@@ -226,6 +226,32 @@ def budget_points(plan: Plan, own: BudgetFigure | None = None) -> Iterator[Budge
     return (point for point in found if point is not None)
 
 
+def profit_budget(plan: Plan, value_per_reward: float) -> float:
+    """The budget at which the last unit of money earns a unit of money: where the price times the value is 1.
+
+    The price is fixed before anybody looks at the check users, and so is the plan that follows it.
+    """
+    if not 0 < value_per_reward < np.inf:
+        raise UsageError(f"the value of a unit of reward is a number above 0, not {value_per_reward}")
+    if len(plan.certificate.budgets) > 1:
+        raise UsageError("profit weighs one cost, and the plan has several budgets; keep one of them")
+    own, points = plan.certificate.budgets[0], list(budget_points(plan))
+    if not points:
+        raise UsageError("no budget is known to be kept by this plan; fit it with more users")
+    # Where no unit of cost earns its own value, the cheapest plan is the most profitable one.
+    worthwhile = [point for point in points if point.price * value_per_reward >= 1] or points[:1]
+    low = worthwhile[-1].budget
+    high = next((point.budget for point in points if point.budget > low), None)
+    for _ in range(0 if high is None else 20):
+        middle = (low + high) / 2 if high is not None else low
+        found = budget_point(plan, own, middle)
+        if found is not None and found.price * value_per_reward >= 1:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float | None) -> dict[str, Any]:
     """The frontier, what 10 % more or less budget buys, and answers to a budget and to a reward.
 

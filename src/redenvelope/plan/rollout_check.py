@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 
 from redenvelope.arrays import FloatArray
 from redenvelope.campaign.costs import is_plain
+from redenvelope.errors import UsageError
 from redenvelope.evaluation.confidence import Estimate, Spread, difference, mean_estimate
 from redenvelope.evaluation.promise import Verdict, all_kept, reaches_target, within_budget
 from redenvelope.log.ab_test import Arm
@@ -211,3 +212,57 @@ def _notes(plan: Plan, first: Arm) -> list[str]:
     if not plan.certificate.is_certified:
         notes.append("this plan's certificate was refused: it promised nothing")
     return notes
+
+
+# Before a test: how many users it takes to see what the plan promises.
+
+
+def users_for_test(
+    plan: Plan,
+    *,
+    share: float = 0.5,
+    confidence: float = 0.95,
+    power: float = 0.8,
+    gain: float | None = None,
+    users_per_week: int | None = None,
+) -> dict[str, Any]:
+    """How many users an A/B test of a plan against today's policy needs to see its gain with this power.
+
+    `share` of the users follow the plan. The gain per user is what the check users say unless given; users differ as
+    much as they did in the log. The test is two-sided, as `compare` is.
+    """
+    named = {"share": share, "confidence": confidence, "power": power}
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+            raise UsageError(f"the {name} is between 0 and 1, such as 0.8, not {value!r}")
+    if users_per_week is not None and users_per_week < 1:
+        raise UsageError(f"users per week are 1 or more, not {users_per_week}")
+    compared = {each.policy: each for each in plan.record.comparison}
+    if "plan" not in compared or "logged" not in compared:
+        raise UsageError("a plan that was repriced has no comparison with the log; ask the plan as it was fitted")
+    own, logged = compared["plan"], compared["logged"]
+    expected = own.reward_difference if gain is None else gain
+    if not np.isfinite(expected) or expected == 0:
+        raise UsageError(f"the gain must be a number other than 0, not {expected}; give the gain that you want to see")
+    spread = logged.reward_error * np.sqrt(plan.certificate.clusters or plan.certificate.users)
+    quantiles = float(ndtri((1 + confidence) / 2) + ndtri(power))
+    content: dict[str, Any] = {
+        **named,
+        "gain": expected,
+        "standard_deviation": float(spread),
+        **_test_size(float(spread), expected, quantiles, share, users_per_week),
+    }
+    least = own.reward_difference_lower
+    if gain is None and least * expected > 0:  # what it takes if the gain is as small as it may be
+        content["cautious"] = {"gain": least} | _test_size(float(spread), least, quantiles, share, users_per_week)
+    return content
+
+
+def _test_size(
+    spread: float, gain: float, quantiles: float, share: float, users_per_week: int | None
+) -> dict[str, Any]:
+    """Users of both arms, and weeks until they have all arrived."""
+    total = (quantiles * spread / gain) ** 2 * (1 / share + 1 / (1 - share))
+    arms = {"plan_users": int(np.ceil(total * share)), "other_users": int(np.ceil(total * (1 - share)))}
+    weeks = None if users_per_week is None else int(np.ceil(sum(arms.values()) / users_per_week))
+    return arms | {"weeks": weeks}

@@ -26,7 +26,7 @@ from redenvelope.report.markup import Spoken
 from redenvelope.report.sections import rules_sentences
 from redenvelope.report.summary import price_sentence
 from redenvelope.simulate.campaign import Campaign, Decide, Optimum
-from redenvelope.wording import number, signed
+from redenvelope.wording import for_reader, number, signed
 
 _WARNINGS = 6  # more would push the certificate off the screen
 
@@ -100,7 +100,7 @@ def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
     """What the audit warned of; the log was used all the same."""
     warnings = [finding for finding in findings if finding.severity is Severity.WARNING]
     for finding in warnings[:_WARNINGS]:
-        console.print(f"  [yellow]![/] {escape(f'{finding.message} → {finding.remedy}')}", soft_wrap=True)
+        console.print(f"  [yellow]![/] {escape(for_reader(f'{finding.message} → {finding.remedy}'))}", soft_wrap=True)
     if len(warnings) > _WARNINGS:
         console.print(f"  … and {len(warnings) - _WARNINGS} more: redenvelope audit shows them")
 
@@ -184,7 +184,7 @@ def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
             console.print(f"    such as: {escape(', '.join(finding.examples))}{more}")
         if finding.severity is not Severity.REPAIRED:
             # Left to the terminal to wrap: a line that was broken here could not be pasted.
-            console.print(f"    what to do: {escape(finding.remedy)}", soft_wrap=True)
+            console.print(f"    what to do: {escape(for_reader(finding.remedy))}", soft_wrap=True)
 
 
 def show_audit(console: Console, audit: Audit) -> None:
@@ -392,6 +392,9 @@ def show_evaluation(content: dict[str, Any]) -> None:
         console.print(f"[{mark}] {note}", soft_wrap=True, markup=False)
     if any(_refused(row) for row in content["estimates"]):
         console.print("Rows in grey must not be relied on.")
+    advice = content["advice"]
+    what = "Refit the plan with a newer log" if advice["do"] == "refit" else "Keep the plan"
+    console.print(f"[bold]{what}[/]: {escape('; '.join(advice['reasons']))}.", soft_wrap=True)
 
 
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:

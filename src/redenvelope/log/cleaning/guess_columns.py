@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
@@ -20,8 +21,9 @@ _NAMES = {
     "gutschein aktion angebot",
     "propensity": "propensity probability prob pscore ps p chance score wahrscheinlichkeit",
     "reward": "reward revenue outcome conversion converted bought purchased purchase ordered response responded "
-    "clicked sales gmv profit margin turnover active orders value umsatz erlös ertrag gewinn gekauft bestellt",
-    "cost": "cost costs spend spent amount redeemed redemption paid expense kosten einlösung ausgaben eingelöst",
+    "clicked completed consumed sales gmv profit margin turnover active orders value umsatz erlös ertrag "
+    "gewinn gekauft bestellt",
+    "cost": "cost costs spend spent amount redeemed redemption paid payout expense kosten einlösung ausgaben eingelöst",
     "episode": "episode wave week month campaign period cycle season run batch welle woche monat kampagne",
 }
 _WORDS = re.compile(r"[a-zà-ÿ]+|[A-ZÀ-Ý][a-zà-ÿ]*|\d+")
@@ -29,13 +31,23 @@ _DATE = r"^\d{4}-\d{1,2}-\d{1,2}|^\d{1,2}\.\d{1,2}\.\d{4}"
 _MOST_ACTIONS, _MOST_STEPS = 200, 10_000
 
 
-def guessed_columns(frame: pl.DataFrame, free: Sequence[str], lacking: Sequence[str], columns: ColumnMap) -> str:
+class Guess(NamedTuple):
+    """Options that would make a log of a table, and how sure they are."""
+
+    line: str
+    """Options to paste."""
+    why: str
+    """By what each column was chosen, and which others might be meant."""
+
+
+def guessed_columns(frame: pl.DataFrame, free: Sequence[str], lacking: Sequence[str], columns: ColumnMap) -> Guess:
     """The options that make a log of a table that lacks roles, with YOUR_COLUMN where nothing looks like one.
 
     Of the free columns, each is guessed for one role at most: that where its name and its content fit best. What the
     table would be refused for next is foreseen: costs on redemption only, several waves, no propensities.
     """
-    found = _best(frame.head(_ROWS), free, lacking)
+    evidence = _evidence(frame.head(_ROWS), free, lacking, columns)
+    found = _best(evidence)
     known = {role: columns.name_of(role) for role in ROLES if columns.name_of(role) in frame.columns} | found
     if "step" in lacking and "step" not in found and "time" not in found:
         found |= _counted(frame, free, known)
@@ -52,25 +64,93 @@ def guessed_columns(frame: pl.DataFrame, free: Sequence[str], lacking: Sequence[
     line = " ".join(f"{option} {shlex.quote(value)}" for option, value in options.items())
     if "propensity" in lacking and "propensity" not in pairs:
         line += " --estimate-propensity"
-    return line.strip()
+    return Guess(line.strip(), _why(evidence, found, pairs))
 
 
-def _best(sample: pl.DataFrame, free: Sequence[str], lacking: Sequence[str]) -> dict[str, str]:
-    """Role, or "time" -> the column that fits it best."""
+class _Fit(NamedTuple):
+    """How well a column fits a role."""
+
+    score: float
+    named: int
+    """Words of its name that are words for the role."""
+    differs: float
+    """Share of its variance that lies between actions: outcomes follow the action, features do not."""
+
+
+Evidence = dict[tuple[str, str], _Fit]
+"""(role or "time", column) -> how well they fit, where they fit at all; in the order of the table's columns."""
+
+_CLEARLY, _NEAR = 0.02, 0.5
+
+
+def _evidence(sample: pl.DataFrame, free: Sequence[str], lacking: Sequence[str], columns: ColumnMap) -> Evidence:
     asked = [role for role in (*lacking, "time") if role != "time" or "step" in lacking]
-    scored = sorted(
-        (
-            (_score(role, name, column(sample, name)), -place, role, name)
-            for role in asked
-            for place, name in enumerate(free)
-        ),
-        reverse=True,
-    )
+    fits = {
+        (role, name): _Fit(score, _named(role, name), 0.0)
+        for name in free
+        for role in asked
+        if (score := _score(role, name, column(sample, name))) > 0
+    }
+    action = columns.name_of("action") if "action" not in lacking else _best(fits).get("action")
+    if action is None or action not in sample.columns:
+        return fits
+    for (role, name), fit in fits.items():
+        if role in ("reward", "cost"):
+            share = _between(column(sample, name), column(sample, action))
+            # What does not differ between actions was known before; a name alone must not outweigh that.
+            fits[role, name] = _Fit(fit.score * (1.0 if share > _CLEARLY else 0.4) + share, fit.named, share)
+    return fits
+
+
+def _best(evidence: Evidence) -> dict[str, str]:
+    """Role, or "time" -> the column that fits it best."""
+    order = list(evidence)
+    ranked = sorted(order, key=lambda pair: (-evidence[pair].score, order.index(pair)))
     found: dict[str, str] = {}
-    for score, _, role, name in scored:
-        if score > 0 and role not in found and name not in found.values():
+    for role, name in ranked:
+        if role not in found and name not in found.values():
             found[role] = name
     return found
+
+
+def _between(values: pl.Series, actions: pl.Series) -> float:
+    """The share of a column's variance that lies between actions, less what chance alone makes."""
+    numbers = values.cast(pl.Float64) if values.dtype == pl.Boolean else _numbers(values)
+    if numbers is None or len(numbers) < 3:
+        return 0.0
+    rows = pl.DataFrame({"value": numbers, "action": actions.cast(pl.String)}).drop_nulls()
+    total = rows["value"].var()
+    if not isinstance(total, float) or not total > 0:
+        return 0.0
+    means = rows.select(pl.col("value").mean().over("action")).to_series()
+    kinds = rows["action"].n_unique()
+    share = float(means.var() or 0.0) / total  # type: ignore[arg-type]
+    return max(share - (kinds - 1) / max(len(rows) - 1, 1), 0.0)
+
+
+def _why(evidence: Evidence, found: Mapping[str, str], pairs: Mapping[str, str]) -> str:
+    """How sure the guess is of each role, the least sure last."""
+    sure, unsure = [], []
+    for role, name in pairs.items():
+        fit = evidence.get((role, name))
+        if fit is None or found.get(role) != name:
+            if role in found or name == "YOUR_COLUMN":
+                unsure.append(f"{role}: nothing looks like it")
+            continue
+        by = [
+            said for said, is_so in (("its name", fit.named), ("it differs by action", fit.differs > _CLEARLY)) if is_so
+        ]
+        others = [
+            other
+            for (one, other), its in evidence.items()
+            if one == role and other not in pairs.values() and its.score >= _NEAR * fit.score
+        ]
+        told = f"{role} by {' and because '.join(by) if by else 'its content alone'}"
+        if others or not by:
+            unsure.append(f"{told}; look whether it is {' or '.join([name, *others[:3]])}")
+        else:
+            sure.append(told)
+    return "; ".join(part for part in (", ".join(sure), *unsure) if part) or "from names and contents"
 
 
 def _counted(frame: pl.DataFrame, free: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:

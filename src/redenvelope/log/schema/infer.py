@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import sqrt
 
@@ -230,6 +231,10 @@ _ID_SHARE = 0.5  # of the users: more labels than this name users or rows, not k
 _ID_USERS = 100  # fewer users say nothing about cardinality
 _ID_ROWS = 100
 _HALF = 0.5
+_MOST_CLASSES = 50
+_FIGURE = r"\d+(?:[.,]\d+)?"
+_CLASS = re.compile(rf"{_FIGURE}\s*\+|[<>≤≥]=?\s*{_FIGURE}|{_FIGURE}\s*[-–]\s*{_FIGURE}|{_FIGURE} (?:or|and) \w+")
+"""Labels of classes of numbers: 5+, <1, 18-24, 3 or more."""
 _SAID_LABELS, _SAID_SHARE = 5, 0.05  # of rare labels: a few typing errors are not reported
 _LEAK = 0.99
 
@@ -243,6 +248,8 @@ def judge_feature(
         return _left_out(name, sums, "feature_calendar")
     if sums.kind in TEMPORAL:
         findings.add("feature_duration", column=name, count=sums.rows)
+    if sums.tally is not None and _is_top_coded(sums):
+        return _category(name, sums, users, findings)
     if sums.tally is None or _means_number(name, sums.tally, found, files, findings):
         return _number(name, sums, found, files, findings)
     return _category(name, sums, users, findings)
@@ -290,6 +297,13 @@ def report_rare(features: Sequence[FeatureColumn], rows: int, findings: Findings
             least=round(RARE_USERS / SHARES[0]),
             examples=[feature.labels[place] for place in order],
         )
+
+
+def _is_top_coded(sums: ColumnSums) -> bool:
+    """Whether a few numbers stand beside classes of numbers, such as 0, 1, 2, 3+: all of them are labels."""
+    if sums.labels is None or sums.labels.distinct > _MOST_CLASSES:
+        return False
+    return any(_CLASS.fullmatch(label.strip()) for label in sums.labels.labels)
 
 
 def _means_number(name: str, tally: TextTally, found: Found, files: tuple[str, ...], findings: Findings) -> bool:

@@ -81,7 +81,8 @@ def fit(
 
     A log larger than memory is partitioned by user in a work folder, --work, and processed part by part.
 
-    Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
+    Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused;
+    4: certified, but less than half of the budget is used although more would earn more.
     """
     from redenvelope.cli.lakes import Question, fitted, lake_options
     from redenvelope.fitting.fit import fit as fit_plan
@@ -157,7 +158,8 @@ def reprice(
 ) -> None:
     """Give a plan another budget or target, in seconds and without the log, with a certificate of its own.
 
-    Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused.
+    Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused;
+    4: certified, but less than half of the budget is used although more would earn more.
     """
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.reprice import reprice as reprice_plan
@@ -203,3 +205,5 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
         show_plan(plan, out)
     if not plan.certificate.is_certified:
         raise typer.Exit(options.NOT_CERTIFIED)
+    if plan.certificate.is_under_spent:
+        raise typer.Exit(options.UNDER_SPENT)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
 
 
-REFUSED, NOT_CERTIFIED = 2, 3
-"""Exit codes."""
+REFUSED, NOT_CERTIFIED, UNDER_SPENT = 2, 3, 4
+"""Exit codes: what was given is wrong; a certificate is refused or contradicted; a plan is certified, but leaves more
+than half of its budget that would earn more."""
 
 
 def given_path(given: str | Path) -> Path:

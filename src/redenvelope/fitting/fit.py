@@ -236,7 +236,8 @@ def _describe(certificate: Certificate) -> str:
         f"{own.name if several else 'cost'} {number(own.cost.estimate)} ≤ {number(own.cost.upper)}"
         for own in certificate.budgets
     )
-    return f"{certificate.status}: {', '.join(bounds)}"
+    used = ", most of the budget unused" if certificate.is_under_spent else ""
+    return f"{certificate.status}{used}: {', '.join(bounds)}"
 
 
 def _gain(plan: ComparedPolicy) -> str:

@@ -56,7 +56,7 @@ def fit(
             min=0,
             max=1,
             help="Exploration share: decisions drawn evenly among the eligible actions, so that the next log can be "
-            "learned from. By default the campaign's, or 0.02.",
+            "learned from. By default the campaign's, or at most 0.02, less where the budget is tight.",
             show_default=False,
         ),
     ] = None,

@@ -43,6 +43,7 @@ def fit(
     columns: options.Columns = None,
     ignore: options.Ignore = None,
     campaign: options.CampaignFile = None,
+    items: options.Items = None,
     estimate_propensity: options.EstimatePropensity = False,
     time: options.Time = None,
     episode: options.Episode = None,
@@ -116,6 +117,7 @@ def fit(
         stages = Stages(listen)
         stages.begin("log")
         given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates, cluster)
+        given = options.with_items(given, items)
         question = Question(wanted, target_reward, given, audience, settings, listen, stages_cache)
         if lake is None:
             rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)

@@ -108,6 +108,16 @@ CampaignFile = Annotated[
         help="A campaign.toml with columns, budgets, rules and exploration; one beside the log is found by itself.",
     ),
 ]
+Items = Annotated[
+    Path | None,
+    typer.Option(
+        "--items",
+        parser=given_path,
+        metavar="PATH",
+        help="The item catalogue: a table with a row per action (column action) and what is known of it, such as an "
+        "amount and a category, by which models share strength.",
+    ),
+]
 EstimatePropensity = Annotated[
     bool, typer.Option("--estimate-propensity", help="Estimate missing propensities from the features.")
 ]
@@ -210,6 +220,13 @@ def read_campaign(
         found.columns, names=names, ignored=found.columns.ignored | given.ignored, costs=cost_columns(budgets)
     ).reading(time, episode, missing_cost, dates, given.cluster)
     return replace(found, columns=mapping, budgets=budgets)
+
+
+def with_items(campaign: Campaign, items: Path | None) -> Campaign:
+    """The campaign with the item catalogue of the option, where one is given."""
+    from redenvelope.campaign.items import Catalogue
+
+    return campaign if items is None else replace(campaign, items=Catalogue.read(items))
 
 
 def split_names(given: str | None) -> tuple[str, ...]:

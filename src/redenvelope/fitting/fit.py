@@ -14,6 +14,7 @@ import polars as pl
 from redenvelope.audit.audit import report_few_clusters, report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import capped_log
+from redenvelope.campaign.items import with_attributes
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.engine import one_blas_thread
 from redenvelope.engine.memory import give_back
@@ -68,7 +69,7 @@ def fit(
             f"--most-per-user caps one cost, and the campaign has {len(objective.names)} budgets; remove all but one "
             "of them, or the cap"
         )
-    log = capped_log(objective.charged(log), settings.most_per_user)
+    log = with_attributes(capped_log(objective.charged(log), settings.most_per_user), campaign.items)
     population = _audit(learn.as_logged_under(log, campaign.rules), objective, population, settings, stages)
     folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules)))

@@ -338,7 +338,7 @@ def falls(
     ]
 
 
-def allowed_structures(contradictions: list[tuple[int, int]], tried: tuple[str, ...] = STRUCTURES) -> tuple[str, ...]:
+def allowed_structures(contradictions: list[tuple[int, int]], tried: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the structures tried that the log does not contradict, the most restrictive first; none that is monotone
     where `falls` found a contradiction."""
     return tuple(name for name in tried if not (contradictions and name in MONOTONE))

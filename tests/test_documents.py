@@ -124,6 +124,12 @@ def envelope_users(folder: Path) -> None:
     frame.drop("action", "propensity", "reward", "cost").write_parquet(folder / "users.parquet")
 
 
+def with_items(folder: Path) -> None:
+    two_step_log(folder)
+    labels = pl.read_parquet(folder / "log.parquet")["action"].unique().sort()
+    pl.DataFrame({"action": labels, "amount": range(len(labels))}).write_csv(folder / "items.csv")
+
+
 def without_propensities(folder: Path) -> None:
     for name, seed in (("log", 1), ("other", 2)):
         two_step().log(3_000, seed).drop("propensity").write_parquet(folder / f"{name}.parquet")
@@ -174,6 +180,7 @@ BROUGHT: dict[str, Callable[[Path], None]] = {
     "docs/reproduce.md": nothing,
     "docs/tour.md": envelope_users,
     "docs/guides/horizon-and-temperature.md": two_step_log,
+    "docs/guides/items.md": with_items,
     "docs/guides/lake.md": a_lake,
     "docs/guides/no-propensities.md": without_propensities,
     "docs/guides/plans.md": nothing,

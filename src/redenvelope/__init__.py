@@ -18,6 +18,7 @@ os.environ.setdefault("NPROC", "4")
 if TYPE_CHECKING:
     from redenvelope.audit.audit import Audit, audit_log
     from redenvelope.campaign.campaign import Campaign
+    from redenvelope.campaign.items import Catalogue
     from redenvelope.campaign.records import Budget, Rule
     from redenvelope.dual.column_generation import solve_budgets
     from redenvelope.dual.frontier import Frontier
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "log.columns": ("ColumnMap",),
     "campaign.campaign": ("Campaign",),
+    "campaign.items": ("Catalogue",),
     "campaign.records": ("Budget", "Rule"),
     "log.read": ("read_log", "inspect_log", "log_from_frame"),
     "log.log": ("Log", "split"),
@@ -110,6 +112,7 @@ __all__ = [
     "Budget",
     "Cache",
     "Campaign",
+    "Catalogue",
     "Certificate",
     "ColumnMap",
     "Constraint",

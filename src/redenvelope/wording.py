@@ -36,6 +36,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{figures}g}".replace("-", "−")
 
 
+def price_label(value: float) -> str:
+    """A price λ; at an infinite one nothing but cost counts."""
+    return "cheapest" if math.isinf(value) else number(value)
+
+
 def signed(value: float | None, digits: int = 3) -> str:
     """A difference with its sign; what only rounding made is none."""
     shown = number(0.0 if value is not None and abs(value) < 1e-9 else value, digits)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from redenvelope.fitting.record import compare, logged_by_user
+from redenvelope.fitting.record import compare, logged_by_user, possible
 
 
 def test_differences_are_paired() -> None:
@@ -20,3 +20,10 @@ def test_logged_sums_are_by_user(log) -> None:  # type: ignore[no-untyped-def]
     sums = logged_by_user(log)
     assert sums.shape == (2, len(log.users))
     assert sums[1].sum() == pytest.approx(log.cost.sum())
+
+
+def test_estimates_that_no_log_could_show_are_left_out(log) -> None:  # type: ignore[no-untyped-def]
+    logged = logged_by_user(log)
+    added = {"logged": logged, "uniform": logged - 2 * log.cost.max(), "bandit": logged + 2 * log.cost.max()}
+    rows = compare(added | {"untargeted": logged / 2, "plan": logged - 100}, 0.95)
+    assert [row.policy for row in possible(rows, log)] == ["logged", "untargeted", "plan"]

@@ -1,22 +1,49 @@
 """Exploration: how large a share is usual, and what the next log is worth by it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from redenvelope import FitSettings
+from redenvelope import FitSettings, Log, Plan
+from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.holdout import DecidedRows
-from redenvelope.fitting.price_grid import effective_share
-from redenvelope.fitting.settings import EXPLORE, usual_share
-from redenvelope.log.limits import TINY_PROPENSITY
+from redenvelope.fitting.price_grid import effective_share, exploration_loss_at, exploration_share
+from redenvelope.fitting.settings import EXPLORE
+from redenvelope.plan.fixed_sequence_test import Question
 from tests.plan.rule_world import plan_with, rows_at, small_log
 from tests.quick_programs import quick_programs
 
 
-@pytest.mark.parametrize("actions", [2, 6, 19, 20, 51, 300, 999])
-def test_the_usual_share_leaves_no_tiny_propensity(actions: int) -> None:
-    least = np.float32(usual_share(actions)) / np.float32(actions)
-    assert least >= TINY_PROPENSITY
-    assert usual_share(actions) == EXPLORE or actions > 19
+def pilot(plan: Plan, log: Log) -> EncodedLog:
+    return encode(log, plan.policy.encoder, plan.policy.specification.steps).pilot_users(500, 0)
+
+
+def share_of(plan: Plan, log: Log, budget: float | None, target: float | None = None) -> float:
+    return exploration_share(plan.policy, pilot(plan, log), log, Question.of(budget, target, 0.95))
+
+
+def test_the_usual_share_is_cheap(plan: Plan, log: Log) -> None:
+    """What even choice takes of the budget, and loses of the gain, by the model's own figures of single decisions."""
+    users = pilot(plan, log)
+    rewards, costs = 2 * plan.policy.valuer.outcomes(users.states)
+    even, cheapest = costs.mean(), costs.min(axis=1).mean()
+    # The one-step frontier: mixtures of the best choices at all prices.
+    prices = np.append(np.geomspace(1e-3, 1e3, 2_000), 1e9)
+    best = [(rewards - price * costs).argmax(axis=1)[:, None] for price in prices]
+    curve = np.array([[np.take_along_axis(each, own, 1).mean() for own in best] for each in (costs, rewards)])
+    shares = []
+    for budget in (1.005 * cheapest, 1.1 * cheapest, 1.5 * cheapest):
+        share = share_of(plan, log, budget)
+        assert 0 < share <= EXPLORE
+        assert share * (even - cheapest) <= 0.03 * budget
+        gain = np.interp(budget, *curve[:, ::-1]) - curve[1, -1]
+        price = prices[np.flatnonzero(curve[0] <= budget)[0]]
+        lost = (rewards - price * costs).max(axis=1).mean() - (rewards - price * costs).mean()
+        assert share * lost <= 0.03 * gain * 1.05  # prices of this grid are not those of the search
+        shares.append(share)
+    assert shares[0] < shares[1] <= shares[2] == EXPLORE
+    assert share_of(plan, log, None, float(rewards.mean())) <= EXPLORE
 
 
 @pytest.mark.parametrize("kind", ["model", "learned"])
@@ -26,6 +53,21 @@ def test_every_eligible_action_has_at_least_its_share_of_chance(kind: str) -> No
         hard, _ = plan_with((), explore=0.0, kind=kind).allocate(rows_at(0, 200, 3))
     assert decisions["propensity"].min() >= 0.2 / 4 * 0.999
     assert hard["propensity"].max() > decisions["propensity"].max()
+
+
+def test_what_learned_plans_lose_by_exploring_counts_every_step() -> None:
+    """Random values: every step loses what choosing evenly there loses, whatever follows."""
+    policy, log = plan_with((), explore=0.2, kind="learned").policy, small_log()
+    users = encode(log, policy.encoder, policy.specification.steps)
+    found = exploration_loss_at(policy, users, (0.3,))
+    # By hand, row by row: the values of the policy's own choice, less those of the mixture with even choice.
+    decided = replace(policy, specification=replace(policy.specification, explore=0.0)).valuer.values(
+        users.states, users.steps_left, policy.pricing.table
+    )
+    worth = decided.to_go[0, :, 0] - 0.3 * decided.to_go[1, :, 0]
+    lost = 0.2 * ((decided.probabilities[:, 0] * worth).sum(axis=1) - worth.mean(axis=1))
+    assert found == pytest.approx(lost.sum() / len(log.users), rel=1e-3)
+    assert found > 2 * lost[log.starts[:-1]].mean(), "the first of four steps is not all"
 
 
 def test_effective_users_are_those_that_weights_leave() -> None:

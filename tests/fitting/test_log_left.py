@@ -15,7 +15,7 @@ ANY_BUDGET = objective_of(1.0, None, None, 0.95)
 def test_rows_and_users_that_kept_the_rules_are_counted() -> None:
     log = small_log()
     rules = (Rule(("push",), at_most=1), Rule(("10 off",), only_where="tenure >= 30"))
-    eligible = campaign_terms(ANY_BUDGET, rules, 0.0, log, Encoder.fit(log)).eligible(log)
+    eligible = campaign_terms(ANY_BUDGET, rules, log, Encoder.fit(log)).eligible(log)
     assert eligible is not None
     labels = [log.catalogue.labels[action] for action in log.action]
     tenure = log.features.numeric[:, log.features.numeric_names.index("tenure")]
@@ -38,6 +38,6 @@ def test_rows_and_users_that_kept_the_rules_are_counted() -> None:
 def test_a_log_that_kept_the_rules_is_not_spoken_of() -> None:
     log = small_log()
     assert log_left(log, np.ones((len(log), len(log.catalogue)), dtype=bool)) == ()
-    terms = campaign_terms(ANY_BUDGET, (), 0.0, log, Encoder.fit(log))
+    terms = campaign_terms(ANY_BUDGET, (), log, Encoder.fit(log))
     audit = SimpleNamespace(findings=())
     assert with_rules(audit, log, terms.eligible(log)) is audit  # type: ignore[arg-type]

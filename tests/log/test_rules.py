@@ -22,9 +22,9 @@ from .test_file_rules import CASES as FILE_CASES
 from .test_row_rules import CASES as ROW_CASES
 from .test_value_rules import CASES as VALUE_CASES
 
-# Found by the audit and by the encoder, not by reading; `file_unreadable`, `file_too_large` and `eligible_not_logged`
-# have tests of their own.
-ELSEWHERE = {
+# Found by the audit and by the encoder, not by reading; `file_unreadable`, `file_too_large`, `eligible_not_logged` and
+# those of item catalogues have tests of their own.
+ELSEWHERE = {rule for rule in RULES if rule.startswith("items_")} | {
     "propensity_miscalibrated",
     "draws_depend_on_past",
     "action_never_given",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from redenvelope import UsageError
-from redenvelope.models.responses import MONOTONE, STRUCTURES, TRIAL, new_response
+from redenvelope.models.responses import MONOTONE, STRUCTURES, TRIAL, new_response, tried_structures
 
 ACTIONS = 5
 RISING = np.array([-1.0, -0.6, -0.5, 0.2, 0.9])
@@ -52,10 +52,16 @@ def test_low_rank_is_of_low_rank() -> None:
     assert (np.linalg.svd(scores, compute_uv=False) > 1e-3).sum() == 3
 
 
+def test_items_are_tried_where_there_are_many_or_their_attributes_are_known() -> None:
+    assert "items" not in tried_structures(12, None)
+    assert tried_structures(13, None) == tried_structures(3, np.ones((1, 3), np.float32)) == STRUCTURES
+
+
 @pytest.mark.parametrize("place", range(len(STRUCTURES)))
 def test_a_trial_is_its_structure_and_teaches_no_other(place: int) -> None:
-    alone = new_response(STRUCTURES[place], ACTIONS).start(RISING)
-    trial = new_response(TRIAL, ACTIONS).start(RISING)
+    attributes = np.random.default_rng(0).normal(size=(2, ACTIONS)).astype(np.float32)
+    alone = new_response(STRUCTURES[place], ACTIONS, attributes).start(RISING)
+    trial = new_response(TRIAL, ACTIONS, attributes).start(RISING)
     trial = eqx.tree_at(lambda part: part.slot, trial, jnp.eye(len(STRUCTURES))[place])
     raw = random_raw(trial.outputs)
     np.testing.assert_allclose(trial(raw), alone(raw[: alone.outputs]), rtol=1e-6)

@@ -12,13 +12,13 @@ def draw(means: list[float], rows: int = 20_000) -> tuple[np.ndarray, np.ndarray
 
 def test_a_rising_response_contradicts_nothing() -> None:
     assert falls(*draw([0.2, 0.3, 0.3]), 3) == []
-    assert allowed_structures([]) == STRUCTURES
+    assert allowed_structures([], STRUCTURES) == STRUCTURES
 
 
 def test_a_clear_fall_rules_monotone_structures_out() -> None:
     found = falls(*draw([0.2, 0.4, 0.3]), 3)
     assert found == [(1, 2)]
-    assert allowed_structures(found) == ("low_rank", "independent")
+    assert allowed_structures(found, STRUCTURES) == ("low_rank", "items", "independent")
 
 
 def test_a_logger_that_spends_on_lazy_users_contradicts_nothing() -> None:

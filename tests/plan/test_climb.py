@@ -136,3 +136,11 @@ def test_a_ladder_of_one_rung() -> None:
     alone = replace(exactly(), rungs=exactly().rungs[-1:])
     assert climb(alone, [7.0], 0.95).holds
     assert not climb(alone, [5.0], 0.95).holds
+
+
+def test_shadow_prices_are_finite() -> None:
+    """At the cheapest plan, more budget buys at least what the next price says."""
+    assert exactly().duals(Place(0)) == exactly().duals(Place(0, 0.5)) == exactly().duals(Place(1)) == (1.0,)
+    assert exactly().duals(Place(5)) == (0.0,)
+    alone = replace(exactly(), rungs=(replace(exactly().rungs[0], products=()),))
+    assert alone.duals(Place(0)) == (0.0,), "there is nothing that more budget could buy"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from redenvelope import Cache, FiniteCampaign, FitSettings, Log, Plan, UsageError, fit, render_report
+from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.reprice import reprice
+from tests.program import run_here
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK, true_value
 
@@ -62,7 +65,8 @@ def test_a_budget_that_no_plan_meets_is_refused(plan: Plan) -> None:
     refused = reprice(plan, budget=0.5)
     assert not refused.certificate.is_certified
     assert "no plan is as cheap as the budget of 0.5" in refused.certificate.sentence()
-    assert np.isinf(refused.dual)
+    assert np.isinf(refused.policy.pricing.prices[0][0]), "the cheapest plan"
+    assert 0 < refused.dual < np.inf, "what more budget buys at least"
     for wrong in (
         {},
         {"budget": 1.0, "target_reward": 1.0},
@@ -81,3 +85,31 @@ def test_it_is_written_opened_and_reported_without_the_log(plan: Plan, tmp_path:
     assert opened.ladder == plan.ladder
     assert "who gets what was not computed again" in (tmp_path / "plan" / "report.html").read_text()
     assert reprice(opened, budget=2.7).certificate == reprice(plan, budget=2.7).certificate
+
+
+def test_a_plan_that_leaves_most_of_a_budget_that_would_earn_more_is_no_success(plan: Plan, tmp_path: Path) -> None:
+    """Of all plans but the cheapest nothing reliable is known: the plan is certified, and does next to nothing."""
+    thin = Reason("thin_overlap", Weight.REFUSAL, "overlap is thin: 12 effective users")
+    first, *others = plan.ladder.rungs
+    rungs = (first, *(replace(rung, reasons=(thin,)) for rung in others))
+    poor = replace(plan, ladder=replace(plan.ladder, rungs=rungs))
+    limit = 2.2 * first.mean[1]
+    again = reprice(poor, budget=limit)
+    told = again.certificate
+    assert told.is_certified
+    assert told.is_under_spent
+    assert told.sentence().startswith("Certified, but uses only 45% of its budget: on ")
+    message = next(reason.message for reason in told.reasons if reason.rule == "under_spent")
+    assert "overlap is thin: 12 effective users" in message
+    assert "What helps: a log of more users" in message
+    assert 0 < told.dual < np.inf
+    page = render_report(again)
+    assert "leaves most of it unspent" in page
+    assert "∞" not in page
+    assert not reprice(poor, budget=1.9 * first.mean[1]).certificate.is_under_spent, "more than half of it is used"
+    rich = reprice(plan, budget=10 * plan.ladder.means[1].max()).certificate
+    assert not rich.is_under_spent, "no plan can use more of it"
+    poor.save(tmp_path / "poor", {})
+    for asked, code in ((limit, 4), (limit / 1.2, 0)):
+        done = run_here("reprice", tmp_path / "poor", "--budget", asked, "--out", tmp_path / "new")
+        assert done.returncode == code

@@ -124,7 +124,7 @@ def test_how_the_price_was_found_is_told_and_drawn_in_order_of_price(parsed: Par
     assert "3 prices were put in order before the 500 check users were looked at" in parsed.text
     assert "90% of the users, drawn once each, follow the cheaper price" in parsed.text
     # Of 500 users with a spread of 2, 1.645 standard errors are 0.147; of rewards with a spread of 1, half of that.
-    assert "∞ 1 1.147 1 0.926 0.0625 4 4.147 2 1.926 0 9 9.147 3 2.926" in parsed.text
+    assert "cheapest 1 1.147 1 0.926 0.0625 4 4.147 2 1.926 0 9 9.147 3 2.926" in parsed.text
     drawn = ladder_chart(ladder(), range(3), certificate())
     assert drawn is not None
     marks = [
@@ -133,7 +133,8 @@ def test_how_the_price_was_found_is_told_and_drawn_in_order_of_price(parsed: Par
         if mark.get("aria-roledescription") == "point"
     ]
     assert [label for _, label, _ in marks] == [
-        f"λ {dual}: {cost}, bound {bound}" for dual, cost, bound in ((0, 9, 9.147), (0.0625, 4, 4.147), ("∞", 1, 1.147))
+        f"λ {dual}: {cost}, bound {bound}"
+        for dual, cost, bound in ((0, 9, 9.147), (0.0625, 4, 4.147), ("cheapest", 1, 1.147))
     ]
     assert marks == sorted(marks, key=lambda mark: mark[0]), "places rise with the price"
     first, second, last = (colour for _, _, colour in marks)
@@ -169,7 +170,7 @@ def test_a_refused_plan_says_so_and_why() -> None:
 
 @pytest.mark.parametrize(
     ("dual", "sentence"),
-    [(0.0, "one more unit of it buys no more reward"), (np.inf, "the plan saves whatever can be saved")],
+    [(0.0, "one more unit of it buys no more reward"), (np.inf, "The plan saves whatever can be saved")],
 )
 def test_the_ends_of_the_price_are_explained(dual: float, sentence: str) -> None:
     assert sentence in Parsed(certificate_section(plan(certificate=certificate(dual=dual)))).text

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from redenvelope.campaign.conditions import Condition, column_uses, holds
 from redenvelope.campaign.costs import cost_columns
+from redenvelope.campaign.items import Catalogue
 from redenvelope.campaign.records import Budget, Mistake, Rule, budget_mistakes, refuse, rule_mistakes
 from redenvelope.campaign.rows import STEP, TableRows, places_of
-from redenvelope.errors import UsageError
+from redenvelope.errors import LogError, UsageError
 from redenvelope.log.columns import ColumnMap, campaign_content, nearest_name
 from redenvelope.log.log import Log
 
@@ -52,6 +53,8 @@ class Campaign:
     """Share of decisions drawn uniformly among the eligible actions; None is the default."""
     audience: int | None = None
     """Number of users of the campaign; totals are divided by it."""
+    items: Catalogue | None = None
+    """What is known of the actions."""
 
     def __post_init__(self) -> None:
         refuse([*_explore_mistakes(self.explore), *_audience_mistakes(self.audience), *self._contradictions()])
@@ -87,11 +90,12 @@ class Campaign:
         rules = _tables(content, "rule", rule_mistakes, Rule, mistakes)
         explore, audience = _explore(content.get("explore"), mistakes), content.get("audience")
         mistakes += _audience_mistakes(audience)
+        items = _items(content.get("items"), Path(path).parent, mistakes)
         if mistakes:  # what is left is held against each other as far as it can be read
             mistakes += _twice(budgets)
         refuse(mistakes, path)
         try:
-            return cls(columns, budgets, rules, explore, audience)
+            return cls(columns, budgets, rules, explore, audience, items)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
 
@@ -184,6 +188,22 @@ def _explore(table: Any, mistakes: list[Mistake]) -> float | None:
     found = [mistake.inside("[explore]") for mistake in _explore_mistakes(table["share"])]
     mistakes += found
     return None if found else float(table["share"])
+
+
+def _items(table: Any, folder: Path, mistakes: list[Mistake]) -> Catalogue | None:
+    """The item catalogue that a campaign file names, beside it."""
+    if table is None:
+        return None
+    named = isinstance(table, dict) and all(isinstance(value, str) for value in table.values())
+    if not named or set(table) - {"file", "action"} or "file" not in table:
+        message = 'has the entry file and may have action, the column of labels; write file = "items.parquet"'
+        mistakes.append(Mistake("[items]", message))
+        return None
+    try:
+        return Catalogue.read(folder / table["file"], table.get("action", "action"))
+    except (UsageError, LogError) as error:
+        mistakes.append(Mistake("[items]", str(error)))
+        return None
 
 
 def _explore_mistakes(share: Any) -> list[Mistake]:

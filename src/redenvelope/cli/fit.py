@@ -45,6 +45,7 @@ def fit(
     columns: options.Columns = None,
     ignore: options.Ignore = None,
     campaign: options.CampaignFile = None,
+    items: options.Items = None,
     estimate_propensity: options.EstimatePropensity = False,
     time: options.Time = None,
     episode: options.Episode = None,
@@ -58,7 +59,7 @@ def fit(
             min=0,
             max=1,
             help="Exploration share: decisions drawn evenly among the eligible actions, so that the next log can be "
-            "learned from. By default the campaign's, or 0.02.",
+            "learned from. By default the campaign's, or at most 0.02, less where the budget is tight.",
             show_default=False,
         ),
     ] = None,
@@ -83,7 +84,8 @@ def fit(
 
     A log larger than memory is partitioned by user in a work folder, --work, and processed part by part.
 
-    Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused.
+    Exit code 0: certified; 2: the log or an option is wrong; 3: the plan is written, its certificate refused;
+    4: certified, but less than half of the budget is used although more would earn more.
     """
     from redenvelope.cli.lakes import Question, fitted, lake_options
     from redenvelope.fitting.fit import fit as fit_plan
@@ -119,6 +121,7 @@ def fit(
         stages = Stages(listen)
         stages.begin("log")
         given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates, cluster)
+        given = options.with_items(given, items)
         question = Question(wanted, target_reward, given, audience, settings, listen, stages_cache)
         if lake is None:
             rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)
@@ -168,7 +171,8 @@ def reprice(
 ) -> None:
     """Give a plan another budget or target, in seconds and without the log, with a certificate of its own.
 
-    Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused.
+    Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused;
+    4: certified, but less than half of the budget is used although more would earn more.
     """
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.reprice import reprice as reprice_plan
@@ -216,3 +220,5 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
         show_plan(plan, out)
     if not plan.certificate.is_certified:
         raise typer.Exit(options.NOT_CERTIFIED)
+    if plan.certificate.is_under_spent:
+        raise typer.Exit(options.UNDER_SPENT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
 
 
-REFUSED, NOT_CERTIFIED = 2, 3
-"""Exit codes."""
+REFUSED, NOT_CERTIFIED, UNDER_SPENT = 2, 3, 4
+"""Exit codes: what was given is wrong; a certificate is refused or contradicted; a plan is certified, but leaves more
+than half of its budget that would earn more."""
 
 
 def given_path(given: str | Path) -> Path:
@@ -104,6 +106,16 @@ CampaignFile = Annotated[
     typer.Option(
         "--campaign",
         help="A campaign.toml with columns, budgets, rules and exploration; one beside the log is found by itself.",
+    ),
+]
+Items = Annotated[
+    Path | None,
+    typer.Option(
+        "--items",
+        parser=given_path,
+        metavar="PATH",
+        help="The item catalogue: a table with a row per action (column action) and what is known of it, such as an "
+        "amount and a category, by which models share strength.",
     ),
 ]
 EstimatePropensity = Annotated[
@@ -200,6 +212,13 @@ def read_campaign(
         raise UsageError("--columns and --campaign both name the columns; use one of the two")
     typer.echo(f"{', '.join(said) or 'campaign'} from {path}", err=True)
     return found.reading(given)
+
+
+def with_items(campaign: Campaign, items: Path | None) -> Campaign:
+    """The campaign with the item catalogue of the option, where one is given."""
+    from redenvelope.campaign.items import Catalogue
+
+    return campaign if items is None else replace(campaign, items=Catalogue.read(items))
 
 
 def split_names(given: str | None) -> tuple[str, ...]:

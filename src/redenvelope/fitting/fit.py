@@ -16,6 +16,7 @@ import polars as pl
 from redenvelope.audit.audit import report_few_clusters, report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import capped_log
+from redenvelope.campaign.items import with_attributes
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.engine import one_blas_thread
 from redenvelope.engine.memory import give_back
@@ -28,7 +29,7 @@ from redenvelope.fitting.encoded import EncodedLog, encode, past_effects
 from redenvelope.fitting.holdout import CandidatePolicy, Check
 from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective, objective_of
-from redenvelope.fitting.settings import FitSettings, settings_of, usual_share
+from redenvelope.fitting.settings import FitSettings, settings_of
 from redenvelope.fitting.stage_cache import Cache, StageCache, flat_codec, record_codec
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Findings, Severity
@@ -84,13 +85,11 @@ def fit(
             f"--most-per-user: it caps one cost, and the campaign has {len(objective.names)} budgets; remove all but "
             "one of them, or the cap"
         )
-    shares = (settings.explore, campaign.explore, usual_share(len(log.catalogue)))
-    explore = next(share for share in shares if share is not None)
-    log = capped_log(objective.charged(log), settings.most_per_user)
+    log = with_attributes(capped_log(objective.charged(log), settings.most_per_user), campaign.items)
     population = _audit(learn.as_logged_under(log, campaign.rules), objective, population, settings, stages)
     folds = _split(log, settings, stages)
-    run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules, explore)))
-    unpriced = _learn(folds, objective, campaign, explore, run)
+    run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules)))
+    unpriced = _learn(folds, objective, campaign, run)
     audit = learn.with_rules(population.audit, log, unpriced.terms.eligible(log))
     estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
     fixed = record.fixed_actions(folds.train, unpriced, estimator, settings.seed)
@@ -179,7 +178,7 @@ def _split(log: Log, settings: FitSettings, stages: Stages) -> _Folds:
     return folds
 
 
-def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: float, run: _Run) -> UnpricedPolicy:
+def _learn(folds: _Folds, objective: Objective, campaign: Campaign, run: _Run) -> UnpricedPolicy:
     """Learn the model, measure its fidelity, and choose a policy."""
     settings, stages, cache = run
     train, rules = folds.train, campaign.rules
@@ -190,7 +189,7 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: flo
         lambda: learn.learn_model(train, settings, stages, rules),
         learn.learned_codec(train.catalogue),
     )
-    terms = learn.campaign_terms(objective, rules, explore, train, learned.encoder)
+    terms = learn.campaign_terms(objective, rules, train, learned.encoder)
     stages.finish("model", cache.marked("model", learned.summary))
     stages.begin("fidelity")
     tune = encode(folds.tune, learned.encoder, learned.steps, terms.constraint)
@@ -199,7 +198,11 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, explore: flo
     stages.finish("fidelity", cache.marked("fidelity", trust))
     stages.begin("policy")
     pilot_users = tune.pilot_users(settings.search.pilot_users, settings.seed)
-    asked = (settings.method, settings.horizon, settings.leaf_values, settings.temperature)
+    share = settings.explore if settings.explore is not None else campaign.explore
+    if share is None:
+        share = price_grid.exploration_share(learn.one_step(learned, terms), pilot_users, train, objective.question)
+    terms = replace(terms, explore=share)
+    asked = (settings.method, settings.horizon, settings.leaf_values, settings.temperature, share)
     policies = cache.stage(
         "policy",
         (*asked, settings.search, settings.learning, settings.values),
@@ -243,7 +246,7 @@ def _frontier(
         lambda: price_grid.model_frontier(policy, pilot_users, duals, search),
         flat_codec(Frontier),
     )
-    lost = price_grid.exploration_loss(policy, pilot_users, model, certified.certificate.cost.estimate, search)
+    lost = price_grid.exploration_loss(policy, pilot_users, model, certified.certificate, search)
     name = certified.certificate.budgets[0].name
     return record.ladder_frontier(ladder, model, name, run.settings.confidence), lost
 
@@ -254,7 +257,8 @@ def _describe(certificate: Certificate) -> str:
         f"{own.name if several else 'cost'} {number(own.cost.estimate)} ≤ {number(own.cost.upper)}"
         for own in certificate.budgets
     )
-    return f"{certificate.status}: {', '.join(bounds)}"
+    used = ", most of the budget unused" if certificate.is_under_spent else ""
+    return f"{certificate.status}{used}: {', '.join(bounds)}"
 
 
 def _gain(plan: ComparedPolicy) -> str:

@@ -145,10 +145,8 @@ def learn_model(train: Log, settings: FitSettings, stages: Stages, rules: tuple[
     return LearnedModel(encoder, train.catalogue, neural, history)
 
 
-def campaign_terms(
-    objective: Objective, rules: tuple[Rule, ...], explore: float, train: Log, encoder: Encoder
-) -> CampaignTerms:
-    """The terms of a campaign in the states of an encoder that was fitted on the training users."""
+def campaign_terms(objective: Objective, rules: tuple[Rule, ...], train: Log, encoder: Encoder) -> CampaignTerms:
+    """The terms of a campaign, without exploration, in the states of an encoder fitted on the training users."""
     joins_late = bool((train.step[train.starts[:-1]] != train.first_step).any())
     return CampaignTerms(
         charges=objective.charges(train, train.catalogue, encoder),
@@ -156,7 +154,6 @@ def campaign_terms(
         rules=rules,
         joins_late=joins_late,
         constraint=RuleConstraint(rules, encoder, train.catalogue, joins_late) if rules else None,
-        explore=explore,
     )
 
 
@@ -198,7 +195,7 @@ def unpriced_policies(
 ) -> Policies:
     """Policies at price 0; a model that is not trusted is planned with only if `settings` ask for it."""
     method = _method(learned, terms, trusted, settings)
-    bandit = _bandit(learned, terms)
+    bandit = one_step(learned, terms)
     stages.going_on("policy", 0, 2, "values to go")
     learner = value_learner(bandit, train, settings)
     stages.going_on("policy", 1, 2, "values to go")
@@ -239,7 +236,7 @@ def _method(learned: LearnedModel, terms: CampaignTerms, trusted: bool, settings
     return method
 
 
-def _bandit(learned: LearnedModel, terms: CampaignTerms) -> DeployedPolicy:
+def one_step(learned: LearnedModel, terms: CampaignTerms) -> DeployedPolicy:
     """A policy that looks one step ahead, without entropy."""
     specification = PolicySpecification("bandit", 1, 0.0, learned.steps, terms.explore)
     return deployed_policy(specification, ModelSource(learned.neural.model, terms.charges), learned, terms)

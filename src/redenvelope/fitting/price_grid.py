@@ -1,4 +1,4 @@
-"""Which prices to check: temperature and price grid, chosen on the first states of the pilot users.
+"""Which prices to check: temperature, price grid and exploration share, chosen on the pilot users.
 
 Everything here is the policy's own prediction. What the prices really cost and earn, the check users say.
 """
@@ -6,7 +6,8 @@ Everything here is the policy's own prediction. What the prices really cost and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -18,14 +19,23 @@ from redenvelope.dual.oracle import PriceFunction
 from redenvelope.dual.paths import Paths, gather_plans, paths_through
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.holdout import CandidatePolicy, DecidedRows, Shown
-from redenvelope.fitting.settings import SearchSettings
+from redenvelope.fitting.settings import EXPLORE, SearchSettings
 from redenvelope.fitting.stage_cache import Codec, StageCache
+from redenvelope.log.log import Log
+from redenvelope.plan.certificate import Certificate
+from redenvelope.plan.fixed_sequence_test import Question
 from redenvelope.plan.ladder import Mixtures, Place
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.planning.temperature import entropy_cost, suggest_temperature
 
 _HARDLY = 1e-9
 """A share of exploration that explores nothing."""
+_PRICE_RANGE, _HALVINGS = 2.0**24, 30
+"""Prices of one step lie between one unit through this and times this; so many halvings find one."""
+_EXPLORED = 0.03
+"""The share of a budget, and of the plan's gain, that exploration may cost."""
+_CHANGED = 0.1
+"""The share of decisions that the next plan is expected to change: what exploration has to show."""
 
 
 def temperature_for(
@@ -135,12 +145,98 @@ def model_frontier(
     return Frontier(duals, np.interp(everywhere, places, costs), np.interp(everywhere, places, rewards))
 
 
+def exploration_share(bandit: DeployedPolicy, pilot_users: EncodedLog, train: Log, question: Question) -> float:
+    """The default exploration share: the one after which the next plan earns most, as far as it is cheap.
+
+    A share ε of decisions drawn evenly costs ε·g of reward, where g is what even choice loses at the budget's price λ.
+    It leaves the next plan, which changes a share δ of the decisions among k actions, an estimate of its cost with a
+    standard error near sd·√(δk / (εn)); the money that its bound keeps back would have earned λ times as much. The sum
+    is least at ε* = (0.82·λ·sd·√(δk / n) / g)^(2/3). Rows of the pilot users count as decisions of one step.
+    """
+    decisions = _OneStepDecisions.of(bandit, pilot_users, question)
+    price, plan = decisions.priced(question)
+    cheapest, even = decisions.outcomes(np.inf), decisions.uniform
+    lost = float(plan[0] - even[0] - price * ((plan - even)[1:] / decisions.units).sum())
+    limits = np.array(question.limits) if question.budget is not None else plan[1:]
+    taken = np.maximum(even[1:] - cheapest[1:], 1e-300)
+    share = min(EXPLORE, _EXPLORED * float((np.maximum(limits, 0.0) / taken).min()))
+    if lost > 0 and plan[0] > cheapest[0]:
+        share = min(share, _EXPLORED * float(plan[0] - cheapest[0]) / lost)
+    if lost > 0 and price > 0:
+        spent = np.add.reduceat(train.outcomes[1:] / decisions.units[:, None], train.starts[:-1], axis=1).sum(axis=0)
+        error = price * float(spent.std()) * np.sqrt(_CHANGED * len(bandit.catalogue) / train.people)
+        share = min(share, (0.82 * error / lost) ** (2 / 3))
+    # In steps of a half, so that budgets close to each other have plans in common.
+    return float(EXPLORE * 2.0 ** np.floor(np.log2(max(share, 1e-6) / EXPLORE) + 1e-9))
+
+
+@dataclass(frozen=True, eq=False)
+class _OneStepDecisions:
+    """Predicted outcomes of every decision of the pilot users by itself, in units of a user's whole campaign."""
+
+    predicted: FloatArray
+    """[outcomes, rows, actions]"""
+    eligible: NDArray[np.bool_]
+    """[rows, actions]"""
+    units: FloatArray
+    """What costs are counted in, [budgets]: several budgets' limits, so that all prices rise together."""
+
+    @classmethod
+    def of(cls, bandit: DeployedPolicy, pilot_users: EncodedLog, question: Question) -> _OneStepDecisions:
+        predicted = bandit.valuer.outcomes(pilot_users.states) * (len(pilot_users.log) / len(pilot_users.log.users))
+        allowed = pilot_users.eligible(bandit.constraint)
+        several = len(predicted) > 2
+        units = np.maximum(question.limits, 1e-12) if several else np.ones(len(predicted) - 1)
+        return cls(predicted, np.ones(predicted.shape[1:], bool) if allowed is None else allowed, units)
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """In these units, all budgets together, [rows, actions]."""
+        return np.asarray(np.einsum("bra,b->ra", self.predicted[1:], 1 / self.units))
+
+    @property
+    def uniform(self) -> FloatArray:
+        """Mean outcomes of drawing evenly among what is eligible, [outcomes]."""
+        shares = self.eligible / self.eligible.sum(axis=1, keepdims=True)
+        return np.asarray(np.einsum("ora,ra->o", self.predicted, shares) / len(shares))
+
+    def outcomes(self, price: float) -> FloatArray:
+        """Mean outcomes of the best actions at a price, [outcomes]."""
+        worth = -self.costs if np.isinf(price) else self.predicted[0] - price * self.costs
+        best = np.where(self.eligible, worth, -np.inf).argmax(axis=1)
+        return np.asarray(np.take_along_axis(self.predicted, best[None, :, None], axis=2).mean(axis=(1, 2)))
+
+    def priced(self, question: Question) -> tuple[float, FloatArray]:
+        """The least price within the budgets, or that reaches a target, and mean outcomes there, [outcomes]: those of
+        the two plans around it, mixed up to the budget or the target."""
+        wanted = np.asarray([question.target_reward] if question.target_reward is not None else question.limits)
+        counts = slice(0, 1) if question.target_reward is not None else slice(1, None)
+        if ((dearest := self.outcomes(0.0))[counts] <= wanted).all():
+            return 0.0, dearest
+        unit = max(float(np.ptp(self.predicted[0])), 1e-150) / max(float(np.ptp(self.costs)), 1e-150)
+        low, high = unit / _PRICE_RANGE, unit * _PRICE_RANGE
+        for _ in range(_HALVINGS):
+            middle = float(np.sqrt(low * high))
+            low, high = (low, middle) if (self.outcomes(middle)[counts] <= wanted).all() else (middle, high)
+        above, below = self.outcomes(low), self.outcomes(high)
+        rise = np.maximum((above - below)[counts], 1e-300)
+        share = float(np.clip((wanted - below[counts]) / rise, 0.0, 1.0).min())
+        return high, below + share * (above - below)
+
+
 def exploration_loss(
-    policy: DeployedPolicy, pilot_users: EncodedLog, predicted: Frontier, cost: float, settings: SearchSettings
+    policy: DeployedPolicy,
+    pilot_users: EncodedLog,
+    predicted: Frontier,
+    certificate: Certificate,
+    settings: SearchSettings,
 ) -> float:
-    """Reward per user that exploration costs at a mean cost per user; `predicted` is the policy's own frontier."""
+    """Reward per user that exploration costs at the plan's mean cost; `predicted` is the policy's own frontier."""
+    if not policy.plans:
+        return exploration_loss_at(policy, pilot_users, (certificate.dual,))
     if not policy.specification.explore:
         return 0.0
+    cost = certificate.cost.estimate
     best = model_frontier(_without_exploration(policy), pilot_users, predicted.duals, settings)
     lost = entropy_cost(best.costs, best.rewards, predicted.costs, predicted.rewards)
     order = np.argsort(predicted.costs)
@@ -148,20 +244,24 @@ def exploration_loss(
 
 
 def exploration_loss_at(policy: DeployedPolicy, pilot_users: EncodedLog, duals: tuple[float, ...]) -> float:
-    """The same with several budgets: what the plan's prices would earn without exploration.
+    """The same with several budgets, or without a model: what the plan's prices would earn without exploration.
 
-    A change in what is spent counts at the shadow prices [budgets].
+    A change in what is spent counts at the shadow prices [budgets]. Learned values tell what exploring at one step
+    loses, with exploration after it as learned: the losses of all steps add up.
     """
     if not policy.specification.explore:
         return 0.0
-    states, left = pilot_users.first_states()
+    rows = (*pilot_users.first_states(), pilot_users.first_eligibility())
+    times = 1.0
+    if not policy.plans:
+        rows = (pilot_users.states, pilot_users.steps_left, pilot_users.eligibility)
+        times = len(pilot_users.log) / len(pilot_users.log.users)
     with_it, without = (
-        policy.pricing.mix(each.believed(states, left, pilot_users.first_eligibility())(policy.pricing.table))
+        policy.pricing.mix(each.believed(*rows)(policy.pricing.table))
         for each in (policy, _without_exploration(policy))
     )
-    prices = np.where(np.isfinite(duals), duals, 0.0)
-    gained = without - with_it
-    return max(float(gained[0] - prices @ gained[1:]), 0.0)
+    gained = times * (without - with_it)
+    return max(float(gained[0] - np.asarray(duals) @ gained[1:]), 0.0)
 
 
 def _without_exploration(policy: DeployedPolicy) -> DeployedPolicy:

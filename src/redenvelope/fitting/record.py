@@ -106,7 +106,15 @@ def compared_policies(
         limits = [own.budget for own in certificate.budgets]
         reached = climb(check.ladder("bandit"), limits, certificate.confidence)
         added["bandit"] = check.added("bandit", reached.place)
-    return compare(added | {"plan": plan}, certificate.confidence)
+    return possible(compare(added | {"plan": plan}, certificate.confidence), check.log)
+
+
+def possible(rows: tuple[ComparedPolicy, ...], log: Log) -> tuple[ComparedPolicy, ...]:
+    """Policies whose mean cost the costs of a log make possible, and the plan, of which the certificate tells: an
+    estimate beyond, such as a cost below zero, is noise and no figure to show."""
+    cost, steps = log.outcomes[1], float(log.lengths.max())
+    least, most = steps * min(float(cost.min()), 0.0), steps * max(float(cost.max()), 0.0)
+    return tuple(row for row in rows if row.policy == "plan" or least <= row.cost <= most)
 
 
 def fit_record(

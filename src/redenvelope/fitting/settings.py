@@ -11,23 +11,13 @@ from redenvelope.evaluation.estimators import Estimator
 from redenvelope.learning.backward import LearningSettings
 from redenvelope.learning.values_to_go import ValueSettings
 from redenvelope.log.columns import nearest_name
-from redenvelope.log.limits import TINY_PROPENSITY
 from redenvelope.log.log import SHARES
 from redenvelope.models.training import NeuralSettings
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.serialization import to_plain
 
 EXPLORE = 0.02
-"""Default exploration share (see docs/guides/rules-and-budgets.md)."""
-
-_LEAST_PROPENSITY = 1.02 * TINY_PROPENSITY
-"""The smallest propensity that the audit of the next log accepts without a finding, and a little more for rounding."""
-
-
-def usual_share(actions: int) -> float:
-    """The default exploration share for a number of actions: `EXPLORE`, or more where propensities would be tiny."""
-    return min(max(EXPLORE, _LEAST_PROPENSITY * actions), 1.0)
-
+"""The largest exploration share by default; less where it would cost too much (`price_grid.exploration_share`)."""
 
 Method = Literal["auto", "planned", "learned", "bandit"]
 History = Literal["auto", "none"]
@@ -81,7 +71,7 @@ class FitSettings:
     """Whether states contain the user's history; `auto` includes it where held-out users are predicted better."""
     explore: float | None = None
     """Share of decisions drawn uniformly from the eligible actions, part of what is planned, priced and certified; None
-    is the campaign's share, or else that of `usual_share`."""
+    is the campaign's share, or else one that costs little of the budget and of the gain."""
     most_per_user: float | None = None
     """The most that a user may cost over the campaign, which the ledger has to enforce; None is no such cap."""
     known_before: tuple[str, ...] = ()

@@ -208,7 +208,7 @@ def log_sha256(log: Log) -> str:
     )
     digest = hashlib.sha256(_sha256(*words).encode())
     charged = (array for _, array in (*log.further, *log.charged))
-    listed = () if log.eligible is None else (log.eligible,)
+    listed = [array for array in (log.eligible, log.attributes) if array is not None]
     for array in (log.keys, log.starts, log.step, log.action, log.propensity, log.outcomes, *charged, *listed):
         digest.update(np.ascontiguousarray(array).data)
     for table in (features.numeric, features.codes):

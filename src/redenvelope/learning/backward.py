@@ -26,7 +26,7 @@ from redenvelope.models.networks import (
     slots,
     stack,
 )
-from redenvelope.models.responses import allowed_structures, falls
+from redenvelope.models.responses import STRUCTURES, allowed_structures, falls
 from redenvelope.models.targets import (
     CostTarget,
     OutcomeTargets,
@@ -310,7 +310,7 @@ def _structure(
     """The most restrictive structure that the log does not contradict."""
     used, labels = training_labels(target, value, reward, action)
     actions = int(action.max()) + 1
-    return allowed_structures(falls(labels[used], action[used], propensity[used], actions))[0]
+    return allowed_structures(falls(labels[used], action[used], propensity[used], actions), STRUCTURES)[0]
 
 
 # What each network of learning without a model is trained on: users in folds, rows by step; and its settings.

@@ -52,6 +52,7 @@ _ENTRIES = {
     "budget": "[[budget]]",
     "rule": "[[rule]]",
     "explore": "[explore]",
+    "items": "[items]",
 }
 """Of a campaign file, as they are written."""
 

@@ -97,6 +97,8 @@ class Log:
     """What each row's user might have got, [rows, actions]; None where the log does not list it."""
     clusters: NDArray[np.uint64] | None = None
     """The cluster of each user as a 64-bit number, [users], rising; None where users are independent."""
+    attributes: NDArray[np.float32] | None = None
+    """What is known of the actions, [attributes, actions], see `log/items.py`; None where nothing is."""
     columns: ColumnMap = field(default_factory=ColumnMap)
     """What the table called its columns, and how it was read: a plan remembers it, for other tables of theirs."""
 

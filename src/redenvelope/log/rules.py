@@ -190,6 +190,49 @@ _FIT_RULES = {
     ),
 }
 
+_ITEM_RULES = {
+    "items_no_action": Rule(
+        "error",
+        "the item catalogue has no column named action; it has {present}",
+        'name the column with the actions\' labels action, or say its name (action = "{nearest}" under [items])',
+    ),
+    "items_twice": Rule(
+        "error",
+        "{count:action} standing in the item catalogue more than once",
+        "keep one row per action",
+    ),
+    "items_missing": Rule(
+        "error",
+        "{count:action} of the log missing in the item catalogue",
+        "add a row for each, with the label that the log has; or fit without a catalogue",
+    ),
+    "items_not_logged": Rule(
+        "warning",
+        "{count:item} of the catalogue never logged: what they earn and cost is not known, and no plan gives them",
+        "to introduce one, give it to some users by chance and log that; if it is a slip, write it as in the log",
+    ),
+    "items_column_kind": Rule(
+        "warning",
+        "the column holds {kind} values, which are no attribute",
+        "write what matters as a number or a text, such as the days that an item is valid",
+    ),
+    "items_single": Rule(
+        "warning",
+        "the column has {count:value}, nearly one for each action: it says nothing that several items share",
+        "add a column with what they share, such as the category",
+    ),
+    "items_empty": Rule(
+        "warning",
+        "{count:value} missing in the catalogue; numbers count as the mean, texts as a value of their own",
+        "fill them in where they are known",
+    ),
+    "items_no_attributes": Rule(
+        "warning",
+        "no column of the catalogue says what several actions share: it is not used",
+        "add numbers (an amount) or texts (a category) beside action",
+    ),
+}
+
 _EVALUATION_RULES = {
     "evaluate_steps": Rule(
         "error",
@@ -598,6 +641,7 @@ RULES: dict[str, Rule] = (
     | _FEATURE_RULES
     | _AUDIT_RULES
     | _FIT_RULES
+    | _ITEM_RULES
     | _EVALUATION_RULES
     | _SERVING_RULES
 )

@@ -61,6 +61,8 @@ class Examples:
     campaign_steps: int
     history: HistoryMoves | None = None
     """How a step changes the history in a state; None where states have none."""
+    attributes: NDArray[np.float32] | None = None
+    """What is known of the actions, [attributes, actions]; None where nothing is."""
 
     @classmethod
     def from_log(cls, log: Log, encoder: Encoder, states: NDArray[np.float32] | None = None) -> Examples:
@@ -86,6 +88,7 @@ class Examples:
             actions=len(log.catalogue),
             campaign_steps=encoder.campaign_steps,
             history=None if encoder.history is None else encoder.history.moves,
+            attributes=log.attributes,
         )
 
     def __len__(self) -> int:

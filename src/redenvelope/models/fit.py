@@ -18,7 +18,15 @@ from redenvelope.models.environment import bucket, filled
 from redenvelope.models.networks import OutcomeNetwork, TransitionNetwork, event_count, outcome_names
 from redenvelope.models.neural_model import Architecture, NeuralModel, known_moves
 from redenvelope.models.past_effects import PastScore, past_scores
-from redenvelope.models.responses import STRUCTURES, TRIAL, StructureChoice, allowed_structures, choose_structure, falls
+from redenvelope.models.responses import (
+    STRUCTURES,
+    TRIAL,
+    StructureChoice,
+    allowed_structures,
+    choose_structure,
+    falls,
+    tried_structures,
+)
 from redenvelope.models.targets import STRUCTURE, OutcomeTargets, training_labels
 from redenvelope.models.training import NeuralSettings, Progress, Task, new_task, outcome_loss, transition_loss
 
@@ -74,6 +82,7 @@ def fit_neural(
         reward_structure=STRUCTURES[0],
         cost_structures=(STRUCTURES[0],) * examples.budgets,
         survival_structure=STRUCTURE if examples.leaves else None,
+        attributes=0 if examples.attributes is None else len(examples.attributes),
     )
     seeds = [(seed, member) for member in range(architecture.members)]
     # The two networks share nothing, so they are trained in parallel, one per core.
@@ -83,7 +92,7 @@ def fit_neural(
         structures = choose_structures(task, architecture)
         reward, *costs = (choice.structure for choice in structures)
         architecture = replace(architecture, reward_structure=reward, cost_structures=tuple(costs))
-        chosen = architecture.networks(seed, task.starts)["outcome"]
+        chosen = architecture.networks(seed, task.starts, examples.attributes)["outcome"]
         earning = task.train({"outcome": chosen}, outcome_loss, seeds, progress)
     trained = (earning, moving.result())
     outcome, transition = earning.networks["outcome"], trained[1].networks["transition"]
@@ -118,7 +127,7 @@ def choose_structures(task: Task, architecture: Architecture) -> tuple[Structure
         if structure is not None:
             choices.append(StructureChoice(name, structure, {}, "given"))
             continue
-        allowed = allowed_structures(_contradictions(task, place))
+        allowed = allowed_structures(_contradictions(task, place), tuple(tried[name]))
         choices.append(choose_structure(name, {known: tried[name][known] for known in allowed}))
     return tuple(choices)
 
@@ -128,16 +137,18 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
     names = outcome_names(task.examples.budgets)
     costs = (TRIAL,) * len(names[1:])
     trial = replace(architecture, members=1, reward_structure=TRIAL, cost_structures=costs, survival_structure=None)
-    untrained = trial.networks(task.seed, task.starts)["outcome"]
-    members = [_on_trial(untrained, structure) for structure in STRUCTURES]
+    attributes = task.examples.attributes
+    untrained = trial.networks(task.seed, task.starts, attributes)["outcome"]
+    structures = tried_structures(architecture.actions, attributes)
+    members = [_on_trial(untrained, place) for place in range(len(structures))]
     networks = jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *members)
     # All with the same order of rows, so that they differ only in the structure.
-    seeds = [(task.seed, 0)] * len(STRUCTURES)
+    seeds = [(task.seed, 0)] * len(structures)
     trained = task.train({"outcome": networks}, outcome_loss, seeds).networks["outcome"]
     count = len(task.held_out.action)
     losses = np.asarray(row_losses(trained, task.targets, filled(task.held_out, bucket(count))), np.float64)
     return {
-        outcome: {name: losses[place, number, :count] for place, name in enumerate(STRUCTURES)}
+        outcome: {name: losses[place, number, :count] for place, name in enumerate(structures)}
         for number, outcome in enumerate(names)
     }
 
@@ -149,9 +160,9 @@ def row_losses(network: OutcomeNetwork, targets: OutcomeTargets, rows: Rows) -> 
     return losses
 
 
-def _on_trial(network: OutcomeNetwork, structure: str) -> OutcomeNetwork:
-    """The network, its arrays with a leading axis [1], with one structure active."""
-    slot = np.asarray([[name == structure for name in STRUCTURES]], np.float32)
+def _on_trial(network: OutcomeNetwork, place: int) -> OutcomeNetwork:
+    """The network, its arrays with a leading axis [1], with the structure at one place active."""
+    slot = np.eye(network.responses[0].slot.shape[-1], dtype=np.float32)[None, place]  # type: ignore[attr-defined]
 
     def slots(part: Any) -> list[Any]:
         return [response.slot for response in part.responses]

@@ -215,8 +215,9 @@ class OutcomeNetwork(eqx.Module):
         hidden: tuple[int, ...],
         structures: tuple[str, ...],
         generator: np.random.Generator,
+        attributes: NDArray[np.float32] | None = None,
     ) -> None:
-        self.responses = tuple(new_response(structure, actions) for structure in structures)
+        self.responses = tuple(new_response(structure, actions, attributes) for structure in structures)
         outputs = sum(response.outputs for response in self.responses)
         self.network = WideDeep(layout, hidden, outputs, generator)
 

@@ -45,6 +45,8 @@ class Architecture:
     """One per budget."""
     survival_structure: str | None = None
     """Of survival; None where nobody leaves."""
+    attributes: int = 0
+    """Attributes of the actions, see `ItemResponse`."""
 
     def __post_init__(self) -> None:
         if min(self.actions, self.members, self.events, len(self.cost_structures), *self.hidden) < 1:
@@ -61,15 +63,17 @@ class Architecture:
         staying = () if self.survival_structure is None else (self.survival_structure,)
         return (self.reward_structure, *self.cost_structures, *staying)
 
-    def networks(self, seed: int, starts: FloatArray) -> dict[str, Any]:
-        """Untrained networks that start from scores [responses, actions]; every array with a leading axis [members].
+    def networks(self, seed: int, starts: FloatArray, attributes: NDArray[np.float32] | None = None) -> dict[str, Any]:
+        """Untrained networks that start from scores [responses, actions], for actions with attributes [attributes,
+        actions], zeros unless given; every array with a leading axis [members].
 
         A member does not depend on the number of members.
         """
         members = []
         for member in range(self.members):
             generator = np.random.default_rng([seed, member])
-            outcome = OutcomeNetwork(self.layout, self.actions, self.outcome_hidden, self.structures, generator)
+            known = np.zeros((self.attributes, self.actions), np.float32) if attributes is None else attributes
+            outcome = OutcomeNetwork(self.layout, self.actions, self.outcome_hidden, self.structures, generator, known)
             transition = TransitionNetwork(self.layout, self.actions, self.events, self.transition_hidden, generator)
             members.append({"outcome": outcome.start(starts), "transition": transition})
         stacked: dict[str, Any] = stack(members)
@@ -283,6 +287,7 @@ def _sizes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         "members": (members, len(architecture.structures)),
         "actions": (members, architecture.actions),
         "events": (members, architecture.events),
+        "attributes": (architecture.attributes,),
         "columns of a state": (members, layout.width),
         "codes of static categories": (members, sum(layout.static_categories)),
         "what a step changes of a history": (layout.history_actions, layout.history.stop - layout.history.start),

@@ -167,6 +167,45 @@ class DoseResponse(eqx.Module):
         return self.level + raw[:1] + shapes.T @ jax.nn.softplus(raw[1:])
 
 
+_ITEM_RANK = 6
+"""Shapes of items that nothing else is known of."""
+
+
+class ItemResponse(eqx.Module):
+    """base(s) + Σ_j g_j(s) · attribute_j(action) + Σ_k h_k(s) · shape_k(action): user × item through
+    what is known of the items, and through a few shapes that are learned; each item has a level of its own."""
+
+    level: jax.Array
+    """[actions]"""
+    shapes: jax.Array
+    """[rank, actions]"""
+    attributes: jax.Array
+    """[attributes, actions]; not learned."""
+
+    def __init__(self, actions: int, attributes: NDArray[np.float32] | None = None) -> None:
+        self.level = zeros(actions)
+        curves = _polynomials(actions, min(2, actions - 1))
+        rank = len(curves) if attributes is not None and len(attributes) else _ITEM_RANK
+        drawn = np.random.default_rng(actions).normal(0.0, 1.0, (max(rank - len(curves), 0), actions))
+        self.shapes = float32(np.concatenate([curves, drawn]))
+        self.attributes = float32(np.zeros((0, actions)) if attributes is None else attributes)
+
+    @property
+    def outputs(self) -> int:
+        """One for the base, one per attribute and one per shape."""
+        return 1 + self.attributes.shape[-2] + self.shapes.shape[-2]
+
+    def start(self, scores: NDArray[np.float64]) -> ItemResponse:
+        """See the module."""
+        started: ItemResponse = eqx.tree_at(lambda part: part.level, self, float32(scores))
+        return started
+
+    def __call__(self, raw: jax.Array) -> jax.Array:
+        """See the module."""
+        basis = jnp.concatenate([jax.lax.stop_gradient(self.attributes), self.shapes])
+        return self.level[:, None] + raw[:1] + basis.T @ raw[1:]
+
+
 class TrialResponse(eqx.Module):
     """All structures, one of them active: one compiled program trains them all, as members of an ensemble.
 
@@ -174,13 +213,14 @@ class TrialResponse(eqx.Module):
     """
 
     responses: tuple[Response, ...]
-    """In the order of `STRUCTURES`."""
+    """In the order of `tried_structures`."""
     slot: jax.Array
     """The active structure, one-hot, [structures]; not learned."""
 
-    def __init__(self, actions: int) -> None:
-        self.responses = tuple(new_response(name, actions) for name in STRUCTURES)
-        self.slot = zeros(len(STRUCTURES))
+    def __init__(self, actions: int, attributes: NDArray[np.float32] | None = None) -> None:
+        names = tried_structures(actions, attributes)
+        self.responses = tuple(new_response(name, actions, attributes) for name in names)
+        self.slot = zeros(len(names))
 
     @property
     def outputs(self) -> int:
@@ -203,23 +243,35 @@ class TrialResponse(eqx.Module):
 TRIAL = "trial"
 """The name under which `new_response` makes a TrialResponse."""
 
-STRUCTURES: tuple[str, ...] = ("dose", "cumulative", "low_rank", "independent")
+STRUCTURES: tuple[str, ...] = ("dose", "cumulative", "low_rank", "items", "independent")
 """Names of the structures, the most restrictive first."""
 
 MONOTONE: frozenset[str] = frozenset({"dose", "cumulative"})
 """The structures whose response never decreases with the cost of the action."""
 
 
-def new_response(name: str, actions: int) -> Response:
-    """A structure by its name."""
+_FEW_ITEMS = 12
+"""Up to so many actions without attributes, two shapes or an own head for each say as much as an interaction."""
+
+
+def tried_structures(actions: int, attributes: NDArray[np.float32] | None) -> tuple[str, ...]:
+    """The structures that suit a number of actions with attributes [attributes, actions], or without."""
+    plain = actions <= _FEW_ITEMS and (attributes is None or not len(attributes))
+    return tuple(name for name in STRUCTURES if name != "items" or not plain)
+
+
+def new_response(name: str, actions: int, attributes: NDArray[np.float32] | None = None) -> Response:
+    """A structure by its name, for actions with attributes [attributes, actions] where these are known."""
     if name == TRIAL:
-        return TrialResponse(actions)
+        return TrialResponse(actions, attributes)
     if name not in STRUCTURES:
         raise UsageError(f"no response structure is called {name!r}; choose among {', '.join(STRUCTURES)}")
     if actions == 1 or name == "independent":
         return IndependentResponse(actions)
     if name == "cumulative":
         return CumulativeResponse(actions)
+    if name == "items":
+        return ItemResponse(actions, attributes)
     return LowRankResponse(actions) if name == "low_rank" else DoseResponse(actions)
 
 
@@ -276,17 +328,20 @@ def falls(
     # An action with only a few rows has no reliable standard error.
     count = np.bincount(action, minlength=actions)
     variance = np.where(count >= _LEAST_ROWS, squares / total**2, np.inf)
+    # Of the thousands of pairs among hundreds of actions, more differ by chance.
+    errors = max(_FALL_ERRORS, float(np.sqrt(2 * np.log(max(actions * (actions - 1), 1)))))
     return [
         (cheaper, dearer)
         for cheaper in range(actions)
         for dearer in range(cheaper + 1, actions)
-        if mean[cheaper] - mean[dearer] > _FALL_ERRORS * np.sqrt(variance[cheaper] + variance[dearer])
+        if mean[cheaper] - mean[dearer] > errors * np.sqrt(variance[cheaper] + variance[dearer])
     ]
 
 
-def allowed_structures(contradictions: list[tuple[int, int]]) -> tuple[str, ...]:
-    """The structures to try, the most restrictive first; no monotone one where `falls` found a contradiction."""
-    return tuple(name for name in STRUCTURES if not (contradictions and name in MONOTONE))
+def allowed_structures(contradictions: list[tuple[int, int]], tried: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the structures tried that the log does not contradict, the most restrictive first; none that is monotone
+    where `falls` found a contradiction."""
+    return tuple(name for name in tried if not (contradictions and name in MONOTONE))
 
 
 def choose_structure(outcome: str, losses: dict[str, NDArray[np.float64]]) -> StructureChoice:
@@ -310,7 +365,7 @@ def choose_structure(outcome: str, losses: dict[str, NDArray[np.float64]]) -> St
             f"shares more than {best} and is within one standard error of it on held-out users "
             f"({means[name]:.5f} against {means[best]:.5f} ± {error:.5f})"
         )
-    left_out = [name for name in STRUCTURES if name not in losses]
+    left_out = [name for name in STRUCTURES if name in MONOTONE and name not in losses]
     if left_out:
         reason += f"; {', '.join(left_out)} not tried: in the log a more expensive action has a lower {outcome}"
     return StructureChoice(outcome, name, means, reason)

@@ -19,6 +19,8 @@ from redenvelope.wording import for_reader, html_block, number
 
 HIDDEN_ODDS = "hidden_odds_ratio"
 """Diagnostic: the smallest factor on the odds of actions by which hidden causes could bring a cost to its budget."""
+UNDER_SPENT = "under_spent"
+"""Rule: the plan is certified, uses less than half of every budget, and would earn more with more of them."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class Certificate:
         """Whether it may be relied on."""
         return self.status == "certified"
 
+    @property
+    def is_under_spent(self) -> bool:
+        """Whether it is certified, but leaves more than half of every budget that would earn more."""
+        return self.is_certified and any(reason.rule == UNDER_SPENT for reason in self.reasons)
+
     def of(self, budget: BudgetFigure) -> Certificate:
         """The same certificate with one of its budgets alone."""
         return replace(self, budgets=(budget,))
@@ -201,7 +208,11 @@ class Certificate:
     def _on(self, prices: str) -> str:
         counted = "" if self.clusters is None else f" in {self.clusters:,} clusters"
         checked = f"on {self.users:,} users{counted} who neither trained the model nor chose the {prices}"
-        return f"Certified: {checked}, the plan"
+        used = ""
+        if self.is_under_spent:
+            most = max(each.cost.estimate / each.budget for each in self.budgets)
+            used = f", but uses only {max(most, 0):.0%} of {'its' if len(self.budgets) == 1 else 'any'} budget"
+        return f"Certified{used}: {checked}, the plan"
 
 
 _WRITTEN = (

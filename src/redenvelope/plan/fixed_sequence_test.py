@@ -20,7 +20,7 @@ from redenvelope.dual.solution import BudgetStatus, DualStatus
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.plan.certificate import BudgetFigure, Certificate
+from redenvelope.plan.certificate import UNDER_SPENT, BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.policy import DeployedPolicy, policy_sha256
 from redenvelope.wording import counted, number
@@ -32,6 +32,8 @@ Holds = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
 _SHARES = 200
 # A mixture that moves the cost by less than this share of it does not justify two prices.
 _LEAST_MOVE = 0.0025
+# A certified plan that uses less of its budget, although more would earn more, is no success.
+_LEAST_USED = 0.5
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,7 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
         *not_kept(ladder, stop, question, budgets),
         *ladder.reasons(stop.place),
         *checked.objections,
+        *_under_spent(ladder, stop, question, budgets, len(policy.catalogue)),
         *_end(stop, question, reward, budgets),
         *_no_gain(reward, budgets[0], checked.logged[0]),
     ]
@@ -306,6 +309,35 @@ def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:
         Weight.REFUSAL,
         f"no plan is sure to earn {number(target)} per user: the best one earns {number(best.estimate)}, at least "
         f"{number(best.lower)} at {question.confidence:.0%} confidence; ask for less, or bring more users",
+    )
+
+
+def _under_spent(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets, actions: int) -> Iterator[Reason]:
+    """That most of every budget is left although more of it would earn more: why, and what helps."""
+    used = [each.cost.estimate / each.budget if each.budget > 0 else 1.0 for each in budgets]
+    if (
+        not stop.holds
+        or question.budget is None
+        or max(used) >= _LEAST_USED
+        or not any(each.dual > 0 for each in budgets)
+    ):
+        return
+    dearer = ladder.rungs[stop.place.rung + 1 :]
+    faults = [reason for rung in dearer[:1] for reason in rung.reasons if reason.weight is Weight.REFUSAL]
+    users = f"{ladder.people:,} users check {counted(actions, 'action')}"
+    if faults:
+        why = f"nothing is known for sure of any plan that spends more: {faults[0].message}"
+    else:
+        why = (
+            f"what dearer plans cost is too uncertain, and their bounds are above the budget ({users}, about "
+            f"{number(ladder.people / actions, 2)} for each)"
+        )
+    yield Reason(
+        UNDER_SPENT,
+        Weight.WARNING,
+        f"the plan uses {max(used):.0%} of the budget although more of it would earn more: {why}. Do not deploy it for "
+        "what it earns. What helps: a log of more users, fewer actions (leave out or merge those that hardly differ), "
+        "fewer steps, or a behaviour policy that spreads its choices less thinly",
     )
 
 

@@ -190,13 +190,15 @@ class Ladder:
         return Pricing(tuple(rows), tuple(rows.values()))
 
     def duals(self, place: Place) -> tuple[float, ...]:
-        """Shadow prices of a plan at a place, [budgets]: those of its rung.
+        """Shadow prices of a plan at a place, [budgets]: those of its rung, all of them finite.
 
-        At an infinite price nothing but cost counts. Where some users follow the next rung, reward counts, and its
-        price is what more budget buys at least.
+        At an infinite price nothing but cost counts. More budget leads to the next rung with a finite one, which is
+        what it buys at least; where there is none, it buys nothing.
         """
-        here, after = (self.rungs[rung].prices for rung in (place.rung, place.rung + (place.share > 0)))
-        return tuple(least if np.isinf(price) else price for price, least in zip(here, after, strict=True))
+        above = self.prices[place.rung :]
+        finite = np.isfinite(above)
+        first = np.take_along_axis(above, finite.argmax(axis=0)[None], axis=0)[0]
+        return tuple(float(price) for price in np.where(finite.any(axis=0), first, 0.0))
 
     def mixtures(self) -> Mixtures | None:
         """The rungs as mixtures; None where each is of one plan."""

@@ -14,6 +14,7 @@ import polars as pl
 
 from redenvelope.plan.plan import Plan
 from redenvelope.report.markup import shown
+from redenvelope.wording import price_label
 
 if TYPE_CHECKING:
     import altair as alt
@@ -177,7 +178,9 @@ def plot_frontier(plan: Plan) -> alt.LayerChart:
     names = ["cost", "reward", "reward_lower", "reward_upper"]
     finite = pl.all_horizontal(pl.col("cost").is_finite(), pl.col("reward").is_finite())
     found = plan.along(given.budgets[0].name).filter(finite)
-    rows = found.select(*names, price=pl.col("dual").cast(pl.String)).sort("cost").to_dicts()
+    rows = found.select(*names, "dual").sort("cost").to_dicts()
+    for row in rows:
+        row["price"] = price_label(row.pop("dual"))
     points = [
         {"policy": "this plan", "cost": given.cost.estimate, "reward": given.reward.estimate},
         {"policy": "as logged", "cost": given.logged["cost"], "reward": given.logged["reward"]},

@@ -29,7 +29,7 @@ from redenvelope.report.drawing import (
     values,
 )
 from redenvelope.report.markup import Chart, Spoken
-from redenvelope.wording import number
+from redenvelope.wording import number, price_label
 
 if TYPE_CHECKING:
     import altair as alt
@@ -67,10 +67,10 @@ def frontier_chart(
         return None
     for row in rows:
         row["note"] = (
-            f"price λ {number(_dual(row))}: cost {number(row['cost'])}, reward {number(row['reward'])} per user "
+            f"price λ {price_label(_dual(row))}: cost {number(row['cost'])}, reward {number(row['reward'])} per user "
             f"({number(row['reward_lower'])} to {number(row['reward_upper'])})"
         )
-        row["dual"] = number(_dual(row))  # infinity has no number in a chart's data
+        row["dual"] = price_label(_dual(row))  # infinity has no number in a chart's data
     budget = {"cost": certificate.budget, "label": f"budget {number(certificate.budget)}"}
     details = ([_believed(rows)], _bounds(certificate))
     chart = _layers(rows, policy_points(certificate, comparison), budget, _COST, details)
@@ -236,13 +236,13 @@ def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart
             "estimate": float(ladder.means[outcome, rung]),
             "bound": float(bounds[rung]),
             "fits": _FITS[bool(passed[rung])],
-            "note": f"λ {number(ladder.prices[rung, 0])}: {number(ladder.means[outcome, rung])}, "
+            "note": f"λ {price_label(ladder.prices[rung, 0])}: {number(ladder.means[outcome, rung])}, "
             f"bound {number(bounds[rung])}",
         }
         for place, rung in enumerate(ordered)
     ]
     # Neighbours stand equally far apart: prices from 0 to infinity have no common scale.
-    shown = json.dumps([number(ladder.prices[rung, 0]) for rung in ordered])
+    shown = json.dumps([price_label(ladder.prices[rung, 0]) for rung in ordered])
     axis = alt.Axis(
         labelExpr=f"{shown}[datum.value]",
         labelAngle=0,

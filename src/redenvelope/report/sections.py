@@ -30,7 +30,7 @@ from redenvelope.report.drawing import (
 from redenvelope.report.frontier_charts import by_price_chart, frontier_chart, ladder_chart
 from redenvelope.report.markup import Chart, Spoken, figure, folded, items, table, text
 from redenvelope.report.who_gets_what import FEATURES_FIRST, feature_chart
-from redenvelope.wording import counted, interval, number, signed
+from redenvelope.wording import counted, interval, number, price_label, signed
 
 # The sections about the plan: what a budget buys, how the price was found, how it was made.
 
@@ -87,7 +87,7 @@ def _policies(comparison: Sequence[ComparedPolicy], level: str) -> str:
 def _frontier_table(plan: Plan, level: str) -> str:
     rows = [
         (
-            number(row["dual"]),
+            price_label(row["dual"]),
             number(row["cost"]),
             interval(row["cost_lower"], row["cost_upper"]),
             number(row["reward"]),
@@ -141,7 +141,7 @@ def search_section(plan: Plan) -> str:
     costs = [each.name for each in certificate.budgets] if several else ["cost per user"]
     rows = [
         [
-            *(() if several else (number(ladder.rungs[rung].prices[0]),)),
+            *(() if several else (price_label(ladder.rungs[rung].prices[0]),)),
             *(number(bound[place, rung]) for place in range(1, 1 + len(costs)) for bound in (ladder.means, upper)),
             number(ladder.means[0, rung]),
             number(lower[0, rung]),
@@ -170,7 +170,7 @@ def making_section(plan: Plan) -> str:
         ("share of decisions left to chance", number(wanted.explore, 3)),
         (
             "price λ",
-            ("; " if pricing.budgets > 1 else ", ").join(" and ".join(map(number, row)) for row in pricing.prices),
+            ("; " if pricing.budgets > 1 else ", ").join(" and ".join(map(price_label, row)) for row in pricing.prices),
         ),
         ("share of users at each price", ", ".join(f"{share:.1%}" for share in pricing.shares)),
         ("estimator of the certificate", plan.certificate.cost.estimator),

@@ -12,7 +12,7 @@ from redenvelope.plan.certificate import HIDDEN_ODDS, Certificate
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy
 from redenvelope.report.markup import Spoken, folded, items, section, table, text
-from redenvelope.wording import interval, number
+from redenvelope.wording import interval, number, price_label
 
 _MARKS = {"good": "✓", "caution": "!", "bad": "✕"}
 _SAME = 0.0005  # of what was logged: less than that apart is the same in words
@@ -253,7 +253,7 @@ def unspent_sentence(plan: Plan) -> str:
     if not (aims_at_budget and stop.holds and stop.status == DualStatus.CONVERGED):
         return ""
     unspent = 1 - certificate.cost.estimate / certificate.budget
-    if unspent < _MUCH_UNSPENT:
+    if unspent < _MUCH_UNSPENT or certificate.is_under_spent:  # of which its reason says more
         return ""
     reach = certificate.cost.upper - certificate.cost.estimate
     return (
@@ -280,12 +280,14 @@ def price_sentence(plan: Plan) -> str:
     pricing, dual = plan.policy.pricing, plan.certificate.dual
     if len(plan.certificate.budgets) > 1:
         return ""
-    if math.isinf(dual):
-        return "The price λ is infinite: the plan saves whatever can be saved, and no reward could justify more."
+    if math.isinf(dual):  # of a plan by an earlier version
+        return "The plan saves whatever can be saved: it is the cheapest there is."
     mixed = ""
-    if len(pricing.shares) > 1:
+    if math.isinf(pricing.prices[0][0]) and len(pricing.shares) == 1:
+        mixed = " The plan is the cheapest there is."
+    elif len(pricing.shares) > 1:
         prices = " and ".join(
-            f"λ = {number(row[0])} for {share:.0%} of the users"
+            f"λ = {price_label(row[0])} for {share:.0%} of the users"
             for row, share in zip(pricing.prices, pricing.shares, strict=True)
         )
         mixed = f" Two prices are mixed, {prices}: together they spend what the bound allows."
@@ -337,6 +339,8 @@ def outlook(plan: Plan) -> Outlook:
     certificate, row = plan.certificate, beside_logged(plan)
     if not certificate.is_certified:
         return Outlook("bad", "Not to be relied on", "Do not roll it out on this evidence.")
+    if certificate.is_under_spent:
+        return Outlook("caution", "Keeps to the budget, but leaves most of it unspent", "Do not roll it out as it is.")
     kept = "the budget" if certificate.target_reward is None else "the target"
     if row is None:
         return _estimated(plan, kept)

@@ -73,7 +73,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
     for sentence in verdicts(record.audit):
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
     _show_warnings(console, record.audit.findings)
-    colour = "green" if certificate.is_certified else "red"
+    colour = "yellow" if certificate.is_under_spent else "green" if certificate.is_certified else "red"
     console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
     for reason in certificate.notes:
         console.print(f"  • {escape(reason.message)}", soft_wrap=True)

@@ -1,0 +1,152 @@
+"""The item catalogue: one row per action with what is known of it, and the attributes that models share strength by.
+
+Attributes are the columns besides `action`: numbers (a face value, a margin) and texts or flags (a category). A model
+that knows them learns what users think of a category or an amount from all items that have it. Without a
+catalogue, labels that are numbers are their own attribute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from redenvelope.arrays import Float32Array, FloatArray
+from redenvelope.campaign.rows import places_of
+from redenvelope.errors import UsageError
+from redenvelope.log.columns import nearest_name
+from redenvelope.log.findings import IN_MEMORY, Findings, merge, require_usable
+from redenvelope.log.formats.dataframes import to_polars
+from redenvelope.log.log import Log
+from redenvelope.log.read import read_file
+from redenvelope.log.tables import ROW, kind_of
+
+_MOST_VALUES = 30
+"""Of a text: a column with more of them names single items."""
+_LONG_TAIL = 10.0
+"""Numbers whose largest is so many times their median count by their logarithm."""
+_FEW_ACTIONS = 12
+"""With so few actions, the numbers in their labels say no more than their order does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """What is known of the actions of a campaign.
+
+    For example:
+
+        Catalogue.of(pl.DataFrame({"action": ["none", "5 € shoes"], "amount": [0, 5], "category": ["-", "shoes"]}))
+    """
+
+    frame: pl.DataFrame
+    """One row per action; the column `action` holds its label."""
+    file: str = IN_MEMORY
+    """What findings call it."""
+
+    @classmethod
+    def of(cls, frame: Any, action: str = "action") -> Catalogue:
+        """The catalogue of any dataframe; `action` names the column with the actions' labels."""
+        return cls(_named(to_polars(frame, "the catalogue"), action))
+
+    @classmethod
+    def read(cls, path: str | Path, action: str = "action") -> Catalogue:
+        """The catalogue of a Parquet, CSV or TSV file or a workbook."""
+        place, findings = Path(path), Findings()
+        if not place.is_file():
+            raise UsageError(f"the item catalogue {place} is no file; give a Parquet, CSV or TSV file, or a workbook")
+        frame = read_file(place, place.name, frozenset(), findings)
+        require_usable(findings.sorted())
+        assert frame is not None, "without an error there is a table"
+        return cls(_named(frame.drop(ROW, strict=False), action), place.name)
+
+    def attached(self, log: Log) -> Log:
+        """A log whose actions have these attributes; all that is wrong with the catalogue is reported at once."""
+        findings = Findings()
+        places = self._places(log, findings)
+        parts = [] if places is None else [self._attribute(name, places, findings) for name in self._columns]
+        require_usable(findings.sorted())
+        known = [part for part in parts if part is not None]
+        if not known:
+            findings.add("items_no_attributes", file=self.file)
+        attributes = np.concatenate(known) if known else None
+        return replace(log, attributes=attributes, findings=merge(log.findings, findings.sorted()))
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in self.frame.columns if name != "action"]
+
+    def _places(self, log: Log, findings: Findings) -> NDArray[np.intp] | None:
+        """The row of each action of the log, [actions]; None where that is not known."""
+        if "action" not in self.frame.columns:
+            near = nearest_name("action", self.frame.columns) or "YOUR_COLUMN"
+            findings.add("items_no_action", file=self.file, present=", ".join(self.frame.columns[:30]), nearest=near)
+            return None
+        labels, catalogue = tuple(self.frame["action"].cast(pl.String).fill_null("").to_list()), log.catalogue
+        found = places_of(labels, catalogue.labels, catalogue.numeric)
+        unknown = [label for label, place in zip(labels, found, strict=True) if place is None]
+        if unknown:
+            findings.add("items_not_logged", file=self.file, column="action", count=len(unknown), examples=unknown)
+        rows: dict[int, list[int]] = {}
+        for row, place in enumerate(found):
+            if place is not None:
+                rows.setdefault(place, []).append(row)
+        twice = [place for place, own in rows.items() if len(own) > 1]
+        if twice:
+            examples = [catalogue.labels[place] for place in twice]
+            lines = [rows[place][1] + 1 for place in twice]
+            findings.add(
+                "items_twice", file=self.file, column="action", count=len(twice), rows=lines, examples=examples
+            )
+        missing = [label for place, label in enumerate(catalogue.labels) if place not in rows]
+        if missing:
+            findings.add("items_missing", file=self.file, column="action", count=len(missing), examples=missing)
+            return None
+        return np.array([rows[place][0] for place in range(len(catalogue))])
+
+    def _attribute(self, name: str, places: NDArray[np.intp], findings: Findings) -> Float32Array | None:
+        """What one column of the catalogue tells, [attributes, actions]; None where that is nothing."""
+        values = self.frame[name][places]
+        kind = kind_of(values.dtype)
+        if kind in ("nested", "date", "time", "duration"):
+            findings.add("items_column_kind", file=self.file, column=name, kind=kind)
+            return None
+        empty = int(values.is_null().sum())
+        if empty and kind != "missing":
+            findings.add("items_empty", file=self.file, column=name, count=empty)
+        if values.n_unique() < 2:
+            return None
+        if kind in ("integer", "number"):
+            return _numbers(values.cast(pl.Float64).to_numpy())
+        texts = values.cast(pl.String).fill_null("")
+        distinct = sorted(set(texts.to_list()))
+        if len(distinct) > min(_MOST_VALUES, 3 * len(places) // 4):
+            findings.add("items_single", file=self.file, column=name, count=len(distinct))
+            return None
+        return np.array([(texts == value).to_numpy() for value in distinct], dtype=np.float32)
+
+
+def with_attributes(log: Log, catalogue: Catalogue | None) -> Log:
+    """A log whose actions have the attributes of a catalogue, or else those that their labels tell, if any."""
+    if catalogue is not None:
+        return catalogue.attached(log)
+    if not log.catalogue.numeric or len(log.catalogue) <= _FEW_ACTIONS:
+        return log
+    return replace(log, attributes=_numbers(np.array(log.catalogue.labels, dtype=np.float64)))
+
+
+def _numbers(values: FloatArray) -> Float32Array:
+    """A number, in units of its spread, and its square, [2, actions]; what is missing is the mean."""
+    known = np.isfinite(values)
+    numbers = np.where(known, values, values[known].mean())
+    if numbers.min() >= 0 and numbers.max() > _LONG_TAIL * max(float(np.median(numbers)), 1e-12):
+        numbers = np.log1p(numbers / max(float(np.median(numbers)), 1e-12))
+    unit = (numbers - numbers.mean()) / max(float(numbers.std()), 1e-12)
+    return np.stack([unit, unit**2 - 1]).astype(np.float32)
+
+
+def _named(frame: pl.DataFrame, action: str) -> pl.DataFrame:
+    return frame.rename({action: "action"}) if action in frame.columns and "action" not in frame.columns else frame

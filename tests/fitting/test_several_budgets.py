@@ -96,8 +96,9 @@ def test_estimates_cover_the_truth_of_every_budget(
 ) -> None:
     _, *costs = truth(campaign, two_budgets, several)
     for each, cost in zip(several.certificate.budgets, costs, strict=True):
-        # Two-sided at 95 %, of two figures: four standard errors leave no room for chance.
-        assert each.cost.estimate == pytest.approx(cost, abs=4 * each.cost.standard_error)
+        # Two-sided at 95 %, of two figures: four standard errors leave no room for chance. A cost that an action always
+        # has is known, and what is left is rounding.
+        assert each.cost.estimate == pytest.approx(cost, abs=4 * each.cost.standard_error + 1e-6)
 
 
 def _of_the_format_before(folder: Path, copy: Path) -> Plan:

@@ -110,7 +110,7 @@ def test_a_structure_learns_on_trial_what_it_learns_alone(draw: Draw, small: Neu
     task = new_task(examples, small, seed=4)
     architecture = few.model.architecture
     alone = replace(architecture, members=1, reward_structure="low_rank", cost_structures=("low_rank",))
-    networks = {"outcome": alone.networks(4, task.starts)["outcome"]}
+    networks = {"outcome": alone.networks(4, task.starts, task.pieces)["outcome"]}
     trained = task.train(networks, outcome_loss, [(4, 0)])
     expected = row_losses(trained.networks["outcome"], task.targets, task.held_out)[0]
     tried = trial_losses(task, architecture)

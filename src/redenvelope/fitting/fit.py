@@ -186,7 +186,7 @@ def _learn(folds: _Folds, objective: Objective, campaign: Campaign, run: _Run) -
     learned = cache.stage(
         "model",
         (settings.neural, settings.history),
-        lambda: learn.learn_model(train, settings, stages, rules),
+        lambda: learn.learn_model(train, folds.tune, settings, stages, rules),
         learn.learned_codec(train.catalogue),
     )
     terms = learn.campaign_terms(objective, rules, train, learned.encoder)

@@ -24,10 +24,11 @@ from redenvelope.learning.soft_q import SoftQ
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import ActionCatalogue, Log
+from redenvelope.models.calibration import TargetingChoice
 from redenvelope.models.charges import Charges
 from redenvelope.models.dataset import Examples
 from redenvelope.models.fidelity import Fidelity, measure_fidelity
-from redenvelope.models.fit import HistoryChoice, NeuralFit, fit_neural, try_history
+from redenvelope.models.fit import HistoryChoice, NeuralFit, calibrated, fit_neural, try_history
 from redenvelope.models.neural_model import NeuralModel
 from redenvelope.models.responses import StructureChoice
 from redenvelope.plan.policy import (
@@ -70,7 +71,10 @@ class LearnedModel:
         """What was learned, in one line."""
         structures = ", ".join(f"{choice.outcome} {choice.structure}" for choice in self.neural.structures)
         history = "; states contain the history" if self.encoder.history is not None else ""
-        return f"{self.neural.epochs} epochs; {structures}{history}"
+        targeting = self.neural.targeting
+        shrunk = "" if targeting is None or targeting.share == 1 else f"; effects shrunk to {targeting.share:.0%}"
+        shrunk = "; offers not targeted" if targeting is not None and targeting.is_untargeted else shrunk
+        return f"{self.neural.epochs} epochs; {structures}{history}{shrunk}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,12 +140,15 @@ class Policies:
         return {"plan": self.plan} | self.compared
 
 
-def learn_model(train: Log, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = ()) -> LearnedModel:
-    """Learn the environment model from the training users."""
+def learn_model(
+    train: Log, tune: Log, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = ()
+) -> LearnedModel:
+    """Learn the environment model from the training users, and calibrate it on them and on tune users."""
     encoder, training, history = _encoded(train, settings, rules)
     neural = fit_neural(
         training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
+    neural = calibrated(neural, training, Examples.from_log(tune, encoder), settings.neural, settings.seed)
     return LearnedModel(encoder, train.catalogue, neural, history)
 
 
@@ -252,6 +259,7 @@ class _LearnedRecord:
     held_out_loss: dict[str, float]
     disagreement: dict[str, float]
     history: HistoryChoice | None
+    targeting: TargetingChoice | None
     model: dict[str, Any]
 
 
@@ -263,13 +271,15 @@ def learned_codec(catalogue: ActionCatalogue) -> Codec[LearnedModel]:
         config, weights = neural.model.state()
         losses = (neural.held_out_loss, neural.disagreement)
         return _LearnedRecord(
-            learned.encoder, neural.structures, neural.epochs, *losses, learned.history, config
+            learned.encoder, neural.structures, neural.epochs, *losses, learned.history, neural.targeting, config
         ), dict(weights)
 
     def decode(record: Any, arrays: Arrays) -> LearnedModel:
         found = from_plain(_LearnedRecord, record, "the learned model")
         model = NeuralModel.from_state(found.model, arrays)
-        neural = NeuralFit(model, found.structures, found.epochs, found.held_out_loss, found.disagreement)
+        neural = NeuralFit(
+            model, found.structures, found.epochs, found.held_out_loss, found.disagreement, found.targeting
+        )
         return LearnedModel(found.encoder, catalogue, neural, found.history)
 
     return Codec(encode, decode)

@@ -148,6 +148,7 @@ def fit_record(
         model=learned.neural.as_dict(),
         settings=settings.as_dict(),
         history="" if learned.history is None else learned.history.reason,
+        targeting="" if learned.neural.targeting is None else learned.neural.targeting.reason,
         sample=sample,
         objections=certified.objections,
         exploration=ExplorationRecord(unpriced.terms.explore, exploration_loss, comparison.effective_share),

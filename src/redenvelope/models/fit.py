@@ -13,9 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.engine.programs import kept
+from redenvelope.models.calibration import CalibrationRows, TargetingChoice, calibrate
 from redenvelope.models.dataset import Examples, Rows
 from redenvelope.models.environment import bucket, filled
-from redenvelope.models.networks import OutcomeNetwork, TransitionNetwork, event_count, outcome_names
+from redenvelope.models.networks import (
+    OutcomeNetwork,
+    TransitionNetwork,
+    event_count,
+    hat_count,
+    outcome_names,
+    piece_counts,
+)
 from redenvelope.models.neural_model import Architecture, NeuralModel, known_moves
 from redenvelope.models.past_effects import PastScore, past_scores
 from redenvelope.models.responses import (
@@ -28,7 +36,7 @@ from redenvelope.models.responses import (
     tried_structures,
 )
 from redenvelope.models.targets import STRUCTURE, OutcomeTargets, training_labels
-from redenvelope.models.training import NeuralSettings, Progress, Task, new_task, outcome_loss, transition_loss
+from redenvelope.models.training import NeuralSettings, Progress, Task, new_task, outcome_loss, thinned, transition_loss
 
 # Fit the neural model: held-out users choose the response structures, then an ensemble is trained.
 
@@ -46,6 +54,8 @@ class NeuralFit:
     disagreement: dict[str, float]
     """By outcome, the standard deviation between members of an action's effect against the cheapest action, mean over
     held-out rows."""
+    targeting: TargetingChoice | None = None
+    """How far effects are believed; None where nothing was calibrated."""
 
     def as_dict(self) -> dict[str, Any]:
         """All but the weights, as plain data for JSON."""
@@ -56,6 +66,7 @@ class NeuralFit:
             "epochs": self.epochs,
             "held_out_loss": self.held_out_loss,
             "disagreement": self.disagreement,
+            "targeting": None if self.targeting is None else asdict(self.targeting),
         }
 
 
@@ -82,17 +93,25 @@ def fit_neural(
         reward_structure=STRUCTURES[0],
         cost_structures=(STRUCTURES[0],) * examples.budgets,
         survival_structure=STRUCTURE if examples.leaves else None,
+<<<<<<< HEAD
         attributes=0 if examples.attributes is None else len(examples.attributes),
+=======
+        pieces=piece_counts(task.pieces),
+>>>>>>> learner
     )
     seeds = [(seed, member) for member in range(architecture.members)]
     # The two networks share nothing, so they are trained in parallel, one per core.
     with ThreadPoolExecutor(max_workers=1) as beside:
-        untrained = architecture.networks(seed, task.starts)["transition"]
+        untrained = architecture.networks(seed, task.starts, task.pieces)["transition"]
         moving = beside.submit(task.train, {"transition": untrained}, transition_loss, seeds)
         structures = choose_structures(task, architecture)
         reward, *costs = (choice.structure for choice in structures)
         architecture = replace(architecture, reward_structure=reward, cost_structures=tuple(costs))
+<<<<<<< HEAD
         chosen = architecture.networks(seed, task.starts, examples.attributes)["outcome"]
+=======
+        chosen = architecture.networks(seed, task.starts, task.pieces)["outcome"]
+>>>>>>> learner
         earning = task.train({"outcome": chosen}, outcome_loss, seeds, progress)
     trained = (earning, moving.result())
     outcome, transition = earning.networks["outcome"], trained[1].networks["transition"]
@@ -105,6 +124,22 @@ def fit_neural(
         held_out_loss={part: float(np.mean(best)) for each in trained for part, best in each.best.items()},
         disagreement=_disagreement(model, np.asarray(task.held_out.states[: settings.disagreement_rows])),
     )
+
+
+def calibrated(fit: NeuralFit, train: Examples, tune: Examples, settings: NeuralSettings, seed: int) -> NeuralFit:
+    """The fit with its outcomes calibrated on its training users and on tune users."""
+    if fit.model.actions < 2:
+        return fit
+    rows, held = train.split_users(settings.held_out_share, seed)
+
+    def beside_predictions(examples: Examples, some: NDArray[np.int64]) -> CalibrationRows:
+        some = thinned(some, settings.calibration_rows)
+        return CalibrationRows.of(fit.model.predict(np.ascontiguousarray(examples.states[some])), examples, some)
+
+    untrained = beside_predictions(train, held).beside(beside_predictions(tune, np.arange(len(tune))))
+    everyone = untrained.beside(beside_predictions(train, rows))
+    calibration, targeting = calibrate(everyone, untrained, hat_count(train.layout))
+    return replace(fit, model=replace(fit.model, calibration=calibration), targeting=targeting)
 
 
 def _disagreement(model: NeuralModel, states: NDArray[np.float32]) -> dict[str, float]:
@@ -137,10 +172,15 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
     names = outcome_names(task.examples.budgets)
     costs = (TRIAL,) * len(names[1:])
     trial = replace(architecture, members=1, reward_structure=TRIAL, cost_structures=costs, survival_structure=None)
+<<<<<<< HEAD
     attributes = task.examples.attributes
     untrained = trial.networks(task.seed, task.starts, attributes)["outcome"]
     structures = tried_structures(architecture.actions, attributes)
     members = [_on_trial(untrained, place) for place in range(len(structures))]
+=======
+    untrained = trial.networks(task.seed, task.starts, task.pieces)["outcome"]
+    members = [_on_trial(untrained, structure) for structure in STRUCTURES]
+>>>>>>> learner
     networks = jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *members)
     # All with the same order of rows, so that they differ only in the structure.
     seeds = [(task.seed, 0)] * len(structures)
@@ -263,8 +303,9 @@ def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> Hist
         reward_structure=_TRIED,
         cost_structures=(_TRIED,) * examples.budgets,
         survival_structure=STRUCTURE if examples.leaves else None,
+        pieces=piece_counts(task.pieces),
     )
-    one = architecture.networks(seed, task.starts)
+    one = architecture.networks(seed, task.starts, task.pieces)
     both = {name: jax.tree.map(lambda array: np.repeat(np.asarray(array), 2, axis=0), one[name]) for name in one}
     networks = Sighted(both["outcome"], both["transition"], jax.device_put(np.array([0.0, 1.0], np.float32)))
     trained = task.train({"sighted": networks}, sighted_loss, [(seed, 0)] * 2).networks["sighted"]

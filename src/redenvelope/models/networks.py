@@ -28,6 +28,8 @@ _ONE_HOT_CODES = 64
 _LARGEST_EMBEDDING = 16
 # A campaign of at most this many steps has one input per step; a longer one, this many hat functions over its length.
 _LARGEST_HATS = 12
+_LEAST_WIDTH = 1e-5  # of a piece, in standard deviations
+_STATISTICS_ROWS = 200_000  # enough for a scale and a range, without reading a log larger than memory
 
 
 class FixedPart(NamedTuple):
@@ -42,11 +44,72 @@ class FixedPart(NamedTuple):
 export.register_namedtuple_serialization(FixedPart, serialized_name="redenvelope.FixedPart")  # for kept programs
 
 
+class Pieces(eqx.Module):
+    """A piecewise linear encoding of numbers (Gorishniy et al. 2022): each is cut into pieces at its quantiles, or at
+    its values where these are few, and a piece says how much of it lies below the number, from 0 to 1. Not learned."""
+
+    low: jax.Array
+    """Where each piece begins, [pieces]."""
+    width: jax.Array
+    """[pieces]"""
+    counts: tuple[int, ...] = eqx.field(static=True)
+    """Pieces of each column, [columns]."""
+
+    def __call__(self, columns: jax.Array) -> jax.Array:
+        """[n, columns] -> [n, pieces]."""
+        # A product instead of a gather, which would not be vectorised.
+        spread = np.repeat(np.eye(len(self.counts), dtype=np.float32), self.counts, axis=1)
+        low, width = jax.lax.stop_gradient((self.low, self.width))
+        return jnp.clip((columns @ spread - low) / jnp.maximum(width, _LEAST_WIDTH), 0.0, 1.0)
+
+
+StatePieces = tuple[Pieces | None, Pieces | None]
+"""Of the static and the dynamic numbers; None where a state has no numbers of that kind."""
+
+
+def state_pieces(examples: Examples, rows: NDArray[np.int64], most: int, most_columns: int) -> StatePieces:
+    """Pieces of the numbers of some rows of a log: at most `most` of each number, and `most_columns` in all."""
+    rows = rows[:: max(1, len(rows) // _STATISTICS_ROWS)]
+    layout = examples.layout
+    places = (slice(len(layout.static_categories), layout.static_width), layout.numbers)
+    numbers = sum(place.stop - place.start for place in places)
+    each = min(most, most_columns // max(numbers, 1))
+    cuts = [[_cuts(examples.states[rows, column], each) for column in range(p.start, p.stop)] for p in places]
+    static, dynamic = (new_pieces(tuple(len(own) - 1 for own in found), found) for found in cuts)
+    return static, dynamic
+
+
+def new_pieces(counts: tuple[int, ...], cuts: Sequence[NDArray[np.floating]] | None = None) -> Pieces | None:
+    """Pieces between cuts, [pieces + 1] of each column (of any place where None); None where there are none."""
+    if not sum(counts):
+        return None
+    cuts = cuts or [np.arange(count + 1.0) for count in counts]
+    low, width = (np.concatenate(parts) for parts in ([own[:-1] for own in cuts], [np.diff(own) for own in cuts]))
+    return Pieces(float32(low), float32(width), counts)
+
+
+def piece_counts(pieces: StatePieces) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pieces of each static and of each dynamic number."""
+    static, dynamic = (() if own is None else own.counts for own in pieces)
+    return static, dynamic
+
+
+def _cuts(values: NDArray[np.floating], most: int) -> NDArray[np.float64]:
+    """Where a number [rows] is cut: at its quantiles, or at its values where these are few; one cut makes no piece."""
+    found = np.unique(values)
+    if len(found) > most + 1:
+        found = np.unique(np.quantile(values, np.linspace(0.0, 1.0, most + 1), method="nearest"))
+    wide = np.append(True, np.diff(found) > _LEAST_WIDTH)
+    cuts: NDArray[np.float64] = found[wide].astype(np.float64)
+    return cuts if len(cuts) > 2 else cuts[:1]
+
+
 class WideDeep(eqx.Module):
     """States [n, width] -> raw outputs [n, outputs].
 
     Wide: every feature and every code of a static category has one weight per output. Deep: the categories'
-    embeddings and the numbers go through a trunk of hidden layers. Outputs start at zero.
+    embeddings and the numbers go through a trunk of hidden layers. Numbers enter both, as they are and in pieces.
+    Outputs start at zero.
     """
 
     wide_tables: tuple[jax.Array, ...]
@@ -61,20 +124,30 @@ class WideDeep(eqx.Module):
     """[units] for each hidden layer."""
     deep_weights: jax.Array
     """[units of the last hidden layer, outputs]"""
+    static_pieces: Pieces | None
+    """Of the static numbers."""
+    dynamic_pieces: Pieces | None
+    """Of the dynamic numbers."""
     layout: StateLayout = eqx.field(static=True)
 
     def __init__(
-        self, layout: StateLayout, hidden: tuple[int, ...], outputs: int, generator: np.random.Generator
+        self,
+        layout: StateLayout,
+        hidden: tuple[int, ...],
+        outputs: int,
+        generator: np.random.Generator,
+        pieces: StatePieces = (None, None),
     ) -> None:
 
         def draw(rows: int, columns: int, scale: float) -> jax.Array:
             return float32(generator.normal(0.0, scale, (rows, columns)))
 
         sizes = [embedding_size(codes) for codes in layout.static_categories]
-        widths = [number_width(layout) + sum(sizes), *hidden]
         self.layout = layout
+        self.static_pieces, self.dynamic_pieces = pieces
+        widths = [self._numbers + sum(sizes), *hidden]
         self.wide_tables = tuple(zeros(codes, outputs) for codes in layout.static_categories)
-        self.wide_weights = zeros(number_width(layout), outputs)
+        self.wide_weights = zeros(self._numbers, outputs)
         self.embedding_tables = tuple(
             draw(codes, size, 1.0 / np.sqrt(size)) for codes, size in zip(layout.static_categories, sizes, strict=True)
         )
@@ -84,7 +157,7 @@ class WideDeep(eqx.Module):
 
     def __call__(self, states: jax.Array) -> jax.Array:
         """Raw outputs: [n, width] -> [n, outputs]."""
-        numbers, codes = number_inputs(states, self.layout), self._codes(states)
+        numbers, codes = self._number_inputs(states), self._codes(states)
         raw = numbers @ self.wide_weights
         for code, table in zip(codes, self.wide_tables, strict=True):
             raw = raw + _look_up(code, table)
@@ -93,7 +166,7 @@ class WideDeep(eqx.Module):
 
     def last_inputs(self, states: jax.Array) -> jax.Array:
         """What the outputs are linear in, [n, width] -> [n, units + numbers + dimensions of embeddings]."""
-        numbers = number_inputs(states, self.layout)
+        numbers = self._number_inputs(states)
         embedded = [
             _look_up(code, table) for code, table in zip(self._codes(states), self.embedding_tables, strict=True)
         ]
@@ -104,7 +177,7 @@ class WideDeep(eqx.Module):
     def with_last_layer(self, weights: NDArray[np.float32]) -> WideDeep:
         """The same network with other outputs: weights [last inputs, outputs] of `last_inputs`."""
         sizes = [int(table.shape[1]) for table in self.embedding_tables]
-        units, numbers = len(self.deep_weights), number_width(self.layout)
+        units, numbers = len(self.deep_weights), self._numbers
         deep, wide, *own = np.split(weights, np.cumsum([units, numbers, *sizes])[:-1])
         tables = tuple(np.asarray(table) @ part for table, part in zip(self.embedding_tables, own, strict=True))
         changed: WideDeep = eqx.tree_at(
@@ -118,8 +191,8 @@ class WideDeep(eqx.Module):
         """The part of the network that depends only on the columns before the step: [users, width] -> FixedPart."""
         codes = self._codes(states)
         embedded = [_look_up(code, table) for code, table in zip(codes, self.embedding_tables, strict=True)]
-        numbers = states[:, len(codes) : self.layout.static_width]
-        head, tail = self.layout.static_numbers, number_width(self.layout)
+        numbers = self._fixed_inputs(states)
+        head, tail = self._head, self._numbers
         first = self.trunk_weights[0] if self.trunk_weights else self.deep_weights
         # In the first layer's inputs, the embeddings follow the numbers.
         known = jnp.concatenate([numbers, *embedded], axis=1) @ jnp.concatenate([first[:head], first[tail:]])
@@ -139,8 +212,8 @@ class WideDeep(eqx.Module):
             """Values [groups · size, columns] with their group's own [groups, columns] added."""
             return (values.reshape(groups, size, own.shape[1]) + own[:, None]).reshape(values.shape)
 
-        head, tail = self.layout.static_numbers, number_width(self.layout)
-        inputs = changing_inputs(nodes.reshape(groups * size, -1), self.layout)
+        head, tail = self._head, self._numbers
+        inputs = self._changing_inputs(nodes.reshape(groups * size, -1))
         if not self.trunk_weights:
             return with_own(inputs @ (self.deep_weights[head:tail] + self.wide_weights[head:]), fixed.raw)
         first = jax.nn.silu(with_own(inputs @ self.trunk_weights[0][head:tail], fixed.units))
@@ -148,6 +221,36 @@ class WideDeep(eqx.Module):
         # One product for both parts, deep and wide.
         weights = jnp.concatenate([self.deep_weights, self.wide_weights[head:]])
         return with_own(jnp.concatenate([units, inputs], axis=1) @ weights, fixed.raw)
+
+    @property
+    def _head(self) -> int:
+        """Number of inputs that never change, besides embeddings."""
+        return self.layout.static_numbers + _count(self.static_pieces)
+
+    @property
+    def _numbers(self) -> int:
+        """Number of inputs besides embeddings."""
+        columns = self.layout.width - len(self.layout.static_categories) - 1 + hat_count(self.layout)
+        return columns + _count(self.static_pieces) + _count(self.dynamic_pieces)
+
+    def _number_inputs(self, states: jax.Array) -> jax.Array:
+        """All of a state but its static codes, [n, width] -> [n, numbers]."""
+        return jnp.concatenate(
+            [self._fixed_inputs(states), self._changing_inputs(states[:, self.layout.step :])], axis=1
+        )
+
+    def _fixed_inputs(self, states: jax.Array) -> jax.Array:
+        """The static numbers and their pieces, [n, width or static width] -> [n, head]."""
+        fixed = states[:, len(self.layout.static_categories) : self.layout.static_width]
+        return fixed if self.static_pieces is None else jnp.concatenate([fixed, self.static_pieces(fixed)], axis=1)
+
+    def _changing_inputs(self, columns: jax.Array) -> jax.Array:
+        """The columns of states from the step on, with the step as hat functions, so that effects may differ from step
+        to step, and the pieces of numbers: [n, changing] -> [n, changing inputs]."""
+        parts = [step_hats(columns[:, :1], hat_count(self.layout)), columns[:, 1:]]
+        if self.dynamic_pieces is not None:
+            parts.append(self.dynamic_pieces(columns[:, 1 : 1 + self.layout.dynamic_numbers]))
+        return jnp.concatenate(parts, axis=1)
 
     def _codes(self, states: jax.Array) -> list[jax.Array]:
         """The codes of each static category, [n] each."""
@@ -165,27 +268,17 @@ def embedding_size(codes: int) -> int:
     return int(np.clip(round(np.sqrt(codes)), 2, _LARGEST_EMBEDDING))
 
 
-def number_width(layout: StateLayout) -> int:
-    """Number of columns `number_inputs` gives."""
-    return layout.width - len(layout.static_categories) - 1 + _hats(layout)
+def _count(pieces: Pieces | None) -> int:
+    return 0 if pieces is None else sum(pieces.counts)
 
 
-def number_inputs(states: jax.Array, layout: StateLayout) -> jax.Array:
-    """All of a state but its static codes, [n, width] -> [n, number_width]."""
-    fixed = states[:, len(layout.static_categories) : layout.static_width]
-    return jnp.concatenate([fixed, changing_inputs(states[:, layout.step :], layout)], axis=1)
+def step_hats(step: jax.Array, hats: int) -> jax.Array:
+    """Hat functions of the step's column, [n, 1] -> [n, hats]."""
+    return jnp.maximum(0.0, 1.0 - jnp.abs(step * (hats - 1) - jnp.arange(hats)))
 
 
-def changing_inputs(columns: jax.Array, layout: StateLayout) -> jax.Array:
-    """The columns of states from the step on, with the step as hat functions, so that effects may differ from step to
-    step: [n, changing] -> [n, changing inputs]."""
-    hats = _hats(layout)
-    place = columns[:, :1] * (hats - 1)
-    spread = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(hats)))
-    return jnp.concatenate([spread, columns[:, 1:]], axis=1)
-
-
-def _hats(layout: StateLayout) -> int:
+def hat_count(layout: StateLayout) -> int:
+    """Hat functions of the step."""
     return min(round(1.0 / layout.step_change) + 1, _LARGEST_HATS)
 
 
@@ -215,11 +308,15 @@ class OutcomeNetwork(eqx.Module):
         hidden: tuple[int, ...],
         structures: tuple[str, ...],
         generator: np.random.Generator,
+<<<<<<< HEAD
         attributes: NDArray[np.float32] | None = None,
+=======
+        pieces: StatePieces = (None, None),
+>>>>>>> learner
     ) -> None:
         self.responses = tuple(new_response(structure, actions, attributes) for structure in structures)
         outputs = sum(response.outputs for response in self.responses)
-        self.network = WideDeep(layout, hidden, outputs, generator)
+        self.network = WideDeep(layout, hidden, outputs, generator, pieces)
 
     def start(self, scores: NDArray[np.float64]) -> OutcomeNetwork:
         """The same network, with these scores [responses, actions] in every state before it is trained."""
@@ -252,7 +349,6 @@ class OutcomeNetwork(eqx.Module):
 
 
 _LARGEST_RANK = 3
-_STATISTICS_ROWS = 200_000  # enough for a scale and a range, without reading a log larger than memory
 
 
 class TailScale(eqx.Module):
@@ -398,6 +494,7 @@ def event_chances(outcomes: Sequence[jax.Array], targets: OutcomeTargets, events
     if isinstance(paying, RewardedCost) and events == 3:
         amounts = paying.amounts[:, None]
         paid = jnp.where(amounts > 0, outcomes[1] / jnp.where(amounts > 0, amounts, 1.0), 0.0)
+        paid = jnp.clip(paid, 0.0, rewards)  # calibrated outcomes may contradict each other a little
         return [1.0 - rewards, rewards - paid, paid]
     return [1.0 - rewards, rewards]
 

@@ -7,7 +7,7 @@ arrays by the name of their place in the model, and checked before anything is b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -21,9 +21,20 @@ from redenvelope.arrays import FloatArray
 from redenvelope.errors import ModelError
 from redenvelope.log.encoding.history import HistoryMoves
 from redenvelope.log.encoding.layout import StateLayout
+from redenvelope.models.calibration import Calibration, blank_calibration
 from redenvelope.models.dataset import require_states
 from redenvelope.models.environment import apply_outcomes, apply_steps
-from redenvelope.models.networks import FixedPart, OutcomeNetwork, TailScale, TransitionNetwork, event_chances, stack
+from redenvelope.models.networks import (
+    FixedPart,
+    OutcomeNetwork,
+    StatePieces,
+    TailScale,
+    TransitionNetwork,
+    event_chances,
+    hat_count,
+    new_pieces,
+    stack,
+)
 from redenvelope.models.responses import STRUCTURES
 from redenvelope.models.targets import OutcomeTargets, Survival, WrittenTarget, new_target, written_target
 from redenvelope.serialization import from_plain, to_plain
@@ -45,8 +56,13 @@ class Architecture:
     """One per budget."""
     survival_structure: str | None = None
     """Of survival; None where nobody leaves."""
+<<<<<<< HEAD
     attributes: int = 0
     """Attributes of the actions, see `ItemResponse`."""
+=======
+    pieces: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """Pieces of each static and of each dynamic number (see `Pieces`); empty where numbers are not cut."""
+>>>>>>> learner
 
     def __post_init__(self) -> None:
         if min(self.actions, self.members, self.events, len(self.cost_structures), *self.hidden) < 1:
@@ -63,17 +79,28 @@ class Architecture:
         staying = () if self.survival_structure is None else (self.survival_structure,)
         return (self.reward_structure, *self.cost_structures, *staying)
 
+<<<<<<< HEAD
     def networks(self, seed: int, starts: FloatArray, attributes: NDArray[np.float32] | None = None) -> dict[str, Any]:
         """Untrained networks that start from scores [responses, actions], for actions with attributes [attributes,
         actions], zeros unless given; every array with a leading axis [members].
+=======
+    def networks(self, seed: int, starts: FloatArray, pieces: StatePieces | None = None) -> dict[str, Any]:
+        """Untrained networks that start from scores [responses, actions]; every array with a leading axis [members].
+>>>>>>> learner
 
-        A member does not depend on the number of members.
+        A member does not depend on the number of members. `pieces` are those that the architecture counts.
         """
+        pieces = pieces or (new_pieces(self.pieces[0]), new_pieces(self.pieces[1]))
         members = []
         for member in range(self.members):
             generator = np.random.default_rng([seed, member])
+<<<<<<< HEAD
             known = np.zeros((self.attributes, self.actions), np.float32) if attributes is None else attributes
             outcome = OutcomeNetwork(self.layout, self.actions, self.outcome_hidden, self.structures, generator, known)
+=======
+            shape = (self.layout, self.actions, self.outcome_hidden, self.structures)
+            outcome = OutcomeNetwork(*shape, generator, pieces)
+>>>>>>> learner
             transition = TransitionNetwork(self.layout, self.actions, self.events, self.transition_hidden, generator)
             members.append({"outcome": outcome.start(starts), "transition": transition})
         stacked: dict[str, Any] = stack(members)
@@ -87,6 +114,7 @@ class _WrittenModel:
     architecture: Architecture
     reward_target: WrittenTarget
     cost_targets: tuple[WrittenTarget, ...]
+    calibrated: bool = False
 
 
 class NeuralModel(eqx.Module):
@@ -101,6 +129,8 @@ class NeuralModel(eqx.Module):
     architecture: Architecture = eqx.field(static=True)
     history: KnownMoves | None = None
     """How a step changes the history in a state; None where states have none."""
+    calibration: Calibration | None = None
+    """What is made of the networks' outcomes; None leaves them as they are."""
 
     @property
     def actions(self) -> int:
@@ -162,7 +192,10 @@ class NeuralModel(eqx.Module):
         found: tuple[jax.Array, ...] = _mean_over_members(
             lambda network, own: network.expected_at(own, nodes, self.targets), self.outcome, fixed
         )
-        return found
+        if self.calibration is None:
+            return found
+        outcomes = self.calibration(found[: 1 + self.budgets], nodes[..., 0].reshape(-1))
+        return (*outcomes, *found[1 + self.budgets :])
 
     def survival(self, states: jax.Array) -> jax.Array:
         """Probability of a next step after every action: [n, width] -> [n, actions]; see LeavingModel."""
@@ -214,7 +247,7 @@ class NeuralModel(eqx.Module):
         """One member's model as an ensemble of copies: with the same shapes, nothing needs to be compiled."""
         copies = [member] * self.architecture.members
         outcome, transition = jax.tree.map(lambda array: np.asarray(array)[copies], (self.outcome, self.transition))
-        return NeuralModel(outcome, transition, self.targets, self.scale, self.architecture, self.history)
+        return replace(self, outcome=outcome, transition=transition)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Plain data for JSON, and the weights by name."""
@@ -222,10 +255,13 @@ class NeuralModel(eqx.Module):
             "architecture": to_plain(self.architecture),
             "reward_target": to_plain(written_target(self.targets.reward)),
             "cost_targets": [to_plain(written_target(target)) for target in self.targets.costs],
+            "calibrated": self.calibration is not None,
         }
         learned = {"outcome": self.outcome, "transition": self.transition, "scale": self.scale}
         if self.history is not None:
             learned["history"] = self.history
+        if self.calibration is not None:
+            learned["calibration"] = self.calibration
         return config, named_arrays(learned)
 
     @classmethod
@@ -238,12 +274,17 @@ class NeuralModel(eqx.Module):
             raise ModelError(f"the model is damaged: a structure is none of {', '.join(STRUCTURES)}")
         if len(written.cost_targets) != len(architecture.cost_structures):
             raise ModelError("the model is damaged: it needs one target per cost")
-        parts = restored(_skeleton(architecture), arrays)
+        skeleton = _skeleton(architecture)
+        if written.calibrated:
+            outcomes, layout = 1 + len(architecture.cost_structures), architecture.layout
+            skeleton["calibration"] = blank_calibration(outcomes, hat_count(layout), architecture.actions)
+        parts = restored(skeleton, arrays)
         costs = tuple(new_target(target, architecture.actions) for target in written.cost_targets)
         survival = None if architecture.survival_structure is None else Survival()
         targets = OutcomeTargets(new_target(written.reward_target, architecture.actions), costs, survival)
         history = parts.get("history")
-        return cls(parts["outcome"], parts["transition"], targets, parts["scale"], architecture, history)
+        learned = (parts["outcome"], parts["transition"], targets, parts["scale"])
+        return cls(*learned, architecture, history, parts.get("calibration"))
 
 
 # For so few users all members at once fit the cache, and the turns of a loop take longer than the members.
@@ -290,6 +331,7 @@ def _sizes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         "attributes": (architecture.attributes,),
         "columns of a state": (members, layout.width),
         "codes of static categories": (members, sum(layout.static_categories)),
+        "pieces of numbers": (members, sum(map(sum, architecture.pieces))),
         "what a step changes of a history": (layout.history_actions, layout.history.stop - layout.history.start),
     }
     for name, hidden in (("outcome", architecture.outcome_hidden), ("transition", architecture.transition_hidden)):

@@ -22,7 +22,7 @@ from redenvelope.engine.programs import kept
 from redenvelope.errors import ModelError
 from redenvelope.models.dataset import Examples, Rows
 from redenvelope.models.environment import bucket, filled
-from redenvelope.models.networks import TailScale, tail_scale
+from redenvelope.models.networks import StatePieces, TailScale, state_pieces, tail_scale
 from redenvelope.models.targets import OutcomeTargets, Survival, outcome_targets, starting_odds, starting_scores
 
 Networks = Any
@@ -307,6 +307,10 @@ class NeuralSettings:
 
     outcome_hidden: tuple[int, ...] = (64, 64)
     transition_hidden: tuple[int, ...] = (64,)
+    pieces: int = 8
+    """Most pieces of a number (see `Pieces`); 0 leaves numbers whole."""
+    pieces_in_all: int = 96
+    """Most pieces of all numbers."""
     members: int | None = None
     """Size of the ensemble; None is `ensemble`, or one from `enough_users` users on."""
     ensemble: int = 4
@@ -328,6 +332,8 @@ class NeuralSettings:
     structures."""
     trial_batch_rows: int = 512
     """Most rows of a trial's batch."""
+    calibration_rows: int = 100_000
+    """Most rows of each fold on which outcomes are calibrated."""
     disagreement_rows: int = 8_192
     """Most held-out rows on which members are compared."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -350,6 +356,8 @@ class Task:
     scale: TailScale
     starts: NDArray[np.float64]
     """Initial scores, [responses, actions]: of the outcomes and, where users leave, of survival."""
+    pieces: StatePieces
+    """Of the numbers in states."""
     settings: NeuralSettings
     seed: int
     fill: Fill = field(default_factory=Fill)
@@ -368,7 +376,7 @@ class Task:
         epochs = max(training.epochs_least, training.epochs_most // 2)
         shorter = replace(training, steps=steps, batch_rows=batch_rows, epochs_most=epochs)
         settings = replace(self.settings, training=shorter)
-        return replace(self, rows=_thinned(self.rows, settings.trial_rows), settings=settings, fill=Fill())
+        return replace(self, rows=thinned(self.rows, settings.trial_rows), settings=settings, fill=Fill())
 
     def train(
         self, networks: Any, loss: Loss, seeds: Sequence[tuple[int, ...]], progress: Progress | None = None
@@ -399,7 +407,7 @@ class Task:
 def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
     """Hold out users, and derive targets, scale and initial scores from the others."""
     rows, held_out = examples.split_users(settings.held_out_share, seed)
-    held_rows = _thinned(held_out, settings.held_out_rows)
+    held_rows = thinned(held_out, settings.held_out_rows)
     outcomes, action = examples.outcomes[:, rows], examples.action[rows]
     targets = outcome_targets(outcomes, action, examples.actions)
     starts = [
@@ -417,6 +425,7 @@ def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
         targets=targets,
         scale=tail_scale(examples, rows),
         starts=np.stack(starts),
+        pieces=state_pieces(examples, rows, settings.pieces, settings.pieces_in_all),
         settings=replace(settings, training=settings.training.suited(len(rows))),
         seed=seed,
     )
@@ -434,6 +443,6 @@ def transition_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.
     return {"transition": networks["transition"].loss(rows, scale)}
 
 
-def _thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """About `most` of the rows, spread over the log, because the first users may differ from the last."""
     return rows[:: max(1, round(len(rows) / most))]

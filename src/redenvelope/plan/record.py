@@ -291,6 +291,8 @@ class FitRecord:
     """Everything that was asked for, for the reader; no code reads it."""
     history: str = ""
     """Whether states include the history, and why, in words."""
+    targeting: str = ""
+    """How far differences between users are believed, and why, in words."""
     sample: str = ""
     """Who of a lake's users the plan was made from and checked on, in words; empty where the log was no lake."""
     objections: tuple[Reason, ...] = ()

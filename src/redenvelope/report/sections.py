@@ -183,7 +183,7 @@ def making_section(plan: Plan) -> str:
     rows += [(name, _plain(value)) for name, value in (*asked, *plan.certificate.diagnostics.items())]
     hashes = (("policy, sha256", plan.certificate.policy_sha256), ("check fold, sha256", plan.certificate.fold_sha256))
     shown = [(name.replace("_", " "), value) for name, value in (*rows, *hashes)]
-    told = (words[:1].upper() + words[1:] + "." for words in (record.sample, record.history) if words)
+    told = (words[:1].upper() + words[1:] + "." for words in (record.sample, record.history, record.targeting) if words)
     notes = items((*told, *record.planner.notes))
     return folded("making", "How it was made", notes, table("Settings and diagnostics", ("what", "value"), shown, 2))
 

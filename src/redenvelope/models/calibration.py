@@ -1,0 +1,288 @@
+"""Calibration: outcomes right on average in every action and step, effects believed as far as held-out users confirm.
+
+What is planned with is the network's outcome, its differences between actions shrunk towards their means. A share of 1
+leaves them as learned; at 0 every user has the same effects, so that the best plan is untargeted. The share is chosen
+on users who did not train the networks: by the slope of observed on predicted differences, and by the doubly robust
+score of the decisions that follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.arrays import FloatArray
+from redenvelope.dual.frontier import Frontier
+from redenvelope.models.dataset import Examples
+from redenvelope.models.networks import hat_count, step_hats
+from redenvelope.models.responses import float32
+
+_PLAIN = 3.0
+"""Standard errors of a slope that is plainly not zero."""
+_ERRORS_TO_LOSE = 0.5
+"""Standard errors by which targeted decisions may score below untargeted ones on held-out users."""
+_AROUND = (0.8, 1.0, 1.25)
+"""Prices at which decisions are scored, in units of those where untargeted offers change: there targeting matters."""
+_LEAST_PROPENSITY = 0.01
+_CONSTANT = 1e-6
+
+
+class Calibration(eqx.Module):
+    """What is made of the networks' outcomes."""
+
+    effect: jax.Array
+    """Share of the differences between users in the effects of actions, [outcomes]."""
+    base: jax.Array
+    """1, or 0 where an action always has the same outcome, [outcomes]."""
+    level: jax.Array
+    """What is added by step and action, [outcomes, hats of the step, actions]."""
+    low: jax.Array
+    """The least outcome that was logged, [outcomes]; none lower is expected."""
+    high: jax.Array
+    """The greatest."""
+
+    def __call__(self, outcomes: Sequence[jax.Array], step: jax.Array) -> list[jax.Array]:
+        """Calibrated outcomes, [actions, n] of each, given the step's column [n]."""
+        hats = step_hats(step[:, None], self.level.shape[1])
+        found = []
+        for place, outcome in enumerate(outcomes):
+            mean = outcome.mean(axis=0)
+            kept = self.effect[place] * (outcome - mean) + self.base[place] * mean
+            found.append(jnp.clip(kept + self.level[place].T @ hats.T, self.low[place], self.high[place]))
+        return found
+
+
+def blank_calibration(outcomes: int, hats: int, actions: int) -> Calibration:
+    """A calibration of the right shape, of zeros."""
+    each = float32(np.zeros(outcomes))
+    return Calibration(each, each, float32(np.zeros((outcomes, hats, actions))), each, each)
+
+
+@dataclass(frozen=True)
+class TargetingChoice:
+    """How far differences between users in the effects of actions are believed, and why."""
+
+    share: float
+    """From 0 (the plan is untargeted) to 1 (as learned)."""
+    slope: float
+    """Of observed on predicted differences between users, on held-out decisions: 1 if they are as large as learned."""
+    error: float
+    """Its standard error."""
+    gains: dict[str, float]
+    """By share tried, the doubly robust gain per decision over untargeted offers at the same prices, reward less priced
+    cost."""
+    errors: dict[str, float]
+    """Their standard errors."""
+    decisions: int
+    """Held-out decisions on which this was measured."""
+
+    @property
+    def is_untargeted(self) -> bool:
+        """Whether every user has the same effects."""
+        return self.share == 0
+
+    @property
+    def reason(self) -> str:
+        """The choice in one sentence."""
+        seen = f"{self.decisions:,} held-out decisions show {self.slope:.2f} ± {self.error:.2f} of what was learned"
+        if self.is_untargeted:
+            return f"offers are not targeted, because users do not measurably differ in what offers do to them: {seen}"
+        if self.share == 1:
+            return f"users differ in what offers do to them as learned: {seen}"
+        return f"differences between users in what offers do to them are shrunk to {self.share:.0%}: {seen}"
+
+
+class CalibrationRows(NamedTuple):
+    """Logged decisions beside what uncalibrated networks predict of them."""
+
+    predicted: FloatArray
+    """[outcomes, rows, actions]"""
+    observed: FloatArray
+    """[outcomes, rows]"""
+    action: NDArray[np.int32]
+    """[rows]"""
+    weight: FloatArray
+    """Inverse propensities, [rows]."""
+    hat: NDArray[np.int64]
+    """The nearest hat function of the step, [rows]."""
+    user: NDArray[np.int64]
+    """[rows]"""
+
+    @classmethod
+    def of(cls, predicted: FloatArray, examples: Examples, rows: NDArray[np.int64]) -> CalibrationRows:
+        """Some rows of a log, with their predictions."""
+        layout = examples.layout
+        place = examples.states[rows, layout.step] * (hat_count(layout) - 1)
+        return cls(
+            predicted,
+            examples.outcomes[:, rows],
+            examples.action[rows],
+            1.0 / np.maximum(examples.propensity[rows], _LEAST_PROPENSITY),
+            np.rint(place).astype(np.int64),
+            np.searchsorted(examples.starts, rows, side="right"),
+        )
+
+    def beside(self, other: CalibrationRows) -> CalibrationRows:
+        """These rows and those of other users."""
+        return CalibrationRows(
+            np.concatenate([self.predicted, other.predicted], axis=1),
+            np.concatenate([self.observed, other.observed], axis=1),
+            np.concatenate([self.action, other.action]),
+            np.concatenate([self.weight, other.weight]),
+            np.concatenate([self.hat, other.hat]),
+            np.concatenate([self.user, other.user + self.user.max() + 1]),
+        )
+
+
+def calibrate(everyone: CalibrationRows, held_out: CalibrationRows, hats: int) -> tuple[Calibration, TargetingChoice]:
+    """The calibration that suits logged decisions: levels from those of all training and tune users, the share of
+    effects from those of users who did not train the networks."""
+    choice = _chosen(everyone, held_out, hats)
+    return _table(everyone, choice.share, hats).calibration(everyone.observed), choice
+
+
+class _Table(NamedTuple):
+    """A calibration in numpy."""
+
+    effect: FloatArray
+    base: FloatArray
+    level: FloatArray
+
+    def apply(self, rows: CalibrationRows) -> FloatArray:
+        """Outcomes [outcomes, rows, actions]; not clipped, because the means of clipped ones would differ."""
+        mean = rows.predicted.mean(axis=2, keepdims=True)
+        kept = self.effect[:, None, None] * (rows.predicted - mean) + self.base[:, None, None] * mean
+        return np.asarray(kept + self.level[:, rows.hat])
+
+    def calibration(self, observed: FloatArray) -> Calibration:
+        """In single precision, within what was observed [outcomes, rows]."""
+        return Calibration(*(float32(part) for part in (*self, observed.min(axis=1), observed.max(axis=1))))
+
+
+def _table(rows: CalibrationRows, share: float, hats: int) -> _Table:
+    """What makes outcomes right on average in every action and step, with this share of the effects."""
+    outcomes, count, actions = rows.predicted.shape
+    level = np.zeros((outcomes, hats, actions))
+    constant = np.array([_is_constant(own, rows.action, actions) for own in rows.observed])
+    table = _Table(np.where(constant, 0.0, share), np.where(constant, 0.0, 1.0), level)
+    effects = rows.predicted - rows.predicted.mean(axis=2, keepdims=True)
+    present = np.maximum(np.bincount(rows.hat, minlength=hats), 1)
+    for place in range(outcomes):
+        if constant[place]:
+            total = np.bincount(rows.action, weights=rows.observed[place], minlength=actions)
+            level[place] = total / np.maximum(np.bincount(rows.action, minlength=actions), 1)
+            continue
+        for action in range(actions):
+            sums = np.bincount(rows.hat, weights=effects[place, :, action], minlength=hats)
+            level[place, :, action] = (1 - share) * sums / present
+        cell, size = rows.hat * actions + rows.action, hats * actions
+        error = rows.observed[place] - table.apply(rows)[place, np.arange(count), rows.action]
+        weights, errors, squares = (
+            np.bincount(cell, weights=own, minlength=size)
+            for own in (rows.weight, rows.weight * error, np.square(rows.weight * error))
+        )
+        # What the actions share makes a mean more exact than its own rows do: an error that may be noise is left.
+        kept = np.maximum(1 - squares / np.maximum(errors**2, 1e-300), 0.0)
+        level[place] += (kept * errors / np.maximum(weights, 1e-12)).reshape(hats, actions)
+    return table
+
+
+def _is_constant(value: FloatArray, action: NDArray[np.int32], actions: int) -> bool:
+    """Whether every action always had the same outcome, [rows]."""
+    high, low = np.full(actions, -np.inf), np.full(actions, np.inf)
+    np.maximum.at(high, action, value)
+    np.minimum.at(low, action, value)
+    seen = np.isfinite(high)
+    return bool((high[seen] - low[seen] <= _CONSTANT * max(1e-12, float(np.abs(value).max()))).all())
+
+
+def _chosen(everyone: CalibrationRows, rows: CalibrationRows, hats: int) -> TargetingChoice:
+    """How much of the effects held-out decisions confirm, unless the decisions that follow from it score worse than
+    untargeted ones; then half or a quarter of it, or nothing."""
+    prices, users = _prices(everyone), np.unique(rows.user, return_inverse=True)[1]
+    none, full = (_table(everyone, share, hats).apply(rows) for share in (0.0, 1.0))
+    slope, error = _confirmed(rows, users, none, full, prices)
+    found = _shrunk(slope, error)
+    gains, errors, chosen = {}, {}, 0.0
+    for share in (found, found / 2, found / 4):
+        own = none + share * (full - none)
+        gain, of_gain = _gain(rows, users, own, none, full, prices)
+        gains[f"{share:.3g}"], errors[f"{share:.3g}"] = gain, of_gain
+        if gain >= -_ERRORS_TO_LOSE * of_gain:
+            chosen = share
+            break
+    return TargetingChoice(chosen, slope, error, gains, errors, len(rows.action))
+
+
+def _confirmed(
+    rows: CalibrationRows, users: NDArray[np.intp], none: FloatArray, full: FloatArray, prices: FloatArray
+) -> tuple[float, float]:
+    """The slope of observed on predicted differences of effects, reward less priced cost, and its standard error.
+
+    Rows are weighted by inverse propensities: differences of effects then sum to zero over the actions of a user, so
+    that errors of the level do not bias the slope.
+    """
+    each, products, squares = np.arange(len(rows.action)), [], []
+    for price in prices:
+        taken = [own[0, each, rows.action] - price * own[1, each, rows.action] for own in (none, full)]
+        predicted, observed = taken[1] - taken[0], rows.observed[0] - price * rows.observed[1] - taken[0]
+        products.append(rows.weight * predicted * observed)
+        squares.append(rows.weight * predicted**2)
+    product, square = np.sum(products, axis=0), np.sum(squares, axis=0)
+    total = float(square.sum())
+    if total <= _CONSTANT**2 * float(np.square(rows.observed[0]).sum()):
+        return 0.0, 0.0
+    slope = float(product.sum() / total)
+    by_user = np.bincount(users, weights=product - slope * square)
+    return slope, float(np.sqrt(np.square(by_user).sum()) / total)
+
+
+def _shrunk(slope: float, error: float) -> float:
+    """The share to believe: the slope times James and Stein's factor; as learned where a plain slope is not below 1."""
+    if slope <= error:
+        return 0.0
+    if slope >= _PLAIN * error and slope + error >= 1:
+        return 1.0
+    return float(min(slope, 1.0) * (1 - (error / slope) ** 2))
+
+
+def _gain(
+    rows: CalibrationRows,
+    users: NDArray[np.intp],
+    own: FloatArray,
+    none: FloatArray,
+    baseline: FloatArray,
+    prices: FloatArray,
+) -> tuple[float, float]:
+    """The doubly robust gain per decision of choosing by outcomes `own` rather than `none`, [outcomes, rows, actions],
+    mean over the prices, and its standard error."""
+    each, scores = np.arange(len(rows.action)), np.zeros(len(rows.action))
+    for price in prices:
+        values = baseline[0] - price * baseline[1]
+        left = (rows.observed[0] - price * rows.observed[1] - values[each, rows.action]) * rows.weight
+        for outcomes, sign in ((own, 1.0), (none, -1.0)):
+            taken = (outcomes[0] - price * outcomes[1]).argmax(axis=1)
+            scores += sign / len(prices) * (values[each, taken] + np.where(taken == rows.action, left, 0.0))
+    by_user = np.bincount(users, weights=scores - scores.mean())
+    return float(scores.mean()), float(np.sqrt(np.square(by_user).sum()) / len(each))
+
+
+def _prices(rows: CalibrationRows) -> FloatArray:
+    """Prices around those where the best untargeted action changes, and 0, [prices]."""
+    actions = rows.predicted.shape[2]
+    total = np.bincount(rows.action, weights=rows.weight, minlength=actions)
+    seen = total > 0
+    rewards, costs = (
+        np.bincount(rows.action, weights=rows.weight * own, minlength=actions)[seen] / total[seen]
+        for own in rows.observed[:2]
+    )
+    corners = Frontier(np.zeros(len(costs)), costs, rewards).envelope
+    slopes = np.diff(rewards[corners]) / np.diff(costs[corners])
+    return np.concatenate([[0.0], np.outer(slopes, _AROUND).ravel()])

@@ -93,11 +93,8 @@ def fit_neural(
         reward_structure=STRUCTURES[0],
         cost_structures=(STRUCTURES[0],) * examples.budgets,
         survival_structure=STRUCTURE if examples.leaves else None,
-<<<<<<< HEAD
         attributes=0 if examples.attributes is None else len(examples.attributes),
-=======
         pieces=piece_counts(task.pieces),
->>>>>>> learner
     )
     seeds = [(seed, member) for member in range(architecture.members)]
     # The two networks share nothing, so they are trained in parallel, one per core.
@@ -107,11 +104,7 @@ def fit_neural(
         structures = choose_structures(task, architecture)
         reward, *costs = (choice.structure for choice in structures)
         architecture = replace(architecture, reward_structure=reward, cost_structures=tuple(costs))
-<<<<<<< HEAD
-        chosen = architecture.networks(seed, task.starts, examples.attributes)["outcome"]
-=======
-        chosen = architecture.networks(seed, task.starts, task.pieces)["outcome"]
->>>>>>> learner
+        chosen = architecture.networks(seed, task.starts, task.pieces, examples.attributes)["outcome"]
         earning = task.train({"outcome": chosen}, outcome_loss, seeds, progress)
     trained = (earning, moving.result())
     outcome, transition = earning.networks["outcome"], trained[1].networks["transition"]
@@ -172,15 +165,10 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
     names = outcome_names(task.examples.budgets)
     costs = (TRIAL,) * len(names[1:])
     trial = replace(architecture, members=1, reward_structure=TRIAL, cost_structures=costs, survival_structure=None)
-<<<<<<< HEAD
     attributes = task.examples.attributes
-    untrained = trial.networks(task.seed, task.starts, attributes)["outcome"]
+    untrained = trial.networks(task.seed, task.starts, task.pieces, attributes)["outcome"]
     structures = tried_structures(architecture.actions, attributes)
     members = [_on_trial(untrained, place) for place in range(len(structures))]
-=======
-    untrained = trial.networks(task.seed, task.starts, task.pieces)["outcome"]
-    members = [_on_trial(untrained, structure) for structure in STRUCTURES]
->>>>>>> learner
     networks = jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *members)
     # All with the same order of rows, so that they differ only in the structure.
     seeds = [(task.seed, 0)] * len(structures)

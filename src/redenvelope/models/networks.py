@@ -308,11 +308,8 @@ class OutcomeNetwork(eqx.Module):
         hidden: tuple[int, ...],
         structures: tuple[str, ...],
         generator: np.random.Generator,
-<<<<<<< HEAD
         attributes: NDArray[np.float32] | None = None,
-=======
         pieces: StatePieces = (None, None),
->>>>>>> learner
     ) -> None:
         self.responses = tuple(new_response(structure, actions, attributes) for structure in structures)
         outputs = sum(response.outputs for response in self.responses)

@@ -56,13 +56,10 @@ class Architecture:
     """One per budget."""
     survival_structure: str | None = None
     """Of survival; None where nobody leaves."""
-<<<<<<< HEAD
     attributes: int = 0
     """Attributes of the actions, see `ItemResponse`."""
-=======
     pieces: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     """Pieces of each static and of each dynamic number (see `Pieces`); empty where numbers are not cut."""
->>>>>>> learner
 
     def __post_init__(self) -> None:
         if min(self.actions, self.members, self.events, len(self.cost_structures), *self.hidden) < 1:
@@ -79,28 +76,25 @@ class Architecture:
         staying = () if self.survival_structure is None else (self.survival_structure,)
         return (self.reward_structure, *self.cost_structures, *staying)
 
-<<<<<<< HEAD
-    def networks(self, seed: int, starts: FloatArray, attributes: NDArray[np.float32] | None = None) -> dict[str, Any]:
-        """Untrained networks that start from scores [responses, actions], for actions with attributes [attributes,
-        actions], zeros unless given; every array with a leading axis [members].
-=======
-    def networks(self, seed: int, starts: FloatArray, pieces: StatePieces | None = None) -> dict[str, Any]:
+    def networks(
+        self,
+        seed: int,
+        starts: FloatArray,
+        pieces: StatePieces | None = None,
+        attributes: NDArray[np.float32] | None = None,
+    ) -> dict[str, Any]:
         """Untrained networks that start from scores [responses, actions]; every array with a leading axis [members].
->>>>>>> learner
 
-        A member does not depend on the number of members. `pieces` are those that the architecture counts.
+        A member does not depend on the number of members. `pieces` are those that the architecture counts;
+        `attributes` are those of the actions, [attributes, actions], zeros unless given.
         """
         pieces = pieces or (new_pieces(self.pieces[0]), new_pieces(self.pieces[1]))
+        known = np.zeros((self.attributes, self.actions), np.float32) if attributes is None else attributes
+        shape = (self.layout, self.actions, self.outcome_hidden, self.structures)
         members = []
         for member in range(self.members):
             generator = np.random.default_rng([seed, member])
-<<<<<<< HEAD
-            known = np.zeros((self.attributes, self.actions), np.float32) if attributes is None else attributes
-            outcome = OutcomeNetwork(self.layout, self.actions, self.outcome_hidden, self.structures, generator, known)
-=======
-            shape = (self.layout, self.actions, self.outcome_hidden, self.structures)
-            outcome = OutcomeNetwork(*shape, generator, pieces)
->>>>>>> learner
+            outcome = OutcomeNetwork(*shape, generator, known, pieces)
             transition = TransitionNetwork(self.layout, self.actions, self.events, self.transition_hidden, generator)
             members.append({"outcome": outcome.start(starts), "transition": transition})
         stacked: dict[str, Any] = stack(members)

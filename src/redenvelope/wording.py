@@ -87,8 +87,9 @@ def speaking_to_commands() -> Iterator[None]:
 
 
 def command_has(options: Iterable[str]) -> None:
-    """Tell which options the command that runs has, such as `--time`."""
-    _options.set(frozenset(options))
+    """Tell which options the command that runs has, such as `--time`; outside of commands it says nothing."""
+    if _options.get() is not None:
+        _options.set(frozenset(options))
 
 
 def for_reader(text: str) -> str:

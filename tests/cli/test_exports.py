@@ -101,7 +101,7 @@ def decided(export: Path, plan: Path, line: list[str], program: Any) -> None:
     assert told["decisions"] == len(known)
     assert [found for found in told["findings"] if found["severity"] == "error"] == []
     written = pl.read_csv(folder / "decisions.csv")
-    assert set(written["action"]) <= {"none", "2 € coupon", "5 € coupon"}
+    assert set(written[roles["action"]]) <= {"none", "2 € coupon", "5 € coupon"}
     assert program("report", plan, "--out", folder / "page.html").returncode == 0
 
 

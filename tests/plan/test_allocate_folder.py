@@ -38,8 +38,9 @@ def folder(users: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return place
 
 
-def decisions(out: Path) -> pl.DataFrame:
-    together = pl.concat([pl.read_parquet(file) for file in sorted(out.glob("*.parquet"))])
+def decisions(out: Path, user: str = "user") -> pl.DataFrame:
+    """All that was written, with `user` for the name of the users' column in it."""
+    together = pl.concat([pl.read_parquet(file) for file in sorted(out.glob("*.parquet"))]).rename({user: "user"})
     return together.with_columns(pl.col("user").cast(pl.Int64), pl.col("step").cast(pl.Int64)).sort("user", "step")
 
 
@@ -146,7 +147,7 @@ def test_text_files_too(plan: Plan, users: pl.DataFrame, tmp_path: Path) -> None
     named[1_000:].write_csv(tmp_path / "users" / "b.csv")
     columns = ColumnMap({"user": "customer"})
     allocate_folder(plan, tmp_path / "users", tmp_path / "out", 3, columns, parts=2, engine=ONE)
-    assert decisions(tmp_path / "out").equals(expected(plan, users))
+    assert decisions(tmp_path / "out", user="customer").equals(expected(plan, users))
 
 
 def test_an_address_is_read_like_a_file(plan: Plan, users: pl.DataFrame, folder: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def _content(*rows: dict[str, Any], verified: bool | None = True) -> dict[str, A
         "left_out_note": "17 users were left out: the plan was made with them",
         "verdict": OVER | {"budgets": [OVER]},
         "drift": [{"column": "sent [at]", "message": "its mean has moved", "remedy": "leave it out"}],
+        "advice": {"do": "refit", "reasons": ["the log contradicts the certificate", "sent [at] has moved"]},
         "confidence": 0.95,
         "logged": {"reward": 3.0, "cost": 4.0},
         "estimates": list(rows),
@@ -47,6 +48,7 @@ def test_the_verdict_comes_first_and_a_note_is_told_once(capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert shown.startswith("Contradicted: the cost is at least 9.8, the budget 4.")
     assert "17 users were left out" in shown
+    assert "Refit the plan with a newer log: the log contradicts the certificate; sent [at] has moved." in shown
     assert "! sent [at]: its mean has moved → leave it out" in shown
     assert "Certificate: certified, verified again on this log." in shown
     assert shown.count("overlap is thin") == shown.count("one user is heavy") == 1

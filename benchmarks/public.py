@@ -220,8 +220,21 @@ def _slope(costs: Array, rewards: Array, first: int, last: int) -> float:
     return float((rewards[last] - rewards[first]) / max(costs[last] - costs[first], 1e-12))
 
 
-def gain(test: pl.DataFrame, group: NDArray[np.int64], actions: list[str], probabilities: Array) -> dict[str, float]:
-    """Gain per user over the best untargeted mixture at the same cost, with its standard error."""
+def best_untargeted(frame: pl.DataFrame, actions: list[str]) -> Array:
+    """Places of the actions of which the best untargeted mixtures consist, by rising cost. Who picked them on the test
+    users alone would pick what was lucky there."""
+    weighted = frame.group_by("action").agg(
+        (pl.col(name) / pl.col("propensity")).sum() / (1 / pl.col("propensity")).sum() for name in ("reward", "cost")
+    )
+    means = {label: (reward, cost) for label, reward, cost in weighted.iter_rows()}
+    rewards, costs = np.array([means[label] for label in actions]).T
+    return envelope(costs, rewards)
+
+
+def gain(
+    test: pl.DataFrame, group: NDArray[np.int64], actions: list[str], corners: Array, probabilities: Array
+) -> dict[str, float]:
+    """Gain per user over the untargeted mixture of `corners` at the same cost, with its standard error."""
     action = np.array([actions.index(label) for label in test["action"]])
     rows, weight = np.arange(len(test)), 1.0 / test["propensity"].to_numpy()
     outcomes = np.stack([test["reward"].to_numpy(), test["cost"].to_numpy()]).astype(float)
@@ -231,7 +244,7 @@ def gain(test: pl.DataFrame, group: NDArray[np.int64], actions: list[str], proba
     left = (outcomes - means[:, action]) * weight
     added = probabilities @ means.T + (probabilities[rows, action] * left).T
     reward, cost = added.mean(axis=0)
-    corners = envelope(means[1], means[0])
+    corners = corners[np.argsort(means[1][corners], kind="stable")]
     costs, rewards = means[1][corners], means[0][corners]
     mixture = np.array([np.interp(cost, costs, row) for row in np.eye(len(actions))[corners].T])
     place = int(np.clip(np.searchsorted(costs, cost), 1, max(len(costs) - 1, 1)))
@@ -249,6 +262,7 @@ def run_log(path: Path, options: argparse.Namespace) -> list[dict]:
     frame, group = read(path)
     actions = frame.group_by("action").agg(pl.col("cost").mean()).sort("cost", "action")["action"].to_list()
     budget = BUDGET_SHARE * float(frame["cost"].mean())
+    corners = best_untargeted(frame, actions)
     results = []
     for split in range(options.first_split, options.first_split + options.splits):
         tested = np.random.default_rng([7, split]).random(group.max() + 1)[group] < TEST_SHARE
@@ -257,7 +271,7 @@ def run_log(path: Path, options: argparse.Namespace) -> list[dict]:
             start = time.perf_counter()
             decided = POLICIES[name](train, test, actions, budget, split).at_budget(budget)
             seconds = time.perf_counter() - start
-            found = gain(test, group[tested], actions, decided)
+            found = gain(test, group[tested], actions, corners, decided)
             results.append({"log": path.stem, "split": split, "policy": name, "seconds": seconds, **found})
             print(json.dumps(results[-1]), flush=True)
     return results

@@ -95,3 +95,22 @@ def test_a_calibrated_model_is_stored_and_read(learned: NeuralFit, draw, small: 
     assert np.sum(after) <= np.sum(before) + 0.01
     plain = replace(fitted.model, calibration=None)
     np.testing.assert_array_equal(NeuralModel.from_state(*plain.state()).predict(states), learned.model.predict(states))
+
+
+def test_shrunk_effects_never_make_a_free_action_cost_anything() -> None:
+    def with_redemptions(users: int, seed: int) -> CalibrationRows:
+        """Costs differ between users, and a model tells them apart three times too much; the first action is free."""
+        rows = drawn(users, seed, told=0.6, true=0.2)
+        kind = np.sign(rows.predicted[0, :, 2] - rows.predicted[0, :, 0] - LIFTS[2])
+        each = np.arange(len(rows.action))
+        predicted, true = (PRICES * (1 + strength * kind[:, None]) for strength in (0.6, 0.2))
+        observed = np.stack([rows.observed[0], true[each, rows.action]])
+        return rows._replace(predicted=np.stack([rows.predicted[0], predicted]), observed=observed)
+
+    rows = with_redemptions(4_000, 0)
+    calibration, choice = calibrate(rows, with_redemptions(4_000, 1), hats=2)
+    assert choice.share < 0.6
+    outcomes = [jnp.asarray(own.T) for own in rows.predicted]
+    cost = np.asarray(calibration(outcomes, jnp.asarray(rows.hat, jnp.float32))[1])
+    np.testing.assert_allclose(cost[0], 0.0, atol=1e-5)
+    np.testing.assert_allclose(cost.mean(axis=1), PRICES, atol=0.02)

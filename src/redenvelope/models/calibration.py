@@ -1,9 +1,9 @@
 """Calibration: outcomes right on average in every action and step, effects believed as far as held-out users confirm.
 
-What is planned with is the network's outcome, its differences between actions shrunk towards their means. A share of 1
-leaves them as learned; at 0 every user has the same effects, so that the best plan is untargeted. The share is chosen
-on users who did not train the networks: by the slope of observed on predicted differences, and by the doubly robust
-score of the decisions that follow from it.
+What is planned with is the network's outcome, its effects (differences to the cheapest action) shrunk towards their
+means. A share of 1 leaves them as learned; at 0 every user has the same effects, so that the best plan is untargeted.
+The share is chosen on users who did not train the networks: by the slope of observed on predicted differences, and by
+the doubly robust score of the decisions that follow from it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Calibration(eqx.Module):
     """Share of the differences between users in the effects of actions, [outcomes]."""
     base: jax.Array
     """1, or 0 where an action always has the same outcome, [outcomes]."""
+    around: jax.Array
+    """Weights of the actions whose mean outcome effects are differences to, [actions]."""
     level: jax.Array
     """What is added by step and action, [outcomes, hats of the step, actions]."""
     low: jax.Array
@@ -53,8 +55,8 @@ class Calibration(eqx.Module):
         hats = step_hats(step[:, None], self.level.shape[1])
         found = []
         for place, outcome in enumerate(outcomes):
-            mean = outcome.mean(axis=0)
-            kept = self.effect[place] * (outcome - mean) + self.base[place] * mean
+            common = self.around @ outcome
+            kept = self.effect[place] * (outcome - common) + self.base[place] * common
             found.append(jnp.clip(kept + self.level[place].T @ hats.T, self.low[place], self.high[place]))
         return found
 
@@ -62,7 +64,8 @@ class Calibration(eqx.Module):
 def blank_calibration(outcomes: int, hats: int, actions: int) -> Calibration:
     """A calibration of the right shape, of zeros."""
     each = float32(np.zeros(outcomes))
-    return Calibration(each, each, float32(np.zeros((outcomes, hats, actions))), each, each)
+    around, level = np.zeros(actions), np.zeros((outcomes, hats, actions))
+    return Calibration(each, each, float32(around), float32(level), each, each)
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,9 @@ def calibrate(everyone: CalibrationRows, held_out: CalibrationRows, hats: int) -
     """The calibration that suits logged decisions: levels from those of all training and tune users, the share of
     effects from those of users who did not train the networks."""
     choice = _chosen(everyone, held_out, hats)
-    return _table(everyone, choice.share, hats).calibration(everyone.observed), choice
+    # What the cheapest action does is left as it is: shrunk effects of others never make a free action cost anything.
+    cheapest = np.eye(everyone.predicted.shape[2])[_mean_outcomes(everyone)[1].argmin()]
+    return _table(everyone, choice.share, hats, cheapest).calibration(everyone.observed), choice
 
 
 class _Table(NamedTuple):
@@ -153,12 +158,13 @@ class _Table(NamedTuple):
 
     effect: FloatArray
     base: FloatArray
+    around: FloatArray
     level: FloatArray
 
     def apply(self, rows: CalibrationRows) -> FloatArray:
         """Outcomes [outcomes, rows, actions]; not clipped, because the means of clipped ones would differ."""
-        mean = rows.predicted.mean(axis=2, keepdims=True)
-        kept = self.effect[:, None, None] * (rows.predicted - mean) + self.base[:, None, None] * mean
+        common = (rows.predicted @ self.around)[..., None]
+        kept = self.effect[:, None, None] * (rows.predicted - common) + self.base[:, None, None] * common
         return np.asarray(kept + self.level[:, rows.hat])
 
     def calibration(self, observed: FloatArray) -> Calibration:
@@ -166,13 +172,14 @@ class _Table(NamedTuple):
         return Calibration(*(float32(part) for part in (*self, observed.min(axis=1), observed.max(axis=1))))
 
 
-def _table(rows: CalibrationRows, share: float, hats: int) -> _Table:
-    """What makes outcomes right on average in every action and step, with this share of the effects."""
+def _table(rows: CalibrationRows, share: float, hats: int, around: FloatArray) -> _Table:
+    """What makes outcomes right on average in every action and step, with this share of the effects, which are
+    differences to the mean of actions with these weights [actions]."""
     outcomes, count, actions = rows.predicted.shape
     level = np.zeros((outcomes, hats, actions))
     constant = np.array([_is_constant(own, rows.action, actions) for own in rows.observed])
-    table = _Table(np.where(constant, 0.0, share), np.where(constant, 0.0, 1.0), level)
-    effects = rows.predicted - rows.predicted.mean(axis=2, keepdims=True)
+    table = _Table(np.where(constant, 0.0, share), np.where(constant, 0.0, 1.0), around, level)
+    effects = rows.predicted - (rows.predicted @ around)[..., None]
     present = np.maximum(np.bincount(rows.hat, minlength=hats), 1)
     for place in range(outcomes):
         if constant[place]:
@@ -207,7 +214,9 @@ def _chosen(everyone: CalibrationRows, rows: CalibrationRows, hats: int) -> Targ
     """How much of the effects held-out decisions confirm, unless the decisions that follow from it score worse than
     untargeted ones; then half or a quarter of it, or nothing."""
     prices, users = _prices(everyone), np.unique(rows.user, return_inverse=True)[1]
-    none, full = (_table(everyone, share, hats).apply(rows) for share in (0.0, 1.0))
+    # Around the mean of all actions, effects sum to zero, and errors in what actions share do not bias the slope.
+    actions = rows.predicted.shape[2]
+    none, full = (_table(everyone, share, hats, np.full(actions, 1 / actions)).apply(rows) for share in (0.0, 1.0))
     slope, error = _confirmed(rows, users, none, full, prices)
     found = _shrunk(slope, error)
     gains, errors, chosen = {}, {}, 0.0
@@ -276,13 +285,16 @@ def _gain(
 
 def _prices(rows: CalibrationRows) -> FloatArray:
     """Prices around those where the best untargeted action changes, and 0, [prices]."""
-    actions = rows.predicted.shape[2]
-    total = np.bincount(rows.action, weights=rows.weight, minlength=actions)
-    seen = total > 0
-    rewards, costs = (
-        np.bincount(rows.action, weights=rows.weight * own, minlength=actions)[seen] / total[seen]
-        for own in rows.observed[:2]
-    )
+    means = _mean_outcomes(rows)
+    rewards, costs = means[:, np.isfinite(means[1])]
     corners = Frontier(np.zeros(len(costs)), costs, rewards).envelope
     slopes = np.diff(rewards[corners]) / np.diff(costs[corners])
     return np.concatenate([[0.0], np.outer(slopes, _AROUND).ravel()])
+
+
+def _mean_outcomes(rows: CalibrationRows) -> FloatArray:
+    """Mean reward and first cost of every action, [2, actions]; infinite where it was never taken."""
+    actions = rows.predicted.shape[2]
+    total = np.bincount(rows.action, weights=rows.weight, minlength=actions)
+    sums = [np.bincount(rows.action, weights=rows.weight * own, minlength=actions) for own in rows.observed[:2]]
+    return np.where(total > 0, np.stack(sums) / np.where(total > 0, total, 1.0), np.inf)

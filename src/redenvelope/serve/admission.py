@@ -67,31 +67,50 @@ class Admission:
             raise ApiError(429, "too_many_requests", "the rate limit is exceeded", "wait a second, or send batches")
 
 
-async def body_of(request: Request, most: int, seconds: float) -> bytes:
-    """The body of a request, which must be declared as JSON and stay within the limits on size and time."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        message = "the body must be declared as JSON"
-        raise ApiError(415, "unsupported_media_type", message, "send the header Content-Type: application/json")
-    stated = request.headers.get("content-length", "0")
-    if stated.isdigit() and int(stated) > most:
-        raise _too_large(most)
-    content = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            more = True
-            while more:
-                part = await request.receive()
-                if part["type"] == "http.disconnect":
-                    raise ApiError(400, "disconnected", "the body is not complete", "send the request again")
-                content += part.get("body", b"")
-                more = part.get("more_body", False)
-                if len(content) > most:
-                    raise _too_large(most)
-    except TimeoutError:
-        message = "the body did not arrive in time"
-        raise ApiError(408, "too_slow", message, f"send it within {seconds:g} seconds") from None
-    return bytes(content)
+class Bodies:
+    """Reads bodies of requests, and bounds the memory of all that are being answered."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._bytes = limits, 0
+
+    async def read(self, request: Request, most: int) -> bytearray:
+        """A body, which must be declared as JSON and stay within the limits on size and time; it counts until
+        `release`."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            message = "the body must be declared as JSON"
+            raise ApiError(415, "unsupported_media_type", message, "send the header Content-Type: application/json")
+        stated = request.headers.get("content-length", "0")
+        if stated.isdigit() and int(stated) > most:
+            raise _too_large(most)
+        seconds = self._limits.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._received(request, most)
+        except TimeoutError:
+            message = "the body did not arrive in time"
+            raise ApiError(408, "too_slow", message, f"send it within {seconds:g} seconds") from None
+
+    async def _received(self, request: Request, most: int) -> bytearray:
+        content, more = bytearray(), True
+        while more:
+            part = await request.receive()
+            if part["type"] == "http.disconnect":
+                raise ApiError(400, "disconnected", "the body is not complete", "send the request again")
+            content += part.get("body", b"")
+            more = part.get("more_body", False)
+            if len(content) > most:
+                raise _too_large(most)
+            self._bytes += len(content) - request.scope.get("body_bytes", 0)
+            request.scope["body_bytes"] = len(content)
+            if self._bytes > self._limits.bodies_bytes:
+                message = "too many large requests are being answered"
+                raise ApiError(503, "overloaded", message, "retry with the same request_id, or send smaller batches")
+        return content
+
+    def release(self, request: Request) -> None:
+        """The request is answered."""
+        self._bytes -= request.scope.pop("body_bytes", 0)
 
 
 def _too_large(most: int) -> ApiError:

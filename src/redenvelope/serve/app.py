@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from redenvelope import __version__
-from redenvelope.serve.admission import Admission, Tokens, body_of
+from redenvelope.serve.admission import Admission, Bodies, Tokens
 from redenvelope.serve.messages import (
     ApiError,
     DecisionAnswer,
@@ -59,28 +59,29 @@ class _Handlers:
 
     def __init__(self, service: Service) -> None:
         self._service, self._limits = service, service.settings.limits
+        self.bodies = Bodies(self._limits)
         self._document = msgspec.json.encode(document())
 
     async def decide(self, request: Request) -> Response:
-        asked = decoded(await self._body(request, self._limits.body_bytes), DecisionRequest)
+        asked = decoded(await self.bodies.read(request, self._limits.body_bytes), DecisionRequest)
         (answer,) = await self._in_time(self._service.decide([asked]))
         return _answered(answer)
 
     async def decide_batch(self, request: Request) -> Response:
-        asked = decoded(await self._body(request, self._limits.batch_bytes), DecisionBatch)
+        asked = decoded(await self.bodies.read(request, self._limits.batch_bytes), DecisionBatch)
         return _all_answered(await self._in_time(self._service.decide(asked.decisions)))
 
     async def settle(self, request: Request) -> Response:
-        outcome = decoded(await self._body(request, self._limits.body_bytes), OutcomeRequest)
+        outcome = decoded(await self.bodies.read(request, self._limits.body_bytes), OutcomeRequest)
         (answer,) = await self._in_time(self._service.settle([outcome]))
         return _answered(answer)
 
     async def settle_batch(self, request: Request) -> Response:
-        asked = decoded(await self._body(request, self._limits.batch_bytes), OutcomeBatch)
+        asked = decoded(await self.bodies.read(request, self._limits.batch_bytes), OutcomeBatch)
         return _all_answered(await self._in_time(self._service.settle(asked.outcomes)))
 
     async def plan(self, request: Request) -> Response:
-        asked = decoded(await self._body(request, self._limits.body_bytes), PlanRequest)
+        asked = decoded(await self.bodies.read(request, self._limits.body_bytes), PlanRequest)
         return _json({"plan": await self._service.swap(asked.plan)})
 
     async def campaign(self, request: Request) -> Response:
@@ -112,9 +113,6 @@ class _Handlers:
     async def openapi(self, request: Request) -> Response:
         return _Answer(self._document, media_type="application/json")
 
-    async def _body(self, request: Request, most: int) -> bytes:
-        return await body_of(request, most, self._limits.body_seconds)
-
     async def _in_time(self, work: Any) -> Any:
         try:
             async with asyncio.timeout(self._limits.answer_seconds):
@@ -145,6 +143,8 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
             except Exception:
                 _LOG.exception("a request failed")
                 response = _error(ApiError(500, "internal", "internal error", "see the log of the service"))
+            finally:
+                handlers.bodies.release(request)
             service.metrics.answered(path, response.status_code, time.perf_counter() - began)
             return response
 

@@ -114,7 +114,7 @@ class OutcomeAnswer(msgspec.Struct, frozen=True):
     amounts: dict[str, int]
 
 
-def decoded(content: bytes, kind: Any) -> Any:
+def decoded(content: bytes | bytearray, kind: Any) -> Any:
     """Decode and validate the body of a request."""
     try:
         return msgspec.json.decode(content, type=kind)

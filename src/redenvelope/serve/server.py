@@ -11,21 +11,21 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from redenvelope.errors import UsageError
 from redenvelope.serve.admission import Tokens
 from redenvelope.serve.app import new_app
+from redenvelope.serve.connections import CHECKS_PER_SECOND, LimitedConnection, check_connections
 from redenvelope.serve.messages import ApiError
 from redenvelope.serve.service import Service
 
 _LOG = logging.getLogger("redenvelope.serve")
 _DRAIN_SECONDS = 30
-_MOST_CONNECTIONS = 2_000
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -58,7 +58,7 @@ def new_config(app: ASGIApp, service: Service) -> uvicorn.Config:
     """The configuration of the HTTP server."""
     return uvicorn.Config(
         app,
-        http=_protocol(service.settings.limits.body_seconds),
+        http=_connection(service),
         loop="uvloop" if _has_uvloop() else "asyncio",
         log_config=None,
         access_log=False,
@@ -68,7 +68,6 @@ def new_config(app: ASGIApp, service: Service) -> uvicorn.Config:
         lifespan="off",
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
-        limit_concurrency=_MOST_CONNECTIONS,
     )
 
 
@@ -92,6 +91,13 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        """See uvicorn, which calls this ten times per second."""
+        if counter % (10 // CHECKS_PER_SECOND) == 0:
+            now, most = asyncio.get_running_loop().time(), self._service.settings.limits.unsent_bytes
+            check_connections(list(self.server_state.connections), now, most)  # type: ignore[arg-type]
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -123,43 +129,9 @@ class Server(uvicorn.Server):
         self._swapping = asyncio.ensure_future(swap())
 
 
-def _protocol(seconds: float) -> Any:
-    """The HTTP protocol of uvicorn with a time limit on the headers of a request."""
-
-    class HeaderTimeout(HttpToolsProtocol):
-        _deadline: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._start_timer()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_timer()
-            super().connection_lost(exc)
-
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            self._start_timer()
-
-        def on_headers_complete(self) -> None:
-            self._stop_timer()
-            super().on_headers_complete()
-
-        def _start_timer(self) -> None:
-            if self._deadline is None:
-                self._deadline = self.loop.call_later(seconds, self._time_out)
-
-        def _stop_timer(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-
-        def _time_out(self) -> None:
-            self._deadline = None
-            if not self.transport.is_closing():
-                self.transport.close()
-
-    return HeaderTimeout
+def _connection(service: Service) -> Any:
+    """What uvicorn calls for each new connection."""
+    return partial(LimitedConnection, limits=service.settings.limits, refused=service.metrics.refused)
 
 
 def _has_uvloop() -> bool:

@@ -19,10 +19,23 @@ LONGEST_HOLD_HOURS = 10 * 365 * 24
 class Limits:
     """Limits on what callers may send."""
 
+    head_bytes: int = 16 * 1024
+    """Of the address and all headers of a request."""
+    headers: int = 100
+    connections: int = 2_000
+    """Open at once, of all callers."""
+    pipelined: int = 8
+    """Requests that a connection may send ahead of an answer."""
     body_bytes: int = 64 * 1024
     batch_bytes: int = 4 * 1024 * 1024
     body_seconds: float = 10.0
     """For the headers of a request, and again for its body."""
+    bodies_bytes: int = 16 * 1024 * 1024
+    """Of all requests that are being answered."""
+    unsent_bytes: int = 32 * 1024 * 1024
+    """Of all answers that clients have not read yet."""
+    write_seconds: float = 30.0
+    """Until a client has read its answer."""
     answer_seconds: float = 20.0
     requests_per_second: float = 5_000.0
     """Per caller, on average."""

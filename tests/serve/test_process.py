@@ -40,6 +40,14 @@ class Process:
         assert "serving at http://127.0.0.1:" in line, (line, self.process.communicate())
         self.port = int(line.split("127.0.0.1:")[1].split()[0])
 
+    @property
+    def serving(self) -> int:
+        """The id of the process that serves, which may be a child of the command."""
+        found = self.process.pid
+        while children := Path(f"/proc/{found}/task/{found}/children").read_text().split():
+            found = int(children[0])
+        return found
+
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
         self.process.communicate(timeout=60)

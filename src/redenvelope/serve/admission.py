@@ -20,7 +20,7 @@ from redenvelope.files import read_regular
 from redenvelope.serve.messages import ApiError
 from redenvelope.serve.settings import Limits
 
-_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]", "testserver")
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MOST_CALLERS = 10_000
 
 

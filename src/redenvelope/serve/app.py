@@ -29,6 +29,7 @@ from redenvelope.serve.messages import (
     decoded,
 )
 from redenvelope.serve.monitoring import campaign_view, log_row
+from redenvelope.serve.readiness import WriteProbe
 from redenvelope.serve.service import Service
 
 _LOG = logging.getLogger("redenvelope.serve")
@@ -60,6 +61,7 @@ class _Handlers:
     def __init__(self, service: Service) -> None:
         self._service, self._limits = service, service.settings.limits
         self.bodies = Bodies(self._limits)
+        self._probe = WriteProbe(service.ledger)
         self._document = msgspec.json.encode(document())
 
     async def decide(self, request: Request) -> Response:
@@ -107,7 +109,9 @@ class _Handlers:
     async def ready(self, request: Request) -> Response:
         if not self._service.is_ready:
             raise ApiError(503, "not_ready", "the service is starting or stopping", "retry in a second")
-        await self._service.read(self._service.ledger.balances)
+        if not await self._probe.is_writable():
+            # Anybody may ask: where the ledger is, and what is wrong with it, is in the log.
+            raise ApiError(503, "not_ready", "the service cannot record decisions", "retry later, or see its log")
         return _json({"status": "ready"})
 
     async def openapi(self, request: Request) -> Response:
@@ -252,7 +256,7 @@ _ROUTES = (
     _Route("/v1/log", "GET", "read", "log", "Decisions as JSON lines", None, "application/x-ndjson", _LOG_PARAMETERS),
     _Route("/metrics", "GET", "read", "metrics", "Metrics for Prometheus", None, "text/plain"),
     _Route("/healthz", "GET", None, "health", "200 while the process runs"),
-    _Route("/readyz", "GET", None, "ready", "200 once the plan is loaded and compiled"),
+    _Route("/readyz", "GET", None, "ready", "200 once the plan is loaded, while the ledger can be written"),
 )
 
 

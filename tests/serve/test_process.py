@@ -115,14 +115,15 @@ def under_load(port: int, turn: int, told: dict[str, Any]) -> tuple[list[threadi
 def check(url: str, told: dict[str, Any]) -> None:
     """What clients were told is in the books, once; and no unit too many."""
     ledger = open_ledger(url)
-    found = {row[0]: row for row in rows(ledger, "SELECT request, decision, action, propensity FROM decisions")}
+    found = {row[0]: row for row in rows(ledger, "SELECT request, public_id, action, propensity FROM decisions")}
     lost = [
-        request for request, one in told["decided"].items() if f"d{found.get(request, (0, 0))[1]}" != one["decision_id"]
+        request for request, one in told["decided"].items() if found.get(request, ("", ""))[1] != one["decision_id"]
     ]
     assert lost == []
     for request, one in told["decided"].items():
         assert (found[request][2], found[request][3]) == (one["action"], one["propensity"])
-    spent = {f"d{number}": amount for number, amount in rows(ledger, "SELECT decision, spent FROM charges")}
+    charged = "SELECT public_id, spent FROM charges JOIN decisions ON decisions.decision = charges.decision"
+    spent = dict(rows(ledger, charged))
     assert [one for one, amount in told["settled"].items() if spent[one] != amount] == []
     assert all(amount in (0, told["settling"].get(one, 0)) for one, amount in spent.items())
     assert sum(spent.values()) <= TOTAL

@@ -294,7 +294,7 @@ _TOGETHER = 20
 
 def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, crowd: int, seconds: float) -> None:
     """Serve a plan to a crowd that redeems more often than the log said, for about so many seconds."""
-    from redenvelope.ledger.ledger import open_ledger
+    from redenvelope.ledger.ledger import create_ledger
     from redenvelope.ledger.records import Fund
     from redenvelope.serve.server import serving
     from redenvelope.serve.service import Service
@@ -306,7 +306,7 @@ def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, c
         old.unlink(missing_ok=True)  # of an earlier demo
     settings = ServeSettings(audience=crowd)
     total = round(100 * budget * crowd)
-    service = Service(out / "plan", open_ledger(f"sqlite:///{ledger}", seed=0), [Fund("budget", total, 0)], settings)
+    service = Service(out / "plan", create_ledger(f"sqlite:///{ledger}", seed=0), [Fund("budget", total, 0)], settings)
     people = EnvelopeCrowd(campaign, crowd, seed=7, consumption=1.2)
     with serving(service) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
         typer.echo(

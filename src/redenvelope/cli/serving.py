@@ -1,4 +1,4 @@
-"""The commands that run a campaign: serve, token, ledger verify, ledger export."""
+"""The commands that run a campaign: serve, token, ledger create, ledger verify, ledger export."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ def serve(
     caps = capped_by_plan(caps, loaded.certificate.most_per_user)
     funds = funds_for(funded_budgets(loaded, minor_units), totals, caps, clock())
     with bound(host, port) as opened:
-        service = Service(plan, open_ledger(ledger, seed=seed), funds, settings, most, clock)
+        found = open_ledger(ledger, seed=seed)
+        if found.database.is_new:
+            typer.echo("there was no ledger at this URL: created a new one, of which nothing is spent", err=True)
+        service = Service(plan, found, funds, settings, most, clock)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
         if audience is None:
             typer.echo("without --audience the prices are not paced: the number of users to come is unknown", err=True)
@@ -209,12 +212,33 @@ def _tokens(path: Path | None, host: str) -> Tokens | None:
 
 
 ledger = typer.Typer(
-    name="ledger", help="Verify or export the ledger of a campaign.", no_args_is_help=True, rich_markup_mode=None
+    name="ledger",
+    help="Create, verify or export the ledger of a campaign.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 LedgerArgument = Annotated[
     str, typer.Argument(metavar="URL", help="URL of the ledger: sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
 ]
+
+
+@ledger.command()
+def create(
+    url: LedgerArgument,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="Seed of its draws, to repeat a trial. By default drawn at random."),
+    ] = None,
+) -> None:
+    """Create an empty ledger, also in the place of one that has gone missing. serve gives it its budgets.
+
+    Exit code 2: there is a ledger already.
+    """
+    from redenvelope.ledger.ledger import create_ledger
+
+    with closing(create_ledger(url, seed)) as opened:
+        typer.echo(f"created ledger {opened.database.ledger:08x}")
 
 
 @ledger.command()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from redenvelope.errors import LedgerError, UsageError
 
@@ -26,7 +26,11 @@ _BUSY_SECONDS = 10.0
 _CONNECT_SECONDS = 10
 
 
-def open_database(url: str, create: bool, seed: int | None) -> Database:
+Creation = Literal["never", "first", "anew"]
+"""Whether a missing ledger is created: never, where none was known before, or whatever was there before."""
+
+
+def open_database(url: str, create: Creation, seed: int | None) -> Database:
     """The database at `sqlite:///PATH` or `postgresql://…`."""
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" and separator and rest.startswith("/") and len(rest) > 1:
@@ -88,6 +92,10 @@ class Database(ABC):
     placeholder = "?"
     seed: int
     """The seed of all draws that are paid from this ledger."""
+    ledger: int
+    """The random number of this ledger, which is part of every id that it gives to a decision."""
+    is_new: bool = False
+    """Whether it was created by being opened."""
 
     def __init__(self, name: str, dialect: Dialect, failures: type[Exception]) -> None:
         self._name, self._dialect, self._failures = name, dialect, failures
@@ -115,10 +123,10 @@ class Database(ABC):
     def _connect(self) -> Any: ...
 
     @abstractmethod
-    def _prepare(self, create: bool, seed: int | None) -> None:
+    def _prepare(self, create: Creation, seed: int | None) -> None:
         """Create the tables where they are missing and may be created."""
 
-    def _open(self, create: bool, seed: int | None) -> None:
+    def _open(self, create: Creation, seed: int | None) -> None:
         with self._errors():
             try:
                 self._writer = self._connect()
@@ -131,7 +139,8 @@ class Database(ABC):
     def _create_tables(self, session: Session, seed: int | None) -> None:
         for statement in self._dialect.statements():
             session.run(statement)
-        session.many("INSERT INTO counters VALUES (?, ?) ON CONFLICT DO NOTHING", first_counters(seed))
+        session.many("INSERT INTO counters VALUES (?, ?)", first_counters(seed))
+        self.is_new = True
 
     def _read_counters(self) -> None:
         counters = dict(Session(self._writer, self.placeholder).rows("SELECT name, value FROM counters"))
@@ -140,7 +149,7 @@ class Database(ABC):
             raise LedgerError(
                 f"{self._name}: the ledger has {found}, and this version reads {FORMAT}; use the version that made it"
             )
-        self.seed = counters["seed"]
+        self.seed, self.ledger = counters["seed"], counters["ledger"]
 
     def _reader(self) -> Any:
         """The connection with which this thread reads."""
@@ -160,22 +169,69 @@ class Database(ABC):
 
 
 class SqliteDatabase(Database):
-    """A ledger in one file. Every commit is synced to disk; readers never wait for the writer."""
+    """A ledger in one file. Every commit is synced to disk; readers never wait for the writer.
 
-    def __init__(self, path: str, create: bool, seed: int | None = None) -> None:
-        if not create and not Path(path).is_file():
-            raise LedgerError(f"{path}: there is no ledger; redenvelope serve creates one")
+    A hidden file next to it remembers that it exists: a ledger that went missing is not replaced by a new one with all
+    of its money.
+    """
+
+    def __init__(self, path: str, create: Creation, seed: int | None = None) -> None:
+        self._path = Path(path).absolute()
+        self._files: dict[Path, tuple[int, int]] = {}
+        self._marker = self._path.with_name(f".{self._path.name}.id")
+        if not self._path.is_file() or not self._path.stat().st_size:
+            self._require_none_before(path, create)
         super().__init__(path, SQLITE, sqlite3.Error)
         self._open(create, seed)
+        if create != "never":
+            self._remember(create)
+        for file in (self._path, *(self._path.with_name(f"{self._path.name}-{end}") for end in ("wal", "shm"))):
+            with suppress(FileNotFoundError):
+                self._files[file] = _identity(file)
+
+    def _require_none_before(self, path: str, create: Creation) -> None:
+        if create == "never":
+            raise LedgerError(f"{path}: there is no ledger; create one with redenvelope ledger create")
+        if create == "first" and self._marker.exists():
+            raise LedgerError(
+                f"{path}: the ledger that was here is gone, and a new one would have all of its money again; restore "
+                f"it from a back-up, or start anew with redenvelope ledger create sqlite:///{path}"
+            )
+
+    def _remember(self, create: Creation) -> None:
+        own = f"{self.ledger:08x}"
+        if create == "first" and self._marker.exists() and self._marker.read_text(encoding="utf-8").strip() != own:
+            self.close()
+            raise LedgerError(
+                f"{self._name}: is another ledger than the one that was created here; open the right file, or remove "
+                f"{self._marker.name} next to it if the ledger was moved here"
+            )
+        with suppress(OSError):  # without it, a missing ledger is not noticed, but this one is as good
+            self._marker.write_text(f"{own}\n", encoding="utf-8")
+
+    def _require_same_files(self) -> None:
+        """Refuse to go on with files that were removed or replaced: nobody would find again what is written there."""
+        for file, known in self._files.items():
+            try:
+                found = _identity(file)
+            except OSError:
+                found = None
+            if found != known:
+                raise LedgerError(
+                    f"{file.name}: the file was removed or replaced while the ledger was open; stop the service, put "
+                    "the file back or restore a back-up, and start again"
+                )
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """See Database."""
         with self._lock, self._errors():
+            self._require_same_files()
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield Session(self._writer, self.placeholder)
                 self._writer.execute("COMMIT")
+                self._require_same_files()  # before anybody is answered
             except BaseException:
                 with suppress(sqlite3.Error):  # the disk may have undone it already
                     self._writer.execute("ROLLBACK")
@@ -185,6 +241,7 @@ class SqliteDatabase(Database):
     def reading(self) -> Iterator[Session]:
         """See Database."""
         with self._errors():
+            self._require_same_files()
             connection = self._reader()
             connection.execute("BEGIN")
             try:
@@ -202,17 +259,24 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
 
-    def _prepare(self, create: bool, seed: int | None) -> None:
+    def _prepare(self, create: Creation, seed: int | None) -> None:
         (owner,) = self._writer.execute("PRAGMA application_id").fetchone()
         if owner == _OURS:
             return
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables or not create:
+        if tables or create == "never":
             raise LedgerError(f"{self._name}: is not a ledger of redenvelope; choose another file")
         self._writer.execute("PRAGMA journal_mode = WAL")
-        with self.transaction() as session:  # another process may create the tables at the same time
+        with self.transaction() as session:
+            if session.rows("SELECT 1 FROM sqlite_schema LIMIT 1"):
+                return  # another process has created the tables meanwhile
             self._create_tables(session, seed)
             self._writer.execute(f"PRAGMA application_id = {_OURS}")
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_dev, found.st_ino
 
 
 class PostgresDatabase(Database):
@@ -224,7 +288,7 @@ class PostgresDatabase(Database):
     lock = "FOR UPDATE"
     placeholder = "%s"
 
-    def __init__(self, url: str, create: bool, seed: int | None = None) -> None:
+    def __init__(self, url: str, create: Creation, seed: int | None = None) -> None:
         try:
             import psycopg
         except ImportError:
@@ -262,17 +326,23 @@ class PostgresDatabase(Database):
         connection.execute("SET client_min_messages = warning")
         return connection
 
-    def _prepare(self, create: bool, seed: int | None) -> None:
-        if self._writer.execute("SELECT to_regclass('counters')").fetchone()[0] is not None:
+    def _prepare(self, create: Creation, seed: int | None) -> None:
+        if self._has_tables():
             return
-        if not create:
-            raise LedgerError("PostgreSQL: there is no ledger in this database; redenvelope serve creates one")
+        if create == "never":
+            raise LedgerError(
+                "PostgreSQL: there is no ledger in this database; create one with redenvelope ledger create"
+            )
         with self.transaction() as session:
             session.rows("SELECT pg_advisory_xact_lock(?)", [_OURS])
-            self._create_tables(session, seed)
+            if not self._has_tables():  # another process may have created them meanwhile
+                self._create_tables(session, seed)
+
+    def _has_tables(self) -> bool:
+        return self._writer.execute("SELECT to_regclass('counters')").fetchone()[0] is not None
 
 
-FORMAT = 4
+FORMAT = 5
 """The version of the tables."""
 
 
@@ -283,7 +353,8 @@ def first_counters(seed: int | None) -> list[tuple[str, int]]:
     would get it in the next one too, and the log could not tell the effect of the action from its users.
     """
     drawn = secrets.randbits(63) if seed is None else seed
-    return [("format", FORMAT), ("seed", drawn), ("decision", 0), ("entry", 0), ("note", 0)]
+    own = int(secrets.token_hex(4), 16)
+    return [("format", FORMAT), ("ledger", own), ("seed", drawn), ("decision", 0), ("entry", 0), ("note", 0)]
 
 
 @dataclass(frozen=True)
@@ -325,8 +396,8 @@ POSTGRES = Dialect(
 )
 
 _TABLES = (
-    # One row each for the format, the seed of all draws, and the last number of a decision, an entry and a price note.
-    # A writer locks these rows first, so that the writers of several processes take turns.
+    # One row each for the format, the ledger's own number, the seed of all draws, and the last number of a decision, an
+    # entry and a price note. A writer locks these rows first, so that the writers of several processes take turns.
     "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value {integer} NOT NULL) {ending}",
     """CREATE TABLE IF NOT EXISTS budgets (
         budget TEXT PRIMARY KEY,
@@ -367,6 +438,7 @@ _TABLES = (
         status TEXT NOT NULL CHECK (status IN ('open', 'settled', 'released', 'expired')),
         decided_at {integer} NOT NULL,
         expires_at {integer} NOT NULL,
+        public_id TEXT NOT NULL,
         reward {real},
         closed_at {integer},
         UNIQUE (user_id, step)

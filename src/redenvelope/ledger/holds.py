@@ -6,6 +6,7 @@ an outcome in time expires, and the money can be held again.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 from redenvelope.errors import UsageError
@@ -75,8 +76,9 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
         charge.budget: charge.held for charge in choice.charges if transaction.budgets[charge.budget].counts_actions
     }
     held = {charge.budget: 0 if charge.budget in counted else charge.held for charge in choice.charges}
+    number = transaction.next_number("decision")
     record = Decided(
-        decision=transaction.next_number("decision"),
+        decision=number,
         request=wanted.request,
         user=wanted.user,
         step=wanted.step,
@@ -94,6 +96,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
         charges=choice.charges,
         spent=dict.fromkeys(held, 0) | counted,
         is_number=choice.is_number,
+        public_id=f"d{number}_{transaction.ledger}_{secrets.token_hex(4)}",
     )
     state = DecisionState(record, wanted.fingerprint, held, dict(record.spent), Status.OPEN, None, None)
     transaction.add(state)
@@ -120,8 +123,14 @@ def _require_payable(transaction: Transaction, wanted: Hold, choice: Choice) -> 
 def _settle(transaction: Transaction, outcome: Settle) -> Result:
     """Check an outcome, then settle or release its hold; a repeated outcome changes nothing."""
     state = transaction.decisions.get(outcome.decision)
+    given = outcome.public_id
+    if given and given.split("_")[1:2] != [transaction.ledger]:
+        return Refused(Refusal.OTHER_LEDGER, f"decision {given!r} is not of this ledger, which is {transaction.ledger}")
     if state is None:
-        return Refused(Refusal.UNKNOWN_DECISION, f"there is no decision {outcome.decision}")
+        return Refused(Refusal.UNKNOWN_DECISION, f"there is no decision {given or outcome.decision}")
+    if given and given != state.record.public_id:
+        message = f"decision {given!r} is not in this ledger, which was restored from a back-up made before it"
+        return Refused(Refusal.OTHER_DECISION, message)
     amounts = _amounts_by_budget(transaction, state, outcome)
     if state.status in (Status.SETTLED, Status.RELEASED):
         names = {*state.spent, *amounts}

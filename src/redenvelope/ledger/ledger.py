@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from redenvelope.errors import LedgerError, UsageError
-from redenvelope.ledger.database import Database, open_database
+from redenvelope.ledger.database import Database, Session, open_database
 from redenvelope.ledger.holds import Result, execute
 from redenvelope.ledger.records import Balance, Command, Decided, PastStep, Status, Tally
 from redenvelope.ledger.transaction import Transaction, decision_states, decisions_where
@@ -36,12 +36,19 @@ class Ledger:
     def apply(self, commands: Sequence[Command]) -> list[Result]:
         """Execute commands in one durable transaction, each with its own result."""
         with self.database.transaction() as session:
-            return execute(Transaction.begin(session, self.database.lock), commands)
+            return execute(self._begin(session, self.database.lock), commands)
 
     def balances(self) -> tuple[Balance, ...]:
         """Every budget now, in the order in which they were funded."""
         with self.database.reading() as session:
-            return Transaction.begin(session).balances()
+            return self._begin(session).balances()
+
+    def _begin(self, session: Session, lock: str = "") -> Transaction:
+        """Begin a transaction, unless the tables are now those of another ledger."""
+        transaction = Transaction.begin(session, lock)
+        if transaction.last.get("ledger") != self.database.ledger:
+            raise LedgerError("the ledger was replaced by another one while it was open; stop the service")
+        return transaction
 
     def open_users(self) -> set[str]:
         """Users with a decision that is still open."""
@@ -92,14 +99,24 @@ class Ledger:
 def open_ledger(url: str, create: bool = True, seed: int | None = None) -> Ledger:
     """Open the ledger at `sqlite:///PATH` or `postgresql://…`; without `create` it must exist.
 
-    A new ledger draws its seed, or takes the given one; an existing ledger refuses a seed other than its own.
+    A new ledger draws its seed, or takes the given one; an existing ledger refuses a seed other than its own. Where a
+    ledger in SQLite has gone missing, no new one is made in its place, unless by `create_ledger`.
     """
-    ledger = Ledger(open_database(url, create, seed))
+    ledger = Ledger(open_database(url, "first" if create else "never", seed))
     if seed not in (None, ledger.seed):
         ledger.close()
         raise UsageError(
             f"the ledger has a seed of its own, which is not {seed}; leave the seed out, or use a new ledger"
         )
+    return ledger
+
+
+def create_ledger(url: str, seed: int | None = None) -> Ledger:
+    """Create a ledger where there is none, also in the place of one that has gone missing."""
+    ledger = Ledger(open_database(url, "anew", seed))
+    if not ledger.database.is_new:
+        ledger.close()
+        raise UsageError("there is a ledger already; serve opens it, or choose another URL for a new one")
     return ledger
 
 

@@ -41,6 +41,10 @@ class Refusal(StrEnum):
     STEP_TAKEN = "step_taken"
     """Another request has decided this step of the user."""
     UNKNOWN_DECISION = "unknown_decision"
+    OTHER_LEDGER = "other_ledger"
+    """The id of the decision was given by another ledger."""
+    OTHER_DECISION = "other_decision"
+    """The ledger has another decision of that number: it was restored from a back-up made before the id was given."""
     OUTCOME_DIFFERS = "outcome_differs"
     """The decision was settled with a different outcome."""
     ABOVE_CEILING = "above_ceiling"
@@ -113,6 +117,8 @@ class Settle:
     """By budget. A budget that is not named takes the amount of a named one with the same measure; otherwise what was
     counted where it counts actions, and 0 where it does not."""
     at: int
+    public_id: str = ""
+    """The id by which the caller knows the decision; empty: only the number is compared."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
@@ -190,6 +196,9 @@ class Decided:
     """The request had been answered before."""
     is_number: bool = False
     """Whether the action is a number in JSON."""
+    public_id: str = ""
+    """The id for callers: its number, the number of the ledger, and a random one that no other decision has, whichever
+    back-up the ledger is restored from."""
 
 
 @dataclass(frozen=True, slots=True)

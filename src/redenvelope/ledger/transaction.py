@@ -16,12 +16,12 @@ from redenvelope.ledger.records import COUNTED, Balance, Charge, Decided, Status
 
 _DECIDED = (
     "decision, request, user_id, step, action, propensity, probabilities, prices, plan, features, "
-    "decided_at, expires_at, fingerprint, is_number, status"
+    "decided_at, expires_at, public_id, fingerprint, is_number, status"
 )
 """Columns that are written with a decision."""
 _CLOSED = "reward, closed_at"
 """Columns that are written with its outcome."""
-_FIELDS = attrgetter(*_DECIDED.replace("user_id", "user").split(", ")[:12])
+_FIELDS = attrgetter(*_DECIDED.replace("user_id", "user").split(", ")[:13])
 _ENTRY = attrgetter(
     *("at", "kind", "decision", "budget", "total_change", "held_change", "spent_change", "expected_change")
 )
@@ -126,6 +126,11 @@ class Transaction:
             "minor_units FROM budgets ORDER BY place"
         )
         return cls(session, last, {row[0]: Account(*row[1:]) for row in rows})
+
+    @property
+    def ledger(self) -> str:
+        """The number of the ledger, as it stands in the ids of decisions."""
+        return f"{self.last['ledger']:08x}"
 
     def next_number(self, name: str) -> int:
         """The next number of a decision or a price note."""
@@ -256,7 +261,7 @@ class Transaction:
 
     def _write_decisions(self) -> None:
         self.session.many(
-            f"INSERT INTO decisions ({_DECIDED}) VALUES ({placeholders(15)})",
+            f"INSERT INTO decisions ({_DECIDED}) VALUES ({placeholders(16)})",
             [(*_FIELDS(one.record), one.fingerprint, int(one.record.is_number), "open") for one in self.added],
         )
         self.session.many(
@@ -315,10 +320,11 @@ def decision_states(session: Session, found: Iterable[tuple[Any, ...]]) -> list[
 
 
 def _state(row: tuple[Any, ...], charged: Sequence[tuple[Any, ...]]) -> DecisionState:
-    fingerprint, is_number, status, reward, closed_at = row[12:]
+    public_id, fingerprint, is_number, status, reward, closed_at = row[12:]
     spent = {budget: amount for budget, _, _, _, amount, _ in charged}
     charges = tuple(Charge(budget, held, ceiling, expected) for budget, held, _, ceiling, _, expected in charged)
-    fields: tuple[Any, ...] = (*row[:12], Status(status), reward, closed_at, charges, spent, False, bool(is_number))
+    closed = (Status(status), reward, closed_at, charges, spent, False)
+    fields: tuple[Any, ...] = (*row[:12], *closed, bool(is_number), public_id)
     record = Decided(*fields)
     still_held = {budget: amount for budget, _, amount, _, _, _ in charged}
     return DecisionState(record, fingerprint, still_held, spent, record.status, reward, closed_at)

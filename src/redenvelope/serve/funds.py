@@ -106,8 +106,8 @@ def funds_for(
         unknown = sorted({*totals, *caps} - {"", only.name})
         if unknown:
             raise UsageError(f"the plan has no budget {unknown[0]!r}; its only budget is {only.name!r}")
-        name = only.name if only.name in totals else ONLY
-        wanted = [(name, only, totals.get(only.name, totals.get("")), caps.get(only.name, caps.get("")))]
+        # However it is written, with its name or without, it is the same money.
+        wanted = [(ONLY, only, totals.get(only.name, totals.get("")), caps.get(only.name, caps.get("")))]
     else:
         for option, given in (("--budget-total", totals), ("--user-cap", caps)):
             _require_names(option, given, [one.name for one in budgets])

@@ -125,13 +125,15 @@ def decoded(content: bytes | bytearray, kind: Any) -> Any:
 
 
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
-_DECISION = re.compile(r"d([1-9][0-9]{0,17})")
+_DECISION = re.compile(r"d([1-9][0-9]{0,17})_[0-9a-f]{8}_[0-9a-f]{8}")
 _RESERVED = ("user", "step", "action", "propensity", "reward", "cost", "price", "plan")
 _STATUS = {
     Refusal.NOTHING_LEFT: (409, "wait until holds expire, or raise the total of the budget"),
     Refusal.REQUEST_DIFFERS: (409, "use a new request_id for a new request"),
     Refusal.STEP_TAKEN: (409, "leave out the step, or send the user's next one"),
     Refusal.UNKNOWN_DECISION: (404, "use a decision_id from an answer of /v1/decisions"),
+    Refusal.OTHER_LEDGER: (409, "report it to the service of the campaign that decided"),
+    Refusal.OTHER_DECISION: (409, "do not report it; the decision and its hold were lost with the restore"),
     Refusal.OUTCOME_DIFFERS: (409, "report an outcome once; /v1/log shows the recorded one"),
     Refusal.ABOVE_CEILING: (409, "report at most the ceiling of the offer, in minor units"),
     Refusal.BELOW_COMMITTED: (409, "set a larger total"),
@@ -218,7 +220,7 @@ def decision_answer(record: Decided) -> DecisionAnswer:
     amounts = {charge.budget: charge.held for charge in record.charges}
     expires = datetime.fromtimestamp(record.expires_at / 1_000, UTC).isoformat(timespec="milliseconds")
     return DecisionAnswer(
-        decision_id=f"d{record.decision}",
+        decision_id=record.public_id,
         request_id=record.request,
         user=record.user,
         step=record.step,
@@ -230,10 +232,10 @@ def decision_answer(record: Decided) -> DecisionAnswer:
     )
 
 
-def outcome_answer(settled: Settled) -> OutcomeAnswer:
+def outcome_answer(settled: Settled, decision_id: str) -> OutcomeAnswer:
     """The answer for a recorded outcome."""
     amounts = dict(settled.spent)
-    return OutcomeAnswer(f"d{settled.decision}", settled.status.value, settled.reward, sum(amounts.values()), amounts)
+    return OutcomeAnswer(decision_id, settled.status.value, settled.reward, sum(amounts.values()), amounts)
 
 
 def refused_answer(refused: Refused) -> ApiError:

@@ -71,7 +71,8 @@ def campaign_view(
 def log_row(one: Decided) -> dict[str, Any]:
     """A decision as a line of the log."""
     return {
-        "decision_id": f"d{one.decision}",
+        "decision_id": one.public_id,
+        "number": one.decision,
         "request_id": one.request,
         "user": one.user,
         "step": one.step,

@@ -145,7 +145,7 @@ class Service:
         for place, outcome in enumerate(outcomes):
             try:
                 number = decision_number(outcome.decision_id)
-                commands[place] = Settle(number, outcome.reward, self._amounts_of(outcome), now)
+                commands[place] = Settle(number, outcome.reward, self._amounts_of(outcome), now, outcome.decision_id)
             except ApiError as error:
                 answers[place] = error
         try:
@@ -157,7 +157,7 @@ class Service:
                 answers[place] = self._counted(refused_answer(result))
             else:
                 assert isinstance(result, Settled)
-                answers[place] = outcome_answer(result)
+                answers[place] = outcome_answer(result, outcomes[place].decision_id)
         return [answer for answer in answers if answer is not None]
 
     async def swap(self, name: str | None) -> str:

@@ -63,7 +63,7 @@ def test_users_who_made_the_plan_are_left_out(plan: Plan, log: Log) -> None:
     everybody = evaluate_plan(plan, log, 0.95, all_users=True)
     assert (everybody["users"], everybody["left_out"]) == (len(log.users), 0)
     trained = log.select(split_fold(log.keys, plan.record.parts, plan.record.seed) == 0)
-    with pytest.raises(UsageError, match="--all-users"):
+    with pytest.raises(UsageError, match="all_users=True"):
         evaluate_plan(plan, trained, 0.95)
 
 

@@ -1,9 +1,9 @@
 """Calibration: outcomes right on average in every action and step, effects believed as far as held-out users confirm.
 
-What is planned with is the network's outcome, its effects (differences to the cheapest action) shrunk towards their
-means. A share of 1 leaves them as learned; at 0 every user has the same effects, so that the best plan is untargeted.
-The share is chosen on users who did not train the networks: by the slope of observed on predicted differences, and by
-the doubly robust score of the decisions that follow from it.
+What is planned with is the network's outcome, its differences between actions shrunk towards their means. A share of 1
+leaves them as learned; at 0 every user has the same effects, so that the best plan is untargeted. The share is chosen
+on users who did not train the networks: by the slope of observed on predicted differences, and by the doubly robust
+score of the decisions that follow from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Calibration(eqx.Module):
     base: jax.Array
     """1, or 0 where an action always has the same outcome, [outcomes]."""
     around: jax.Array
-    """Weights of the actions whose mean outcome effects are differences to, [actions]."""
+    """Weights of the actions whose mean outcome effects are differences to, [outcomes, actions]."""
     level: jax.Array
     """What is added by step and action, [outcomes, hats of the step, actions]."""
     low: jax.Array
@@ -55,7 +55,7 @@ class Calibration(eqx.Module):
         hats = step_hats(step[:, None], self.level.shape[1])
         found = []
         for place, outcome in enumerate(outcomes):
-            common = self.around @ outcome
+            common = self.around[place] @ outcome
             kept = self.effect[place] * (outcome - common) + self.base[place] * common
             found.append(jnp.clip(kept + self.level[place].T @ hats.T, self.low[place], self.high[place]))
         return found
@@ -64,7 +64,7 @@ class Calibration(eqx.Module):
 def blank_calibration(outcomes: int, hats: int, actions: int) -> Calibration:
     """A calibration of the right shape, of zeros."""
     each = float32(np.zeros(outcomes))
-    around, level = np.zeros(actions), np.zeros((outcomes, hats, actions))
+    around, level = np.zeros((outcomes, actions)), np.zeros((outcomes, hats, actions))
     return Calibration(each, each, float32(around), float32(level), each, each)
 
 
@@ -148,9 +148,8 @@ def calibrate(everyone: CalibrationRows, held_out: CalibrationRows, hats: int) -
     """The calibration that suits logged decisions: levels from those of all training and tune users, the share of
     effects from those of users who did not train the networks."""
     choice = _chosen(everyone, held_out, hats)
-    # What the cheapest action does is left as it is: shrunk effects of others never make a free action cost anything.
-    cheapest = np.eye(everyone.predicted.shape[2])[_mean_outcomes(everyone)[1].argmin()]
-    return _table(everyone, choice.share, hats, cheapest).calibration(everyone.observed), choice
+    table = _table(everyone, choice.share, hats, _anchors(everyone))
+    return table.calibration(everyone.observed), choice
 
 
 class _Table(NamedTuple):
@@ -163,7 +162,7 @@ class _Table(NamedTuple):
 
     def apply(self, rows: CalibrationRows) -> FloatArray:
         """Outcomes [outcomes, rows, actions]; not clipped, because the means of clipped ones would differ."""
-        common = (rows.predicted @ self.around)[..., None]
+        common = np.einsum("ora,oa->or", rows.predicted, self.around)[..., None]
         kept = self.effect[:, None, None] * (rows.predicted - common) + self.base[:, None, None] * common
         return np.asarray(kept + self.level[:, rows.hat])
 
@@ -174,12 +173,12 @@ class _Table(NamedTuple):
 
 def _table(rows: CalibrationRows, share: float, hats: int, around: FloatArray) -> _Table:
     """What makes outcomes right on average in every action and step, with this share of the effects, which are
-    differences to the mean of actions with these weights [actions]."""
+    differences to the mean of actions with these weights [outcomes, actions]."""
     outcomes, count, actions = rows.predicted.shape
     level = np.zeros((outcomes, hats, actions))
-    constant = np.array([_is_constant(own, rows.action, actions) for own in rows.observed])
+    constant = np.array([_constant(own, rows.action, actions).all() for own in rows.observed])
     table = _Table(np.where(constant, 0.0, share), np.where(constant, 0.0, 1.0), around, level)
-    effects = rows.predicted - (rows.predicted @ around)[..., None]
+    effects = rows.predicted - np.einsum("ora,oa->or", rows.predicted, around)[..., None]
     present = np.maximum(np.bincount(rows.hat, minlength=hats), 1)
     for place in range(outcomes):
         if constant[place]:
@@ -201,13 +200,27 @@ def _table(rows: CalibrationRows, share: float, hats: int, around: FloatArray) -
     return table
 
 
-def _is_constant(value: FloatArray, action: NDArray[np.int32], actions: int) -> bool:
-    """Whether every action always had the same outcome, [rows]."""
+def _constant(value: FloatArray, action: NDArray[np.int32], actions: int) -> NDArray[np.bool_]:
+    """Whether each action always had the same outcome, [actions], of values [rows]; true of actions never taken."""
     high, low = np.full(actions, -np.inf), np.full(actions, np.inf)
     np.maximum.at(high, action, value)
     np.minimum.at(low, action, value)
-    seen = np.isfinite(high)
-    return bool((high[seen] - low[seen] <= _CONSTANT * max(1e-12, float(np.abs(value).max()))).all())
+    with np.errstate(invalid="ignore"):
+        spread: NDArray[np.bool_] = high - low <= _CONSTANT * max(1e-12, float(np.abs(value).max()))
+    return spread
+
+
+def _anchors(rows: CalibrationRows) -> FloatArray:
+    """The actions whose mean outcome is left as learned when effects are shrunk, as weights [outcomes, actions].
+
+    Those that always had the same outcome, if there are any: shrunk effects of the others then never make a free
+    action cost anything. Else all, which leaves the level of every user as learned.
+    """
+    actions = rows.predicted.shape[2]
+    taken = np.bincount(rows.action, minlength=actions) > 0
+    known = np.stack([_constant(own, rows.action, actions) & taken for own in rows.observed])
+    known |= ~known.any(axis=1, keepdims=True)
+    return np.asarray(known / known.sum(axis=1, keepdims=True))
 
 
 def _chosen(everyone: CalibrationRows, rows: CalibrationRows, hats: int) -> TargetingChoice:
@@ -215,8 +228,9 @@ def _chosen(everyone: CalibrationRows, rows: CalibrationRows, hats: int) -> Targ
     untargeted ones; then half or a quarter of it, or nothing."""
     prices, users = _prices(everyone), np.unique(rows.user, return_inverse=True)[1]
     # Around the mean of all actions, effects sum to zero, and errors in what actions share do not bias the slope.
-    actions = rows.predicted.shape[2]
-    none, full = (_table(everyone, share, hats, np.full(actions, 1 / actions)).apply(rows) for share in (0.0, 1.0))
+    outcomes, _, actions = rows.predicted.shape
+    mean = np.full((outcomes, actions), 1 / actions)
+    none, full = (_table(everyone, share, hats, mean).apply(rows) for share in (0.0, 1.0))
     slope, error = _confirmed(rows, users, none, full, prices)
     found = _shrunk(slope, error)
     gains, errors, chosen = {}, {}, 0.0
@@ -285,16 +299,13 @@ def _gain(
 
 def _prices(rows: CalibrationRows) -> FloatArray:
     """Prices around those where the best untargeted action changes, and 0, [prices]."""
-    means = _mean_outcomes(rows)
-    rewards, costs = means[:, np.isfinite(means[1])]
+    actions = rows.predicted.shape[2]
+    total = np.bincount(rows.action, weights=rows.weight, minlength=actions)
+    seen = total > 0
+    rewards, costs = (
+        np.bincount(rows.action, weights=rows.weight * own, minlength=actions)[seen] / total[seen]
+        for own in rows.observed[:2]
+    )
     corners = Frontier(np.zeros(len(costs)), costs, rewards).envelope
     slopes = np.diff(rewards[corners]) / np.diff(costs[corners])
     return np.concatenate([[0.0], np.outer(slopes, _AROUND).ravel()])
-
-
-def _mean_outcomes(rows: CalibrationRows) -> FloatArray:
-    """Mean reward and first cost of every action, [2, actions]; infinite where it was never taken."""
-    actions = rows.predicted.shape[2]
-    total = np.bincount(rows.action, weights=rows.weight, minlength=actions)
-    sums = [np.bincount(rows.action, weights=rows.weight * own, minlength=actions) for own in rows.observed[:2]]
-    return np.where(total > 0, np.stack(sums) / np.where(total > 0, total, 1.0), np.inf)

@@ -66,6 +66,9 @@ def test_a_user_is_decided_for_and_settled(served: Running, plan: Plan) -> None:
     status, settled = served.settle(first["decision_id"], first["hold"]["amount"])
     assert (status, settled["status"]) == (200, "settled" if first["hold"]["amount"] else "released")
     assert served.settle(first["decision_id"], first["hold"]["amount"]) == (200, settled)
+    for name in ("budget", plan.certificate.budgets[0].name):  # one budget, whatever it is called
+        assert served.settle(first["decision_id"], {name: first["hold"]["amount"]}) == (200, settled)
+    assert served.settle(first["decision_id"], {"coins": first["hold"]["amount"]})[0] == 422
     assert served.settle(first["decision_id"], 17)[1]["code"] == "outcome_differs"
     assert served.settle("d99", 0)[1]["code"] == "unknown_decision"
 

@@ -197,6 +197,10 @@ class Service:
                 message = f"a single amount needs exactly one budget that is paid; there are: {names}"
                 raise ApiError(422, "invalid_request", message, "send the amounts by budget")
             return dict.fromkeys(list(paid.values())[:1], outcome.amount)
+        named = () if self.active is None else self.active.plan.plan.certificate.budgets
+        if len(self._budgets) == len(named) == 1 and set(outcome.amount) == {named[0].name}:
+            # The plan's own name of the same money.
+            return dict.fromkeys([self._budgets[0].budget], *outcome.amount.values())
         unknown = set(outcome.amount) - {fund.budget for fund in self._budgets}
         if unknown:
             message = f"the campaign has no budget {min(unknown)!r}"

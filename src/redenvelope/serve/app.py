@@ -28,8 +28,7 @@ from redenvelope.serve.messages import (
     PlanRequest,
     decoded,
 )
-from redenvelope.serve.monitoring import campaign_view, log_row
-from redenvelope.serve.readiness import WriteProbe
+from redenvelope.serve.monitoring import WriteProbe, campaign_view, log_row
 from redenvelope.serve.service import Service
 
 _LOG = logging.getLogger("redenvelope.serve")

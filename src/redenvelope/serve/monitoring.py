@@ -218,7 +218,7 @@ _FRESH_SECONDS = 1.0
 """How long a result is used: /readyz may be asked by anybody, as often as they like."""
 _DEADLINE_SECONDS = 1.0
 _PROBE = "INSERT INTO counters VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1"
-"""A row that nothing else reads. It has to change: SQLite writes nothing where the content stays the same."""
+"""A row that nothing else reads. Its value changes every time, so that there is something to write."""
 
 
 class WriteProbe:

@@ -128,9 +128,11 @@ def _freed(
 
     `told` says whether the state's own history is part of the state; `further` is another column of it, [rows].
     """
-    columns, plain = _columns(states, layout, told, further)
     for own in np.unique(cell):
-        _free_of(columns, plain, left, np.flatnonzero(cell == own))
+        rows = np.flatnonzero(cell == own)
+        # Cell by cell: with their products, the columns of all rows would take hundreds of megabytes.
+        columns, plain = _columns(states[rows], layout, told, None if further is None else further[rows])
+        _free_of(columns, plain, left, rows)
     return left
 
 
@@ -150,13 +152,13 @@ def _columns(
 
 
 def _free_of(columns: FloatArray, plain: int, left: FloatArray, rows: IntArray) -> None:
-    """Replace some rows of `left` [all rows, any] by their residuals of a regression on the columns, in place; zero
-    where there are too few rows. Products are left out as far as there are few rows."""
+    """Replace some rows of `left` [all rows, any] by their residuals of a regression on their columns [some rows,
+    columns], in place; zero where they are too few. Products are left out as far as there are few rows."""
     width = min(len(rows) // _ROWS_PER_COLUMN, columns.shape[1])
     if width < plain:
         left[rows] = 0.0
         return
-    own = columns[rows, :width]
+    own = columns[:, :width]
     squares = own.T @ own
     squares[np.diag_indices_from(squares)] += _RIDGE * (1 + squares.diagonal() / len(rows))
     left[rows] -= own @ np.linalg.solve(squares, own.T @ left[rows])

@@ -43,7 +43,8 @@ class LeafValues(eqx.Module):
     """
 
     networks: WideDeep
-    """Arrays with a leading axis [steps − 1]: one step left first. Outputs are [components · points]."""
+    """Arrays with a leading axis [steps − 1]: one step left first. Outputs are [components · points]; hidden units and
+    embeddings are the same in all."""
     least: jax.Array
     """Of what was learned from, [steps − 1, components, points]: values never leave the range."""
     greatest: jax.Array
@@ -63,13 +64,11 @@ class LeafValues(eqx.Module):
         Without `ragged`, all users have as many steps left as the first.
         """
         roots, nodes = leaves.roots[..., 0].T, jnp.moveaxis(leaves.nodes, 0, 2)
-        left = leaves.steps_left[:, 0] if ragged else leaves.steps_left[0, 0]
-        learned = jax.tree.map(lambda array: array[jnp.maximum(left - 1, 0)], eqx.filter(self, eqx.is_array))
-        own = eqx.combine(learned, self)
         if ragged:
-            found = jax.vmap(lambda one, root, below: one._of(root[None], below[None], weights))(own, roots, nodes)
-            found = jnp.where(left[:, None, None, None] > 0, found, 0.0).reshape(-1, *found.shape[2:])
+            found = self._of_each(roots, nodes, weights, leaves.steps_left[:, 0])
         else:
+            stage = jnp.maximum(leaves.steps_left[0, 0] - 1, 0)
+            own = eqx.combine(jax.tree.map(lambda array: array[stage], eqx.filter(self, eqx.is_array)), self)
             found = own._of(roots, nodes, weights)
         return tuple(jnp.moveaxis(found, 1, 0))
 
@@ -87,16 +86,32 @@ class LeafValues(eqx.Module):
     def _of(self, roots: jax.Array, nodes: jax.Array, weights: jax.Array) -> jax.Array:
         """Components [users · leaves, components, prices] by the network of one number of steps left."""
         components, points = self.least.shape
-
-        def priced(outputs: jax.Array) -> jax.Array:
-            """[rows, components · points] -> [rows, components · prices]"""
-            return (outputs.reshape(-1, points) @ weights).reshape(len(outputs), -1)
-
-        own = self.networks
-        parts = (tuple(map(priced, own.wide_tables)), priced(own.wide_weights), priced(own.deep_weights))
-        network = eqx.tree_at(lambda one: (one.wide_tables, one.wide_weights, one.deep_weights), own, parts)
+        parts = tuple(_priced(part, points, weights) for part in _last_layer(self.networks))
+        network = eqx.tree_at(_last_layer, self.networks, parts)
         found = network.at(network.fixed_part(roots), nodes).reshape(-1, components, weights.shape[1])
         return jnp.clip(found, self.least @ weights, self.greatest @ weights)
+
+    def _of_each(self, roots: jax.Array, nodes: jax.Array, weights: jax.Array, left: jax.Array) -> jax.Array:
+        """The same where users have different numbers of steps left, [users]; nothing follows where it is not above 0.
+
+        The hidden units are shared, so the outputs of all networks are made at once, and each user's own are taken.
+        """
+        stages, components, points = self.least.shape
+        users, (prices, leaves) = len(roots), (weights.shape[1], nodes.shape[1])
+
+        def side_by_side(part: jax.Array) -> jax.Array:
+            """[stages, rows, components · points] -> [rows, stages · components · prices]"""
+            priced = _priced(part, points, weights).reshape(stages, part.shape[1], components * prices)
+            return jnp.moveaxis(priced, 0, 1).reshape(part.shape[1], -1)
+
+        first = jax.tree.map(lambda array: array[0], self.networks)
+        network = eqx.tree_at(_last_layer, first, tuple(map(side_by_side, _last_layer(self.networks))))
+        outputs = network.at(network.fixed_part(roots), nodes).reshape(users, leaves, stages, components, prices)
+        stage = jnp.maximum(left - 1, 0)
+        found = jnp.take_along_axis(outputs, stage[:, None, None, None, None], axis=2)[:, :, 0]
+        least, greatest = ((ends @ weights)[stage, None] for ends in (self.least, self.greatest))
+        found = jnp.where(left[:, None, None, None] > 0, jnp.clip(found, least, greatest), 0.0)
+        return found.reshape(users * leaves, components, prices)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Plain data for JSON, and the weights by name."""
@@ -129,6 +144,18 @@ class LeafValues(eqx.Module):
         skeleton = cls(stack([network] * written.stages), ends, ends, written.grid, written.masked)
         found: LeafValues = restored({LEAF_VALUES: skeleton}, arrays)[LEAF_VALUES]
         return found
+
+
+def _last_layer(networks: WideDeep) -> tuple[jax.Array, ...]:
+    """The weights that outputs are linear in, [..., rows, outputs] each."""
+    return (*networks.wide_tables, networks.wide_weights, networks.deep_weights)
+
+
+def _priced(part: jax.Array, points: int, weights: jax.Array) -> jax.Array:
+    """Weights of outputs at the points of the grid as those at prices with weights [points, prices]:
+    [..., rows, components · points] -> [..., rows, components · prices]."""
+    rows = part.shape[:-1]
+    return (part.reshape(-1, points) @ weights).reshape(*rows, -1)
 
 
 @kept

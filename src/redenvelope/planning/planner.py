@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import LocalEngine
-from redenvelope.engine.programs import kept
+from redenvelope.engine.programs import Constants, kept
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.models.environment import (
@@ -219,7 +219,9 @@ class TreePlanner:
             rows = rows if len(users) == size else filled(rows, size)
             structure, weights = self._weights[True, leaves is not None]
             form = ProgramForm(keep, depth, self.explore > 0, structure, True, self.constraint, ragged)
-            return self._kept(form, (weights, rows), users, size, blocks)
+            # Who waits is decided for by a program with the weights in it.
+            given = self._constants[leaves is not None] if ragged else weights
+            return self._kept(form, (given, rows), users, size, blocks)
         tree = grow(AppliedModel(self.model), rows, depth, self.constraint, ragged, leaves)
         size = _users_per_call(nodes_at(self.actions, depth))
 
@@ -246,7 +248,8 @@ class TreePlanner:
             fits = _users_per_block(nodes, block.weights.shape[1], size)
             own = form._replace(soft=block.soft, users=fits)
             prices = (block.weights, block.knots)
-            is_number, *found = program(own, *given, prices, self._numbers, np.int32(len(users)))
+            call = program_of_constants if form.ragged and form.grows else program
+            is_number, *found = call(own, *given, prices, self._numbers, np.int32(len(users)))
             _require_finite(np.asarray(is_number)[: len(users)], users)
             by_block.append([np.asarray(array)[..., : len(users), : len(block.places), :] for array in found])
         if len(by_block) == 1:
@@ -273,6 +276,11 @@ class TreePlanner:
             arrays, structure = jax.tree.flatten((parts[0] if grows else None, parts[1] if ends else None))
             found[grows, ends] = structure, arrays
         return found
+
+    @cached_property
+    def _constants(self) -> dict[bool, Constants]:
+        """The arrays of the model, and of leaf values where there are any, for programs that are compiled with them."""
+        return {ends: Constants(self._weights[True, ends][1]) for ends in (True, False)}
 
 
 def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
@@ -385,6 +393,14 @@ def _program(
 
 program = kept(_program, static=1)
 """The compiled programs; see `_program`."""
+
+
+def _program_of_constants(form: ProgramForm, weights: Constants, *given: Any) -> tuple[jax.Array, ...]:
+    return _program(form, [jnp.asarray(array) for array in weights.arrays], *given)
+
+
+program_of_constants = kept(_program_of_constants, static=2)
+"""The same for one plan alone."""
 
 
 def _block(

@@ -86,7 +86,7 @@ class LeafValues(eqx.Module):
     def _of(self, roots: jax.Array, nodes: jax.Array, weights: jax.Array) -> jax.Array:
         """Components [users · leaves, components, prices] by the network of one number of steps left."""
         components, points = self.least.shape
-        parts = tuple(_priced(part, points, weights) for part in _last_layer(self.networks))
+        parts = jax.tree.map(lambda part: _priced(part, points, weights), _last_layer(self.networks))
         network = eqx.tree_at(_last_layer, self.networks, parts)
         found = network.at(network.fixed_part(roots), nodes).reshape(-1, components, weights.shape[1])
         return jnp.clip(found, self.least @ weights, self.greatest @ weights)
@@ -105,7 +105,7 @@ class LeafValues(eqx.Module):
             return jnp.moveaxis(priced, 0, 1).reshape(part.shape[1], -1)
 
         first = jax.tree.map(lambda array: array[0], self.networks)
-        network = eqx.tree_at(_last_layer, first, tuple(map(side_by_side, _last_layer(self.networks))))
+        network = eqx.tree_at(_last_layer, first, jax.tree.map(side_by_side, _last_layer(self.networks)))
         outputs = network.at(network.fixed_part(roots), nodes).reshape(users, leaves, stages, components, prices)
         stage = jnp.maximum(left - 1, 0)
         found = jnp.take_along_axis(outputs, stage[:, None, None, None, None], axis=2)[:, :, 0]
@@ -146,9 +146,9 @@ class LeafValues(eqx.Module):
         return found
 
 
-def _last_layer(networks: WideDeep) -> tuple[jax.Array, ...]:
+def _last_layer(networks: WideDeep) -> tuple[Any, jax.Array, jax.Array]:
     """The weights that outputs are linear in, [..., rows, outputs] each."""
-    return (*networks.wide_tables, networks.wide_weights, networks.deep_weights)
+    return networks.wide_tables, networks.wide_weights, networks.deep_weights
 
 
 def _priced(part: jax.Array, points: int, weights: jax.Array) -> jax.Array:

@@ -87,7 +87,8 @@ def allocate(
         typer.echo(str(finding), err=True)
     spent = ", ".join(f"{name} {number(cost)}" for name, cost in summary.expected_costs.items())
     told = f"expected costs {spent}" if spent else f"expected cost {number(summary.expected_cost)}"
-    typer.echo(f"{out}: {summary.users:,} decisions, {told} per decision")
+    held_out = "" if summary.held_out is None else f"; {summary.held_out:,} of them in the control group"
+    typer.echo(f"{out}: {summary.users:,} decisions, {told} per decision{held_out}")
 
 
 def _is_one_file(users: str) -> bool:
@@ -270,7 +271,11 @@ def report(
 def compare(
     first: Annotated[
         str,
-        typer.Argument(metavar="ARM_A", help="Outcomes of the users who followed the plan, or one table of both arms."),
+        typer.Argument(
+            metavar="ARM_A",
+            help="Outcomes of the users who followed the plan, or one table of both arms (without --arm, the column "
+            "'holdout' marks the control group).",
+        ),
     ],
     second: Annotated[
         str | None, typer.Argument(metavar="[ARM_B]", help="Outcomes of the other users.", show_default=False)
@@ -314,6 +319,8 @@ def compare(
     opened = _opened(plan)
     money = (opened.record.money if opened else Money()).told(currency, audience, value_per_reward)
     arms = _arms(first, second, arm, followed, _columns(columns, opened), _charges(opened))
+    if share is None and opened is not None and arms[1].held_out:
+        share = 1 - opened.policy.holdout or None
     content = compare_arms(arms, opened, confidence, share, money.value_per_reward)
     if as_json:
         options.print_json(content)
@@ -354,11 +361,13 @@ def _arms(
     columns: ColumnMap,
     charges: Charges | None,
 ) -> tuple[Arm, Arm]:
-    from redenvelope.log.ab_test import read_arm, read_both_arms
+    from redenvelope.log.ab_test import read_arm, read_both_arms, read_held_out
 
     if second is None:
+        if arm is None and followed is None:  # a log of a campaign with a control group
+            return read_held_out(first, columns, charges)
         if arm is None:
-            raise UsageError("give two tables, or one and the column that names the arm: --arm COLUMN")
+            raise UsageError("--first is a value of the column that names the arm; also give --arm COLUMN")
         return read_both_arms(first, arm, followed, columns, charges)
     if arm is not None or followed is not None:
         raise UsageError("--arm and --first are for one table of both arms; of two tables, the first is the plan's arm")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,11 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
-from redenvelope.log.columns import ColumnMap, column, nearest_name
+from redenvelope.log.columns import HOLDOUT, ColumnMap, column, nearest_name
 from redenvelope.log.findings import Finding, Findings, Places, report_places, require_usable
 from redenvelope.log.read import table_of
 from redenvelope.log.schema.coerce import coerce_outcome, coerce_user
-from redenvelope.log.tables import FILE, ROW, Table
+from redenvelope.log.tables import FILE, ROW, Table, held_out_rows
 from redenvelope.wording import counted
 
 _ROLES = frozenset({"user", "reward", "cost"})
@@ -43,6 +43,8 @@ class Arm:
     """What each user was charged against the budgets of a plan, by their names: [users]."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Budgets whose charges are unknown from the table, and why."""
+    held_out: bool = False
+    """Whether it is the control group of a plan, who got the cheapest action."""
 
 
 Charges = Callable[[pl.DataFrame], Mapping[str, NDArray[np.float64] | str]]
@@ -79,14 +81,32 @@ def read_both_arms(
         shown = ", ".join(repr(value) for value in values[:8])
         raise UsageError(f"the column {arm!r} has {len(values)} values ({shown}); keep the two arms to compare")
     ordered = _ordered(values, first, arm)
+    _refuse_in_both(rows)
+    one, other = (_arm(value, rows.filter(pl.col("arm") == value), findings, unknown) for value in ordered)
+    return one, other
+
+
+def read_held_out(
+    source: str | Path | pl.DataFrame, columns: ColumnMap | None = None, charges: Charges | None = None
+) -> tuple[Arm, Arm]:
+    """The users who followed a plan and its control group, from one table in which the column `holdout` marks these."""
+    rows, findings, unknown = _rows(source, columns or ColumnMap(), HOLDOUT, charges)
+    marks = held_out_rows(rows.rename({"arm": HOLDOUT}), strict=True)
+    assert marks is not None
+    if marks.all() or not marks.any():
+        raise UsageError(f"the column {HOLDOUT!r} is the same in all rows; keep the plan's users and those held out")
+    _refuse_in_both(rows.with_columns(marks.alias("arm")))
+    control = _arm("held out", rows.filter(marks), findings, unknown)
+    return _arm("plan", rows.filter(~marks), findings, unknown), replace(control, held_out=True)
+
+
+def _refuse_in_both(rows: pl.DataFrame) -> None:
     both = rows.group_by("user").agg(pl.col("arm").n_unique()).filter(pl.col("arm") > 1)
     if len(both):
         raise UsageError(
             f"{counted(len(both), 'user')} in both arms, such as {both['user'].sort()[0]!r}; a user belongs to one "
             "arm: leave these users out, or correct the column"
         )
-    one, other = (_arm(value, rows.filter(pl.col("arm") == value), findings, unknown) for value in ordered)
-    return one, other
 
 
 def _ordered(values: Sequence[str], first: str | None, arm: str) -> tuple[str, str]:
@@ -135,6 +155,11 @@ def _rows(
 
 def _arm_column(table: Table, arm: str) -> pl.Series:
     present = [name for name in table.frame.columns if name not in (ROW, FILE)]
+    if arm not in present and arm == HOLDOUT:
+        raise UsageError(
+            "give two tables, or one and the column that names the arm: --arm COLUMN (a control group is marked by the "
+            f"column {HOLDOUT!r}, which this table does not have)"
+        )
     if arm not in present:
         nearest = nearest_name(arm, present)
         hint = f"; did you mean {nearest!r}?" if nearest else ""

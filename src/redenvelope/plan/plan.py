@@ -186,8 +186,16 @@ class Plan:
 
     @property
     def totals(self) -> Totals | None:
-        """What it costs and earns for all users that it is for; None where their number is unknown."""
-        return totals(self.certificate, self.record.money)
+        """What it costs and earns for all users who follow it; None where their number is unknown."""
+        return totals(self.certificate, self.money)
+
+    @property
+    def money(self) -> Money:
+        """What sums are counted in, and the number of users who follow the plan: those held out are not counted."""
+        own = self.record.money
+        if own.audience is None or not self.policy.holdout:
+            return own
+        return replace(own, audience=max(1, round(own.audience * (1 - self.policy.holdout))))
 
     @property
     def columns(self) -> ColumnMap:

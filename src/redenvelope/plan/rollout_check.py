@@ -144,7 +144,8 @@ def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float)
             promises.append(_promise("cost", budget.cost, (first.charged[budget.name],), confidence, budget.name))
     if not named:
         promises.append(_promise("cost", certificate.cost, (first.sums[1],), confidence))
-    row = next((row for row in plan.record.comparison if row.policy == "plan"), None)
+    # What is promised is a gain over what was logged, which a control group did not get.
+    row = next((row for row in plan.record.comparison if row.policy == "plan" and not second.held_out), None)
     if row is not None:
         reach = 2 * float(ndtri((1 + certificate.confidence) / 2))
         lower, upper = row.reward_difference_lower, row.reward_difference_upper
@@ -160,7 +161,7 @@ def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float)
     found = _verdict(plan, first, named)
     users = f"with {certificate.confidence:.0%} confidence, on {len(first.users):,} users"
     return PromiseCheck(
-        _STATUS[found.status], f"{found.sentence} ({users})", tuple(promises), tuple(_notes(plan, first))
+        _STATUS[found.status], f"{found.sentence} ({users})", tuple(promises), tuple(_notes(plan, first, second))
     )
 
 
@@ -202,13 +203,15 @@ def _verdict(plan: Plan, first: Arm, named: bool) -> Verdict:
     )
 
 
-def _notes(plan: Plan, first: Arm) -> list[str]:
+def _notes(plan: Plan, first: Arm, second: Arm) -> list[str]:
     steps, notes = plan.policy.specification.steps, []
     if first.steps is not None and first.steps < steps:
         notes.append(
             f"the plan is for {steps} steps and its arm has {first.steps}: compare again when the campaign is over; "
             "until then its cost is only what was spent so far"
         )
+    if second.held_out:
+        notes.append("the control group got the cheapest action, not what was logged: no gain over it was promised")
     if not plan.certificate.is_certified:
         notes.append("this plan's certificate was refused: it promised nothing")
     return notes

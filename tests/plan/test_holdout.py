@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,6 +180,8 @@ def test_compare_takes_the_plans_users_and_the_control_group(held: Plan, tmp_pat
     assert '"name": "plan"' in done.stdout and '"name": "held out"' in done.stdout
     assert "no gain over it was promised" in done.stdout and "reward_difference" not in done.stdout
     assert "Find out who is missing" not in done.stdout
+    said = held.compare(marked.select("user", "reward", "cost", "holdout").to_pandas())
+    assert said == json.loads(done.stdout)
     lost = marked.filter(~pl.col("holdout") | (pl.col("user") % 2 == 0))  # half of the control group is missing
     missing = run_here("compare", "log.parquet", "--plan", "plan", folder=_written(lost, tmp_path))
     assert "Find out who is missing" in missing.stdout.replace("\n", " ")

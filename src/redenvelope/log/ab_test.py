@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from redenvelope.errors import UsageError
 from redenvelope.log.columns import HOLDOUT, ColumnMap, column, nearest_name
 from redenvelope.log.findings import Finding, Findings, Places, report_places, require_usable
+from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.log.read import table_of
 from redenvelope.log.schema.coerce import coerce_outcome, coerce_user
 from redenvelope.log.tables import FILE, ROW, Table, held_out_rows
@@ -49,6 +51,36 @@ class Arm:
 
 Charges = Callable[[pl.DataFrame], Mapping[str, NDArray[np.float64] | str]]
 """A table -> by budget, what each row is charged against it, or why that is unknown."""
+
+
+def read_arms(
+    first: Any,
+    second: Any = None,
+    arm: str | None = None,
+    followed: str | None = None,
+    columns: ColumnMap | None = None,
+    charges: Charges | None = None,
+) -> tuple[Arm, Arm]:
+    """The plan's arm and the other, from two tables or from one: see `compare`. Tables are paths or dataframes."""
+    first, second = (
+        each if each is None or isinstance(each, str | Path) else to_polars(each, "an arm") for each in (first, second)
+    )
+    if second is None:
+        if arm is None and followed is None:  # a log of a campaign with a control group
+            return read_held_out(first, columns, charges)
+        if arm is None:
+            raise UsageError("--first is a value of the column that names the arm; also give --arm COLUMN")
+        return read_both_arms(first, arm, followed, columns, charges)
+    if arm is not None or followed is not None:
+        raise UsageError("--arm and --first are for one table of both arms; of two tables, the first is the plan's arm")
+    one, other = (read_arm(each, columns, charges=charges) for each in (first, second))
+    shared = one.users & other.users
+    if shared:
+        raise UsageError(
+            f"{counted(len(shared), 'user')} in both arms, such as {min(shared)!r}; a user belongs to one arm: leave "
+            "these out, or correct the tables"
+        )
+    return one, other
 
 
 def read_arm(

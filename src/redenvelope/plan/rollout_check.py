@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from redenvelope.arrays import FloatArray
-from redenvelope.campaign.costs import is_plain
+from redenvelope.campaign.costs import charges_of, is_plain
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.confidence import Estimate, Spread, difference, mean_estimate
 from redenvelope.evaluation.promise import Verdict, all_kept, reaches_target, within_budget
-from redenvelope.log.ab_test import Arm
+from redenvelope.log.ab_test import Arm, read_arms
+from redenvelope.log.columns import ColumnMap
 from redenvelope.plan.plan import Plan
 from redenvelope.serialization import to_plain
 
@@ -24,6 +26,32 @@ _STATUS: dict[str, Status] = {"confirmed": "kept", "undecided": "open", "contrad
 _MISMATCH = 0.001
 """Significance of the test for a sample ratio mismatch: smaller than usual, because everything else depends on the
 assignment and it is tested every time."""
+
+
+def compare_outcomes(
+    plan: Plan | None,
+    tables: tuple[Any, Any],
+    arm: str | None,
+    followed: str | None,
+    columns: ColumnMap | None,
+    confidence: float,
+    share: float | None,
+    value: float | None,
+) -> dict[str, Any]:
+    """Read two arms, from two tables or one, and compare them; columns that are not named have the plan's names."""
+    if not 0.5 <= confidence < 1:
+        raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {confidence}")
+    if share is not None and not 0 < share < 1:
+        raise UsageError(f"the share of users meant for the first arm is between 0 and 1, such as 0.5, not {share}")
+    charges = None
+    if plan is not None:
+        texts = frozenset(category.name for category in plan.policy.encoder.categories)
+        charges = partial(charges_of, budgets=plan.record.budgets, texts=texts, numeric=plan.catalogue.numeric)
+    named = plan.columns if columns is None and plan is not None else columns
+    arms = read_arms(*tables, arm, followed, named, charges)
+    if share is None and plan is not None and arms[1].held_out:
+        share = 1 - plan.policy.holdout if plan.policy.holdout else None
+    return compare_arms(arms, plan, confidence, share, value)
 
 
 def compare_arms(

@@ -51,11 +51,16 @@ BROWSER_SKIPPED = "browser tests of the report were skipped"
 POSTGRES_SKIPPED = "tests of the ledger in PostgreSQL were skipped"
 """How the reason of a test begins that had no database."""
 
+TOOL_SKIPPED = "tests with a tool that is not here were skipped"
+"""How the reason of a test begins that needs a program from outside: node, podman, promtool."""
+
+ALOUD = (BROWSER_SKIPPED, POSTGRES_SKIPPED, TOOL_SKIPPED)
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud what was not looked at in a browser or in PostgreSQL: a quiet skip looks like a pass."""
+    """Say aloud what was not looked at in a browser, in PostgreSQL or by a tool: a quiet skip looks like a pass."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
     reasons = {place[2].removeprefix("Skipped: ") for place in skipped if isinstance(place, tuple)}
-    for reason in sorted(reason for reason in reasons if reason.startswith((BROWSER_SKIPPED, POSTGRES_SKIPPED))):
+    for reason in sorted(reason for reason in reasons if reason.startswith(ALOUD)):
         terminalreporter.section("NOT TESTED", red=True, bold=True)
         terminalreporter.line(reason, red=True, bold=True)

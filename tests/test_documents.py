@@ -169,6 +169,13 @@ def served_plans(folder: Path) -> None:
     make_plan(folder / "both", campaign=Campaign(budgets=budgets))
 
 
+def with_outcomes(folder: Path) -> None:
+    """What came of decisions with a control group."""
+    users = pl.DataFrame({"user": range(400), "step": 0, "action": "0", "reward": 1.0, "cost": 0.0})
+    marked = users.with_columns(holdout=pl.col("user") % 20 == 0, reward=pl.col("user") % 2)
+    marked.write_parquet(folder / "decisions-with-outcomes.parquet")
+
+
 def nothing(folder: Path) -> None:
     """The page makes all that it needs."""
 
@@ -186,7 +193,7 @@ BROUGHT: dict[str, Callable[[Path], None]] = {
     "docs/guides/plans.md": nothing,
     "docs/guides/production.md": served_plans,
     "docs/guides/reading-the-report.md": nothing,
-    "docs/guides/rules-and-budgets.md": nothing,
+    "docs/guides/rules-and-budgets.md": with_outcomes,
     "docs/guides/your-data.md": with_tiers,
     "docs/recipes/ab-test.md": two_arms,
 }

@@ -412,6 +412,16 @@ CASES = [
         says="set to 0",
     ),
     Case(
+        "holdout_left_out",
+        "repaired",
+        lambda log: {"log.csv": csv(log.with_columns(holdout=pl.col("user") == log["user"][0]))},
+        file=None,
+        column="holdout",
+        count=3,
+        remedy="redenvelope compare",
+        says="held-out users left out",
+    ),
+    Case(
         "integer_widths",
         "repaired",
         lambda log: parts(halves(log)[0], halves(log)[1].with_columns(pl.col("age").cast(pl.Int8))),

@@ -16,7 +16,7 @@ from redenvelope.campaign.items import Catalogue
 from redenvelope.campaign.records import Budget, Mistake, Rule, budget_mistakes, refuse, rule_mistakes
 from redenvelope.campaign.rows import STEP, TableRows, places_of
 from redenvelope.errors import LogError, UsageError
-from redenvelope.log.columns import ColumnMap, campaign_content, nearest_name
+from redenvelope.log.columns import HOLDOUT, ColumnMap, campaign_content, nearest_name
 from redenvelope.log.log import Log
 
 MOST_BUDGETS = 8
@@ -55,9 +55,12 @@ class Campaign:
     """Number of users of the campaign; totals are divided by it."""
     items: Catalogue | None = None
     """What is known of the actions."""
+    holdout: float = 0.0
+    """Share of users, by the hash of their ids, who get the cheapest eligible action: a control group."""
 
     def __post_init__(self) -> None:
-        refuse([*_explore_mistakes(self.explore), *_audience_mistakes(self.audience), *self._contradictions()])
+        own = (*_explore_mistakes(self.explore), *_holdout_mistakes(self.holdout), *_audience_mistakes(self.audience))
+        refuse([*own, *self._contradictions()])
 
     @property
     def limits(self) -> tuple[float, ...]:
@@ -89,13 +92,14 @@ class Campaign:
         budgets = _tables(content, "budget", budget_mistakes, Budget, mistakes)
         rules = _tables(content, "rule", rule_mistakes, Rule, mistakes)
         explore, audience = _explore(content.get("explore"), mistakes), content.get("audience")
-        mistakes += _audience_mistakes(audience)
+        holdout = content.get("holdout", 0.0)
+        mistakes += [*_holdout_mistakes(holdout), *_audience_mistakes(audience)]
         items = _items(content.get("items"), Path(path).parent, mistakes)
         if mistakes:  # what is left is held against each other as far as it can be read
             mistakes += _twice(budgets)
         refuse(mistakes, path)
         try:
-            return cls(columns, budgets, rules, explore, audience, items)
+            return cls(columns, budgets, rules, explore, audience, items, float(holdout))
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
 
@@ -212,6 +216,12 @@ def _explore_mistakes(share: Any) -> list[Mistake]:
     return [Mistake("share", f"must be a share from 0 to 1, such as 0.02, not {share!r}")]
 
 
+def _holdout_mistakes(share: Any) -> list[Mistake]:
+    if isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share < 1:
+        return []
+    return [Mistake("holdout", f"must be a share of users from 0 to below 1, such as 0.05, not {share!r}")]
+
+
 def _audience_mistakes(audience: Any) -> list[Mistake]:
     if audience is None or (isinstance(audience, int) and not isinstance(audience, bool) and audience >= 1):
         return []
@@ -239,6 +249,9 @@ def mistakes_in(campaign: Campaign, log: Log) -> list[Mistake]:
         place = f"[[rule]] {number}"
         found += [mistake.inside(place) for mistake in _unknown_actions(rule.actions, "actions", log)]
         found += [mistake.inside(place) for mistake in _odd_columns(rule.condition, "only_where", log)]
+    if campaign.holdout and HOLDOUT in log.features.names:
+        message = f"the log has a feature {HOLDOUT!r}, the name that decisions mark the control group with; rename it"
+        found.append(Mistake(HOLDOUT, message))
     return found or [*_nothing_left(campaign.rules, log)]
 
 

@@ -214,6 +214,7 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
             "currency": plan.record.money.currency or None,
             "exploration": to_plain(plan.record.exploration),
             "rules": [rule.sentence() for rule in plan.policy.rules],
+            "holdout": plan.policy.holdout,
         }
         options.print_json(content)
     else:

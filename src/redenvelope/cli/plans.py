@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +15,7 @@ from redenvelope.files import require_writable, same_file
 from redenvelope.wording import counted, number
 
 if TYPE_CHECKING:
-    from redenvelope.log.ab_test import Arm, Charges
-    from redenvelope.log.columns import ColumnMap
-    from redenvelope.plan.plan import Plan
+    pass
 
 
 def allocate(
@@ -87,7 +84,8 @@ def allocate(
         typer.echo(str(finding), err=True)
     spent = ", ".join(f"{name} {number(cost)}" for name, cost in summary.expected_costs.items())
     told = f"expected costs {spent}" if spent else f"expected cost {number(summary.expected_cost)}"
-    typer.echo(f"{out}: {summary.users:,} decisions, {told} per decision")
+    held_out = "" if summary.held_out is None else f"; {summary.held_out:,} of them in the control group"
+    typer.echo(f"{out}: {summary.users:,} decisions, {told} per decision{held_out}")
 
 
 def _is_one_file(users: str) -> bool:
@@ -270,7 +268,11 @@ def report(
 def compare(
     first: Annotated[
         str,
-        typer.Argument(metavar="ARM_A", help="Outcomes of the users who followed the plan, or one table of both arms."),
+        typer.Argument(
+            metavar="ARM_A",
+            help="Outcomes of the users who followed the plan, or one table of both arms (without --arm, the column "
+            "'holdout' marks the control group).",
+        ),
     ],
     second: Annotated[
         str | None, typer.Argument(metavar="[ARM_B]", help="Outcomes of the other users.", show_default=False)
@@ -302,71 +304,20 @@ def compare(
     Exit code 0: compared, and no promise broken; 2: a table or an option is wrong; 3: the plan broke its budget
     (or missed its target) for sure.
     """
+    from redenvelope.log.columns import ColumnMap
     from redenvelope.plan.money import Money
-    from redenvelope.plan.rollout_check import compare_arms
+    from redenvelope.plan.plan import Plan
+    from redenvelope.plan.rollout_check import compare_outcomes
     from redenvelope.report.markup import Spoken
     from redenvelope.report.terminal import show_arms
 
-    if not 0.5 <= confidence < 1:
-        raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {confidence}")
-    if share is not None and not 0 < share < 1:
-        raise UsageError(f"the share of users meant for the first arm is between 0 and 1, such as 0.5, not {share}")
-    opened = _opened(plan)
+    opened = None if plan is None else Plan.load(plan)
     money = (opened.record.money if opened else Money()).told(currency, audience, value_per_reward)
-    arms = _arms(first, second, arm, followed, _columns(columns, opened), _charges(opened))
-    content = compare_arms(arms, opened, confidence, share, money.value_per_reward)
+    named = None if columns is None else ColumnMap.parse(columns)
+    content = compare_outcomes(opened, (first, second), arm, followed, named, confidence, share, money.value_per_reward)
     if as_json:
         options.print_json(content)
     else:
         show_arms(content, Spoken(money.currency, money.audience))
     if content["promise"] is not None and content["promise"]["status"] == "contradicted":
         raise typer.Exit(options.NOT_CERTIFIED)
-
-
-def _opened(plan: Path | None) -> Plan | None:
-    from redenvelope.plan.plan import Plan
-
-    return None if plan is None else Plan.load(plan)
-
-
-def _columns(columns: str | None, plan: Plan | None) -> ColumnMap:
-    """As given; what is not given stays as it was when the plan was made."""
-    from redenvelope.log.columns import ColumnMap
-
-    return ColumnMap.parse(columns) if columns is not None or plan is None else plan.columns
-
-
-def _charges(plan: Plan | None) -> Charges | None:
-    """What counts against the budgets of a plan, where they are more than the cost."""
-    from redenvelope.campaign.costs import charges_of
-
-    if plan is None:
-        return None
-    texts = frozenset(category.name for category in plan.policy.encoder.categories)
-    return partial(charges_of, budgets=plan.record.budgets, texts=texts, numeric=plan.catalogue.numeric)
-
-
-def _arms(
-    first: str,
-    second: str | None,
-    arm: str | None,
-    followed: str | None,
-    columns: ColumnMap,
-    charges: Charges | None,
-) -> tuple[Arm, Arm]:
-    from redenvelope.log.ab_test import read_arm, read_both_arms
-
-    if second is None:
-        if arm is None:
-            raise UsageError("give two tables, or one and the column that names the arm: --arm COLUMN")
-        return read_both_arms(first, arm, followed, columns, charges)
-    if arm is not None or followed is not None:
-        raise UsageError("--arm and --first are for one table of both arms; of two tables, the first is the plan's arm")
-    one, other = (read_arm(each, columns, charges=charges) for each in (first, second))
-    shared = one.users & other.users
-    if shared:
-        raise UsageError(
-            f"{counted(len(shared), 'user')} in both arms, such as {min(shared)!r}; a user belongs to one arm: leave "
-            "these out, or correct the tables"
-        )
-    return one, other

@@ -105,7 +105,8 @@ def fit(
     stages.begin("certificate")
     objections = certify.objections_to(population, unpriced.fidelity)
     past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
-    check, certified = certify.certify_plan(check, unpriced.policy, objective.question, objections, past, settings)
+    policy = replace(unpriced.policy, holdout=campaign.holdout)
+    check, certified = certify.certify_plan(check, policy, objective.question, objections, past, settings)
     del past
     stages.finish("certificate", _describe(certified.certificate))
     stages.begin("comparison")

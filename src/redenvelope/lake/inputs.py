@@ -20,7 +20,7 @@ from redenvelope.log.formats.discovery import files_of, is_named_parquet, with_f
 from redenvelope.log.formats.parquet import is_parquet, read_failures, scan_file
 from redenvelope.log.read import read_file
 from redenvelope.log.schema.coerce import ids_are_whole
-from redenvelope.log.tables import FILE, ROW, Table, prepared
+from redenvelope.log.tables import FILE, ROW, Table, prepared, without_held_out
 from redenvelope.serialization import to_plain
 
 ROWS_AT_ONCE = 1_000_000
@@ -172,6 +172,7 @@ class LogReader:
         if frame is None:
             return None
         frame = prepared(part.input.name, with_folders(frame, part.input.folders), columns, findings)
+        frame = without_held_out(frame, columns, findings, strict=True)  # or slices might read it differently
         frame = without(frame, {"propensity"} if self.without_propensity else set())
         guessed = self._guessed(frame)
         if columns.dates == "relative":

@@ -18,7 +18,7 @@ from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import COUNTED, Balance, Decided, Status
 
 _ROWS = 20_000
-_PRICE_OF, _COST = "price of ", "cost"
+_PRICE_OF, _COST, _HOLDOUT = "price of ", "cost", "holdout"
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
 
 
@@ -79,11 +79,12 @@ def log_frame(ledger: Ledger, minor_units: int | None = None) -> tuple[pl.DataFr
             rows += 1
     if not rows:
         raise LedgerError("no user in the ledger has outcomes for all decisions; there is nothing to export yet")
-    clash = set(features) & set(columns)
+    clash = set(features) & (set(columns) if any(columns[_HOLDOUT]) else set(columns) - {_HOLDOUT})
     if clash:
         raise LedgerError(f"feature {min(clash)!r} has the name of a column of the log; rename the feature")
     columns["user"] = _users(columns["user"])
-    series = [pl.Series(name, values) for name, values in columns.items() if name != "expired"]
+    unwritten = {"expired"} if any(columns[_HOLDOUT]) else {"expired", _HOLDOUT}
+    series = [pl.Series(name, values) for name, values in columns.items() if name not in unwritten]
     series += [_feature(name, values, rows) for name, values in features.items()]
     return pl.DataFrame(series).sort("user", "step"), len(waiting), sum(columns["expired"])
 
@@ -128,6 +129,7 @@ def _row(one: Decided, budgets: Sequence[_BudgetColumn]) -> dict[str, Any]:
     for place, budget in enumerate(budgets[1:], start=1):
         row[f"{_PRICE_OF}{budget.name}"] = prices[place] if place < len(prices) else None
     row["plan"] = one.plan
+    row[_HOLDOUT] = not prices  # users of the control group follow no price
     row["expired"] = one.status is Status.EXPIRED
     return row
 

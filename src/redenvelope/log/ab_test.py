@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,11 +13,12 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
-from redenvelope.log.columns import ColumnMap, column, nearest_name
+from redenvelope.log.columns import HOLDOUT, ColumnMap, column, nearest_name
 from redenvelope.log.findings import Finding, Findings, Places, report_places, require_usable
+from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.log.read import table_of
 from redenvelope.log.schema.coerce import coerce_outcome, coerce_user
-from redenvelope.log.tables import FILE, ROW, Table
+from redenvelope.log.tables import FILE, ROW, Table, held_out_rows
 from redenvelope.wording import counted
 
 _ROLES = frozenset({"user", "reward", "cost"})
@@ -43,10 +45,42 @@ class Arm:
     """What each user was charged against the budgets of a plan, by their names: [users]."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Budgets whose charges are unknown from the table, and why."""
+    held_out: bool = False
+    """Whether it is the control group of a plan, who got the cheapest action."""
 
 
 Charges = Callable[[pl.DataFrame], Mapping[str, NDArray[np.float64] | str]]
 """A table -> by budget, what each row is charged against it, or why that is unknown."""
+
+
+def read_arms(
+    first: Any,
+    second: Any = None,
+    arm: str | None = None,
+    followed: str | None = None,
+    columns: ColumnMap | None = None,
+    charges: Charges | None = None,
+) -> tuple[Arm, Arm]:
+    """The plan's arm and the other, from two tables or from one: see `compare`. Tables are paths or dataframes."""
+    first, second = (
+        each if each is None or isinstance(each, str | Path) else to_polars(each, "an arm") for each in (first, second)
+    )
+    if second is None:
+        if arm is None and followed is None:  # a log of a campaign with a control group
+            return read_held_out(first, columns, charges)
+        if arm is None:
+            raise UsageError("--first is a value of the column that names the arm; also give --arm COLUMN")
+        return read_both_arms(first, arm, followed, columns, charges)
+    if arm is not None or followed is not None:
+        raise UsageError("--arm and --first are for one table of both arms; of two tables, the first is the plan's arm")
+    one, other = (read_arm(each, columns, charges=charges) for each in (first, second))
+    shared = one.users & other.users
+    if shared:
+        raise UsageError(
+            f"{counted(len(shared), 'user')} in both arms, such as {min(shared)!r}; a user belongs to one arm: leave "
+            "these out, or correct the tables"
+        )
+    return one, other
 
 
 def read_arm(
@@ -79,14 +113,32 @@ def read_both_arms(
         shown = ", ".join(repr(value) for value in values[:8])
         raise UsageError(f"the column {arm!r} has {len(values)} values ({shown}); keep the two arms to compare")
     ordered = _ordered(values, first, arm)
+    _refuse_in_both(rows)
+    one, other = (_arm(value, rows.filter(pl.col("arm") == value), findings, unknown) for value in ordered)
+    return one, other
+
+
+def read_held_out(
+    source: str | Path | pl.DataFrame, columns: ColumnMap | None = None, charges: Charges | None = None
+) -> tuple[Arm, Arm]:
+    """The users who followed a plan and its control group, from one table in which the column `holdout` marks these."""
+    rows, findings, unknown = _rows(source, columns or ColumnMap(), HOLDOUT, charges)
+    marks = held_out_rows(rows.rename({"arm": HOLDOUT}), strict=True)
+    assert marks is not None
+    if marks.all() or not marks.any():
+        raise UsageError(f"the column {HOLDOUT!r} is the same in all rows; keep the plan's users and those held out")
+    _refuse_in_both(rows.with_columns(marks.alias("arm")))
+    control = _arm("held out", rows.filter(marks), findings, unknown)
+    return _arm("plan", rows.filter(~marks), findings, unknown), replace(control, held_out=True)
+
+
+def _refuse_in_both(rows: pl.DataFrame) -> None:
     both = rows.group_by("user").agg(pl.col("arm").n_unique()).filter(pl.col("arm") > 1)
     if len(both):
         raise UsageError(
             f"{counted(len(both), 'user')} in both arms, such as {both['user'].sort()[0]!r}; a user belongs to one "
             "arm: leave these users out, or correct the column"
         )
-    one, other = (_arm(value, rows.filter(pl.col("arm") == value), findings, unknown) for value in ordered)
-    return one, other
 
 
 def _ordered(values: Sequence[str], first: str | None, arm: str) -> tuple[str, str]:
@@ -135,6 +187,11 @@ def _rows(
 
 def _arm_column(table: Table, arm: str) -> pl.Series:
     present = [name for name in table.frame.columns if name not in (ROW, FILE)]
+    if arm not in present and arm == HOLDOUT:
+        raise UsageError(
+            "give two tables, or one and the column that names the arm: --arm COLUMN (a control group is marked by the "
+            f"column {HOLDOUT!r}, which this table does not have)"
+        )
     if arm not in present:
         nearest = nearest_name(arm, present)
         hint = f"; did you mean {nearest!r}?" if nearest else ""

@@ -25,7 +25,13 @@ ROLES: dict[str, str] = {
 }
 """The columns of a log; every other column is a feature."""
 
-OPTIONAL = {"eligible": "what the user might have got: a list of labels, or labels with a bar between"}
+HOLDOUT = "holdout"
+"""What the mark of held-out users is called, in decisions and logs."""
+
+OPTIONAL = {
+    "eligible": "what the user might have got: a list of labels, or labels with a bar between",
+    HOLDOUT: "whether the user is in the control group, which gets the cheapest action: true or false",
+}
 """Columns that a log may have besides, under any name."""
 
 SAID = {
@@ -52,6 +58,7 @@ _ENTRIES = {
     "budget": "[[budget]]",
     "rule": "[[rule]]",
     "explore": "[explore]",
+    "holdout": "holdout",
     "items": "[items]",
 }
 """Of a campaign file, as they are written."""

@@ -37,7 +37,7 @@ from redenvelope.log.schema.infer import assemble, finish
 from redenvelope.log.schema.keys import KeySums, settle_keys
 from redenvelope.log.schema.rows import Rows, typed_rows
 from redenvelope.log.schema.schema import Schema, SchemaSums, schema_sums
-from redenvelope.log.tables import ROW, Table, joined, report_not_there
+from redenvelope.log.tables import ROW, Table, joined, report_not_there, without_held_out
 from redenvelope.merging import FieldwiseSums, merged
 
 Part = TypeVar("Part")
@@ -101,6 +101,10 @@ def _inspect(source: str | Path | pl.DataFrame, given: Columns, estimate_propens
     findings, columns = Findings(), ColumnMap.of(given)
     table = table_of(source, columns, findings, estimate_propensity=estimate_propensity)
     if table is None:
+        return Inspection(None, findings.sorted())
+    table = replace(table, frame=without_held_out(table.frame, columns, findings))
+    if table.frame.is_empty():
+        findings.add("file_no_rows")
         return Inspection(None, findings.sorted())
     keyed, keys = settle_keys(table, columns)
     files = table.files

@@ -158,6 +158,11 @@ _FILE_RULES = {
     "delimiter": Rule("repaired", "fields are separated by {delimiter}, not by commas", _NOTHING),
     "number_dress": Rule("repaired", "{count:value} written with {dress}; read as numbers", _NOTHING),
     "truth_in_words": Rule("repaired", "{count:value} of {yes!r} or {no!r} read as 1 and 0", _NOTHING),
+    "holdout_left_out": Rule(
+        "repaired",
+        "{count:row} of held-out users left out: they got the cheapest action for sure, which tells nothing of others",
+        "nothing to do; `redenvelope compare` compares them with the plan's users",
+    ),
     "cost_filled": Rule("repaired", "{count:row} without a cost, which was set to {value} (--missing-cost)", _NOTHING),
     "decimal_comma": Rule("repaired", "{count:number} written with a decimal comma", _NOTHING),
     "integer_widths": Rule("repaired", "files store this number with different widths; read as the widest", _NOTHING),

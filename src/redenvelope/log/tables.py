@@ -7,9 +7,21 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from redenvelope.errors import UsageError
 from redenvelope.log.cleaning.guess_columns import Guess, guessed_columns
 from redenvelope.log.cleaning.number_formats import outside_calendar, plain_times
-from redenvelope.log.columns import OPTIONAL, ROLES, SAID, ColumnMap, column, nearest_name, put_back, taken, without
+from redenvelope.log.columns import (
+    HOLDOUT,
+    OPTIONAL,
+    ROLES,
+    SAID,
+    ColumnMap,
+    column,
+    nearest_name,
+    put_back,
+    taken,
+    without,
+)
 from redenvelope.log.eligibility import ELIGIBLE, as_marked_text, is_listed
 from redenvelope.log.findings import EXAMPLES, Findings, Place, Places
 from redenvelope.log.limits import LONGEST_TEXT
@@ -187,6 +199,39 @@ def prepared(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Findi
     if "user" in frame.columns:
         made_plain["user"] = _plain_ids(frame["user"])
     return put_back(frame, made_plain)
+
+
+_HELD_OUT = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+
+
+def held_out_rows(frame: pl.DataFrame, strict: bool) -> pl.Series | None:
+    """Which rows are of held-out users, [rows]; None where no column says so.
+
+    A column of that name that is not of true and false is a feature like any other, or refused where `strict`.
+    """
+    if HOLDOUT not in frame.columns:
+        return None
+    text = column(frame, HOLDOUT).cast(pl.String).str.strip_chars().str.to_lowercase()
+    marks = text.replace_strict(_HELD_OUT, default=None, return_dtype=pl.Boolean)
+    if not marks.null_count():
+        return marks
+    if strict:
+        odd = text.filter(marks.is_null())[0]
+        raise UsageError(
+            f"the column {HOLDOUT!r} marks held-out users and must be true or false in every row, but one holds "
+            f"{odd!r}; correct it, or rename a column that means something else"
+        )
+    return None
+
+
+def without_held_out(frame: pl.DataFrame, columns: ColumnMap, findings: Findings, strict: bool = False) -> pl.DataFrame:
+    """A log's table without held-out users: nothing but the cheapest action could be drawn for them."""
+    marks = held_out_rows(frame, strict or HOLDOUT in columns.names)
+    if marks is None:
+        return frame
+    if marks.any():
+        findings.add("holdout_left_out", column=columns.name_of(HOLDOUT), count=int(marks.sum()))
+    return without(frame, {HOLDOUT}).filter(~marks)
 
 
 def _report_times(file: str, frame: pl.DataFrame, findings: Findings) -> None:

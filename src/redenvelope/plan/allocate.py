@@ -22,7 +22,7 @@ from redenvelope.files import nameless, replacing, require_writable, same_file, 
 from redenvelope.log.cleaning.dates import dates_of
 from redenvelope.log.cleaning.ids import find_repeats, marks_of, read_ids, repeated, serving_ids
 from redenvelope.log.cleaning.number_formats import PLAIN_INTEGER
-from redenvelope.log.columns import ROLES, ColumnMap, column, put_back, taken, taken_lazily, without
+from redenvelope.log.columns import HOLDOUT, ROLES, ColumnMap, column, put_back, taken, taken_lazily, without
 from redenvelope.log.eligibility import BETWEEN, ELIGIBLE
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.table import serving_steps
@@ -51,6 +51,8 @@ class AllocationSummary:
     """What was odd about the table; the first part's, where several parts had the same."""
     expected_costs: dict[str, float] = field(default_factory=dict)
     """Of several budgets, by their names; the first is `expected_cost`."""
+    held_out: int | None = None
+    """How many of the users are in the control group; None where there is none."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -59,6 +61,7 @@ class AllocationSummary:
             "expected_cost": self.expected_cost,
             "expected_reward": self.expected_reward,
             **({"expected_costs": self.expected_costs} if self.expected_costs else {}),
+            **({} if self.held_out is None else {"held_out": self.held_out}),
             "actions": self.actions,
             "findings": [finding.as_dict() for finding in self.findings],
         }
@@ -82,7 +85,7 @@ def allocate_file(
     for given in (users, history):
         if given is not None and same_file(out, given):
             raise UsageError(f"{out}: is the table that is read; choose another name for the decisions")
-    rows, cost, reward = 0, 0.0, 0.0
+    rows, cost, reward, held_out = 0, 0.0, 0.0, 0
     costs = dict.fromkeys(plan.policy.several_budgets, 0.0)
     counts: dict[str, int] = {}
     found: dict[tuple[str, str | None], Finding] = {}
@@ -100,6 +103,7 @@ def allocate_file(
             for name in costs:
                 costs[name] += float(decisions[expected_column(name)].sum())
             reward += float(decisions["expected_reward"].sum())
+            held_out += 0 if HOLDOUT not in decisions.columns else int(decisions[HOLDOUT].sum())
             for label, count in decisions["action"].value_counts().iter_rows():
                 counts[str(label)] = counts.get(str(label), 0) + count
             spool.add(plan.in_own_names(decisions, table.renames))
@@ -108,7 +112,8 @@ def allocate_file(
         spool.finish()
     means = {name: total / rows for name, total in costs.items()}
     shown = dict(sorted(counts.items()))
-    return AllocationSummary(rows, cost / rows, reward / rows, shown, tuple(found.values()), means)
+    control = held_out if plan.policy.holdout else None
+    return AllocationSummary(rows, cost / rows, reward / rows, shown, tuple(found.values()), means, control)
 
 
 def rows_of_users(

@@ -23,6 +23,7 @@ from redenvelope.engine.programs import keep_programs
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.cleaning.dates import dates_of
 from redenvelope.log.cleaning.ids import marks_of, read_steps, repeated, serving_ids
+from redenvelope.log.columns import HOLDOUT
 from redenvelope.log.eligibility import BETWEEN, ELIGIBLE
 from redenvelope.log.encoding.row import step_number
 from redenvelope.log.findings import EXAMPLES, Finding, Findings
@@ -46,6 +47,8 @@ from redenvelope.wording import html_block, number, signed
 ACTION_STREAM = "action"
 """Name of the stream that actions are drawn with."""
 
+_HOLDOUT_STREAM, _HOLDOUT_SEED = HOLDOUT, 0  # the same users at every seed: who is held out stays so at all steps
+
 
 class Decisions(NamedTuple):
     """What a plan does for some users."""
@@ -58,6 +61,8 @@ class Decisions(NamedTuple):
     """Which row of the prices each user follows, [users]."""
     uniforms: FloatArray
     """What each action is drawn with: fixed by user, step and seed, [users]."""
+    held_out: NDArray[np.bool_]
+    """Whether each user is in the control group, who get the cheapest eligible action, [users]."""
 
     def actions(self) -> NDArray[np.intp]:
         """The actions drawn, [users]."""
@@ -94,7 +99,27 @@ class DecisionEngine:
         outcomes = np.array(found.outcomes, dtype=np.float64)
         np.maximum(outcomes[1:], 0.0, out=outcomes[1:])  # no log has a cost below 0; a model may predict one
         _require_numbers(probabilities.sum(axis=1) + outcomes.sum(axis=(0, 2)))
-        return Decisions(probabilities, outcomes, followed, fraction(keys, ACTION_STREAM, self._seed, step))
+        held_out = self._hold_out(probabilities, states, step, standing, keys)
+        return Decisions(probabilities, outcomes, followed, fraction(keys, ACTION_STREAM, self._seed, step), held_out)
+
+    def _hold_out(
+        self,
+        probabilities: FloatArray,
+        states: Float32Array,
+        step: IntArray,
+        standing: EligibilityState | None,
+        keys: NDArray[np.uint64],
+    ) -> NDArray[np.bool_]:
+        """Who is held out, [users]; their probabilities [users, actions] become those of the control group."""
+        policy = self._policy
+        held_out = fraction(keys, _HOLDOUT_STREAM, _HOLDOUT_SEED) < policy.holdout
+        if held_out.any():
+            may = np.ones_like(probabilities, dtype=bool)
+            if standing is not None:
+                may = np.asarray(allowed(standing, policy.constraint, states, policy.steps_left(step)))
+            cheapest = may.argmax(axis=1)  # actions are in the order of their costs
+            probabilities[held_out] = np.eye(probabilities.shape[1])[cheapest[held_out]]
+        return held_out
 
 
 def stacked(standings: Sequence[EligibilityState | None], actions: int, columns: int) -> EligibilityState:
@@ -170,6 +195,7 @@ def _decided(
                 expected_column(name): decided.outcomes[place, rows, action]
                 for place, name in enumerate(policy.several_budgets, start=1)
             },
+            **({HOLDOUT: decided.held_out} if policy.holdout else {}),
         }
     )
     if found.standing is None:
@@ -267,6 +293,8 @@ class Decision:
     """Of several budgets, by their names; the first is `expected_cost`."""
     unfamiliar: tuple[str, ...] = ()
     """Features whose values training never saw: numbers beyond those of all training users, labels that none had."""
+    holdout: bool = False
+    """Whether the user is in the control group, who get the cheapest eligible action: log it with the decision."""
 
 
 @dataclass(frozen=True)
@@ -303,6 +331,8 @@ class Explanation:
     alternatives: tuple[Alternative, ...]
     unfamiliar: tuple[str, ...] = ()
     """Features whose values training never saw."""
+    holdout: bool = False
+    """Whether the user is in the control group."""
 
     def sentences(self) -> list[str]:
         """In words."""
@@ -316,12 +346,14 @@ class Explanation:
             f"User {self.user!r} gets {str(self.action)!r} at step {self.step}, drawn with probability "
             f"{self.propensity:.3g}."
         ]
+        if self.holdout:
+            said.append("The user is in the control group, chosen by the hash of the id, and gets the cheapest action.")
         if best.worth is None or drawn.worth is None:
             said.append(f"No plan keeps the budget at any price, so that the cheapest is taken: {best.action!r}.")
         else:
             worth = f"a reward of {number(best.reward)} less its cost ({_listed_costs(best)}) at {charged}"
             said.append(f"{best.action!r} is worth most to the end of the campaign: {number(best.worth)}, {worth}.")
-        if drawn is not best and best.worth is not None and drawn.worth is not None:
+        if drawn is not best and not self.holdout and best.worth is not None and drawn.worth is not None:
             said.append(
                 f"{drawn.action!r} is worth {number(best.worth - drawn.worth)} less; it was drawn because the plan "
                 "leaves a share to chance, so that the next log can be learned from."
@@ -438,6 +470,7 @@ class Decider:
             prices=self._pricing.prices[int(found.followed[0])],
             expected_costs={name: float(outcomes[1 + place, action]) for place, name in enumerate(self._budgets)},
             unfamiliar=unfamiliar,
+            holdout=bool(found.held_out[0]),
         )
 
     def explain(
@@ -483,6 +516,7 @@ class Decider:
             prices=dict(zip(names, prices[0].tolist(), strict=True)),
             alternatives=tuple(sorted(alternatives, key=lambda one: -one.probability)),
             unfamiliar=unfamiliar,
+            holdout=bool(found.held_out[0]),
         )
 
     def _asked(

@@ -25,7 +25,7 @@ from redenvelope.lake.inputs import Slice, TableReader, inputs_of, raw_rows
 from redenvelope.lake.lake import Lake, LakePart, agrees, paced, read_record, write_json, write_record
 from redenvelope.lake.partition import alone, partition
 from redenvelope.log.cleaning.ids import find_repeats, marks_of, repeated, serving_ids
-from redenvelope.log.columns import ColumnMap, without
+from redenvelope.log.columns import HOLDOUT, ColumnMap, without
 from redenvelope.log.encoding.table import serving_steps
 from redenvelope.log.findings import Finding, Findings
 from redenvelope.log.schema.statistics import exact_mean, exact_sums
@@ -198,7 +198,8 @@ def _summary(plan: Plan, decided: list[DecidedPart]) -> AllocationSummary:
     several = {name: mean(expected_column(name)) for name in plan.policy.several_budgets}
     shown = dict(sorted(actions.items()))
     means = (mean("expected_cost"), mean("expected_reward"))
-    return AllocationSummary(rows, *means, shown, tuple(found.values()), several)
+    control = sum(part.held_out for part in decided) if plan.policy.holdout else None
+    return AllocationSummary(rows, *means, shown, tuple(found.values()), several, control)
 
 
 # Decisions for a part of a lake: written whole or not at all, and remembered, so that nobody is decided for twice.
@@ -217,6 +218,8 @@ class DecidedPart:
     """Column -> the sum of its expectations in units of 2^−1200, as digits."""
     actions: dict[str, int]
     findings: tuple[dict[str, Any], ...]
+    held_out: int = 0
+    """Users of the control group."""
 
 
 def decided_path(out: Path, number: int, parts: int) -> Path:
@@ -271,7 +274,8 @@ class DecidePart:
         counts = {str(label): count for label, count in together["action"].value_counts().iter_rows()}
         plain = tuple(finding.as_dict() for finding in found.values())
         sums = {name: _sum(together[name]) for name in _expectations(plan)}
-        record = DecidedPart(path.name, len(together), len(room.getbuffer()), digest, sums, counts, plain)
+        held_out = 0 if HOLDOUT not in together.columns else int(together[HOLDOUT].sum())
+        record = DecidedPart(path.name, len(together), len(room.getbuffer()), digest, sums, counts, plain, held_out)
         return self._remembered(part.number, record)
 
     def _remembered(self, number: int, record: DecidedPart) -> DecidedPart:

@@ -140,6 +140,36 @@ class Plan:
         named = {own.get(name, name) if own.get(name) not in row else name: value for name, value in row.items()}
         return Decider(self, seed).explain(named, history=history)
 
+    def power(self, **choices: Any) -> dict[str, Any]:
+        """How many users an A/B test of the plan needs; keywords are `share`, `confidence`, `power`, `gain` and
+        `users_per_week`."""
+        from redenvelope.plan.rollout_check import users_for_test
+
+        return users_for_test(self, **choices)
+
+    def compare(
+        self,
+        outcomes: Any,
+        others: Any = None,
+        *,
+        arm: str | None = None,
+        first: str | None = None,
+        columns: Mapping[str, Any] | ColumnMap | None = None,
+        share: float | None = None,
+        confidence: float = 0.95,
+        value_per_reward: float | None = None,
+    ) -> dict[str, Any]:
+        """What the plan's users earned and cost beside others, and beside what the plan promised.
+
+        Two tables (paths or dataframes with user, reward and cost), or one of both arms: `arm` names the column that
+        tells them apart and `first` its value for the plan's; without, the column `holdout` marks the control group.
+        """
+        from redenvelope.plan.rollout_check import compare_outcomes
+
+        value = self.record.money.told(None, None, value_per_reward).value_per_reward
+        named = None if columns is None else ColumnMap.of(columns)
+        return compare_outcomes(self, (outcomes, others), arm, first, named, confidence, share, value)
+
     def report(self, path: str | Path = "report.html") -> Path:
         """Write the report: one self-contained page, readable without a network."""
         written: Path = door("write_report")(self, Path(path))
@@ -186,8 +216,16 @@ class Plan:
 
     @property
     def totals(self) -> Totals | None:
-        """What it costs and earns for all users that it is for; None where their number is unknown."""
-        return totals(self.certificate, self.record.money)
+        """What it costs and earns for all users who follow it; None where their number is unknown."""
+        return totals(self.certificate, self.money)
+
+    @property
+    def money(self) -> Money:
+        """What sums are counted in, and the number of users who follow the plan: those held out are not counted."""
+        own = self.record.money
+        if own.audience is None or not self.policy.holdout:
+            return own
+        return replace(own, audience=max(1, round(own.audience * (1 - self.policy.holdout))))
 
     @property
     def columns(self) -> ColumnMap:

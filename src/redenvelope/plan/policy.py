@@ -45,6 +45,9 @@ class DeployedPolicy:
     """Who may get what, how often."""
     joins_late: bool = False
     """Whether some users' campaigns began after the first step: rules that count then begin there too."""
+    holdout: float = 0.0
+    """Share of users, by the hash of their ids, who get the cheapest eligible action instead: a control group. No
+    estimate and no certificate counts them."""
 
     @cached_property
     def constraint(self) -> RuleConstraint | None:
@@ -141,6 +144,8 @@ def policy_sha256(policy: DeployedPolicy) -> str:
         "source": policy.source.kind,
         "model": config,
     }
+    if policy.holdout:  # absent where there is none, as in plans of before
+        plain["holdout"] = policy.holdout
     digest.update(json.dumps(plain, sort_keys=True).encode())
     for name in sorted(weights):
         array = np.ascontiguousarray(weights[name])

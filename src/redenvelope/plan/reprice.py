@@ -231,8 +231,8 @@ def profit_budget(plan: Plan, value_per_reward: float) -> float:
 
     The price is fixed before anybody looks at the check users, and so is the plan that follows it.
     """
-    if not 0 < value_per_reward < np.inf:
-        raise UsageError(f"the value of a unit of reward is a number above 0, not {value_per_reward}")
+    if not isinstance(value_per_reward, int | float) or not 0 < value_per_reward < np.inf:
+        raise UsageError(f"the value of a unit of reward is a number above 0, not {value_per_reward!r}")
     if len(plan.certificate.budgets) > 1:
         raise UsageError("profit weighs one cost, and the plan has several budgets; keep one of them")
     own, points = plan.certificate.budgets[0], list(budget_points(plan))

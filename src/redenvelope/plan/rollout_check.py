@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from redenvelope.arrays import FloatArray
-from redenvelope.campaign.costs import is_plain
+from redenvelope.campaign.costs import charges_of, is_plain
 from redenvelope.errors import UsageError
 from redenvelope.evaluation.confidence import Estimate, Spread, difference, mean_estimate
 from redenvelope.evaluation.promise import Verdict, all_kept, reaches_target, within_budget
-from redenvelope.log.ab_test import Arm
+from redenvelope.log.ab_test import Arm, read_arms
+from redenvelope.log.columns import ColumnMap
 from redenvelope.plan.plan import Plan
 from redenvelope.serialization import to_plain
 
@@ -24,6 +26,32 @@ _STATUS: dict[str, Status] = {"confirmed": "kept", "undecided": "open", "contrad
 _MISMATCH = 0.001
 """Significance of the test for a sample ratio mismatch: smaller than usual, because everything else depends on the
 assignment and it is tested every time."""
+
+
+def compare_outcomes(
+    plan: Plan | None,
+    tables: tuple[Any, Any],
+    arm: str | None,
+    followed: str | None,
+    columns: ColumnMap | None,
+    confidence: float,
+    share: float | None,
+    value: float | None,
+) -> dict[str, Any]:
+    """Read two arms, from two tables or one, and compare them; columns that are not named have the plan's names."""
+    if not 0.5 <= confidence < 1:
+        raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {confidence}")
+    if share is not None and not 0 < share < 1:
+        raise UsageError(f"the share of users meant for the first arm is between 0 and 1, such as 0.5, not {share}")
+    charges = None
+    if plan is not None:
+        texts = frozenset(category.name for category in plan.policy.encoder.categories)
+        charges = partial(charges_of, budgets=plan.record.budgets, texts=texts, numeric=plan.catalogue.numeric)
+    named = plan.columns if columns is None and plan is not None else columns
+    arms = read_arms(*tables, arm, followed, named, charges)
+    if share is None and plan is not None and arms[1].held_out:
+        share = 1 - plan.policy.holdout if plan.policy.holdout else None
+    return compare_arms(arms, plan, confidence, share, value)
 
 
 def compare_arms(
@@ -144,7 +172,8 @@ def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float)
             promises.append(_promise("cost", budget.cost, (first.charged[budget.name],), confidence, budget.name))
     if not named:
         promises.append(_promise("cost", certificate.cost, (first.sums[1],), confidence))
-    row = next((row for row in plan.record.comparison if row.policy == "plan"), None)
+    # What is promised is a gain over what was logged, which a control group did not get.
+    row = next((row for row in plan.record.comparison if row.policy == "plan" and not second.held_out), None)
     if row is not None:
         reach = 2 * float(ndtri((1 + certificate.confidence) / 2))
         lower, upper = row.reward_difference_lower, row.reward_difference_upper
@@ -160,7 +189,7 @@ def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float)
     found = _verdict(plan, first, named)
     users = f"with {certificate.confidence:.0%} confidence, on {len(first.users):,} users"
     return PromiseCheck(
-        _STATUS[found.status], f"{found.sentence} ({users})", tuple(promises), tuple(_notes(plan, first))
+        _STATUS[found.status], f"{found.sentence} ({users})", tuple(promises), tuple(_notes(plan, first, second))
     )
 
 
@@ -202,13 +231,15 @@ def _verdict(plan: Plan, first: Arm, named: bool) -> Verdict:
     )
 
 
-def _notes(plan: Plan, first: Arm) -> list[str]:
+def _notes(plan: Plan, first: Arm, second: Arm) -> list[str]:
     steps, notes = plan.policy.specification.steps, []
     if first.steps is not None and first.steps < steps:
         notes.append(
             f"the plan is for {steps} steps and its arm has {first.steps}: compare again when the campaign is over; "
             "until then its cost is only what was spent so far"
         )
+    if second.held_out:
+        notes.append("the control group got the cheapest action, not what was logged: no gain over it was promised")
     if not plan.certificate.is_certified:
         notes.append("this plan's certificate was refused: it promised nothing")
     return notes

@@ -77,6 +77,7 @@ class _Manifest:
     joins_late: bool
     source: _WrittenSource
     record: FitRecord
+    holdout: float = 0.0
 
 
 def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -> Path:
@@ -131,6 +132,7 @@ def _content(plan: Plan) -> tuple[dict[str, Any], dict[str, bytes]]:
             policy.joins_late,
             _WrittenSource(policy.source.kind, config),
             plan.record,
+            policy.holdout,
         )
     )
     return manifest, files
@@ -156,6 +158,7 @@ def _plan(content: dict[str, Any], files: dict[str, bytes]) -> Plan:
         manifest.pricing,
         manifest.rules,
         manifest.joins_late,
+        manifest.holdout,
     )
     require_policy(policy)
     certificate = Certificate.from_dict(decoded(files["certificate.json"], "certificate.json"))

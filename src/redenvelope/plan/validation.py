@@ -72,6 +72,7 @@ def require_policy(policy: DeployedPolicy) -> None:
     _require(1 <= wanted.horizon <= wanted.steps, f"{where}: a horizon of {wanted.horizon:,} in {wanted.steps} steps")
     _require(is_temperature(wanted.temperature), f"{where}: the temperature is {wanted.temperature}")
     _require(0 <= wanted.explore <= 1, f"{where}: explore is a share from 0 to 1, not {wanted.explore}")
+    _require(0 <= policy.holdout < 1, f"plan.json: holdout is a share from 0 to below 1, not {policy.holdout}")
     _require(1 <= len(labels) <= MOST_ACTIONS, f"plan.json: catalogue: {len(labels):,} actions")
     _require(len(set(labels)) == len(labels), "plan.json: catalogue: two actions have the same label")
     numbers = not policy.catalogue.numeric or all(map(_is_number, labels))

@@ -121,7 +121,7 @@ class Spoken:
     @classmethod
     def of(cls, plan: Plan) -> Spoken:
         """The words that suit a plan."""
-        asked = plan.record.money
+        asked = plan.money
         return cls(asked.currency, asked.audience)
 
     def cost(self, value: float) -> str:

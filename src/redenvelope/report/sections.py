@@ -218,7 +218,7 @@ def rules_section(plan: Plan) -> str:
 
 
 def rules_sentences(plan: Plan) -> Iterator[str]:
-    """The rules, what is left of the log by them, and exploration, one sentence each."""
+    """The rules, what is left of the log by them, exploration and the control group, one sentence each."""
     rules = plan.policy.rules
     if not rules:
         yield "There are no rules: every user may get every action at every step."
@@ -228,6 +228,13 @@ def rules_sentences(plan: Plan) -> Iterator[str]:
         if finding.rule == "rules_forbid_logged":
             yield finding.message[:1].upper() + finding.message[1:] + "."
     yield from _exploration(plan)
+    if plan.policy.holdout:
+        whole, following = plan.record.money.audience, plan.money.audience
+        counted = "" if whole is None else f", {following:,} of {whole:,} users"
+        yield (
+            f"{plan.policy.holdout:.1%} of the users, chosen by the hash of their ids, are held out: a control group "
+            f"that gets the cheapest eligible action. Certificate and sums are of the others alone{counted}."
+        )
 
 
 def _exploration(plan: Plan) -> Iterator[str]:

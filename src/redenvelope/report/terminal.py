@@ -87,7 +87,8 @@ def show_plan(plan: Plan, folder: Path) -> None:
         for each in certificate.budgets:
             if each.unspent is not None and plan.totals is None:
                 console.print(escape(each.total_sentence()), soft_wrap=True)
-    for sentence in rules_sentences(plan) if plan.policy.rules or plan.policy.specification.explore else ():
+    told = plan.policy.rules or plan.policy.specification.explore or plan.policy.holdout
+    for sentence in rules_sentences(plan) if told else ():
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
     if record.comparison:
         show_comparison(console, record.comparison)

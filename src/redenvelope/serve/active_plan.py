@@ -106,7 +106,7 @@ class ActionDistribution(NamedTuple):
     costs: list[list[float]]
     """Expected at this step, [budgets][actions]."""
     prices: tuple[float, ...]
-    """That the user follows, [budgets]."""
+    """That the user follows, [budgets]; empty where they are held out, and follow none."""
     uniform: float
     """What the action is drawn with: fixed by user, step and seed."""
     allowed: list[bool] | None
@@ -164,15 +164,16 @@ class LoadedPlan:
             for one in found
             for row in zip(
                 *(one.probabilities.tolist(), one.outcomes[1:].swapaxes(0, 1).tolist()),
-                *(one.followed.tolist(), one.uniforms.tolist()),
+                *(one.followed.tolist(), one.uniforms.tolist(), one.held_out.tolist()),
                 strict=True,
             )
         )
         return [
             ActionDistribution(
-                probabilities, costs, pricing.prices[price], uniform, None if standings[place] is None else masks[place]
+                *(probabilities, costs, () if held_out else pricing.prices[price], uniform),
+                None if standings[place] is None else masks[place],
             )
-            for place, (probabilities, costs, price, uniform) in enumerate(each)
+            for place, (probabilities, costs, price, uniform, held_out) in enumerate(each)
         ]
 
     def _standing(self, one: DecisionQuery) -> EligibilityState | None:

@@ -62,6 +62,14 @@ def serve(
     ] = 168.0,
     minor_units: Annotated[int, typer.Option(min=1, help="Minor units per unit of currency.")] = 100,
     pace: Annotated[bool, typer.Option(help="Pace the prices by what is left of the budgets.")] = True,
+    wrong_features: Annotated[
+        str,
+        typer.Option(
+            metavar="refuse|count",
+            help="Requests with features that the plan does not know, lacks or cannot read: refuse them, or decide "
+            "without these features and count.",
+        ),
+    ] = "refuse",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -88,6 +96,7 @@ def serve(
         minor_units=minor_units,
         audience=audience,
         pacing=PacingSettings() if pace else None,
+        wrong_features=wrong_features,  # type: ignore[arg-type]
     )
     known = _tokens(tokens, host)
     _log_to_stderr()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from redenvelope.errors import ModelError
 from redenvelope.ledger.records import Decided, PastStep, Refusal, Refused, Settled, Status
-from redenvelope.serve.active_plan import DecisionQuery, LoadedPlan
+from redenvelope.serve.active_plan import DecisionQuery, ExpectedFeatures, FeatureFault, LoadedPlan
 from redenvelope.serve.funds import FundedBudget
 
 Id = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -124,9 +124,9 @@ def decoded(content: bytes | bytearray, kind: Any) -> Any:
         raise ApiError(400, "invalid_json", f"the body is not valid JSON ({error})", "send a JSON object") from None
 
 
+_MOST_FAULTS = 3
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
 _DECISION = re.compile(r"d([1-9][0-9]{0,17})_[0-9a-f]{8}_[0-9a-f]{8}")
-_RESERVED = ("user", "step", "action", "propensity", "reward", "cost", "price", "plan")
 _STATUS = {
     Refusal.NOTHING_LEFT: (409, "wait until holds expire, or raise the total of the budget"),
     Refusal.REQUEST_DIFFERS: (409, "use a new request_id for a new request"),
@@ -157,14 +157,22 @@ def fingerprint(request: DecisionRequest, user: str) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def feature_refusal(expected: ExpectedFeatures, faults: Sequence[FeatureFault]) -> ApiError:
+    """The error for features that are not those of the plan: the code and the remedy are those of the first."""
+    said = [expected.described(one) for one in faults[:_MOST_FAULTS]]
+    more = f" (and {len(faults) - _MOST_FAULTS} more)" if len(faults) > _MOST_FAULTS else ""
+    return ApiError(422, faults[0].code, "; ".join(message for message, _ in said) + more, said[0][1])
+
+
 def decision_query(
-    plan: LoadedPlan, request: DecisionRequest, user: str, past: Sequence[PastStep], budgets: Sequence[FundedBudget]
+    plan: LoadedPlan,
+    request: DecisionRequest,
+    features: Mapping[str, Any],
+    user: str,
+    past: Sequence[PastStep],
+    budgets: Sequence[FundedBudget],
 ) -> DecisionQuery:
-    """The query to the plan; a request that the plan cannot decide is refused."""
-    reserved = next((name for name in _RESERVED if name in request.features), None)
-    if reserved is not None:
-        message = f"a feature cannot have the reserved name {reserved!r}"
-        raise ApiError(422, "invalid_request", message, "rename it, or leave it out")
+    """The query to the plan with admitted features; a request that the plan cannot decide is refused."""
     last = plan.first_step + plan.steps - 1
     step = request.step if request.step is not None else (past[-1].step + 1 if past else plan.first_step)
     if step > last or step < plan.first_step:
@@ -178,7 +186,7 @@ def decision_query(
         # Caps count what was given; only a state that contains past outcomes has to wait for them.
         needs_outcomes = plan.plan.policy.encoder.history is not None
         rows = [_past_row(one, step, budgets, needs_outcomes) for one in past if one.step < step]
-    return DecisionQuery(user, step, request.features, rows, _mask(plan, request))
+    return DecisionQuery(user, step, features, rows, _mask(plan, request))
 
 
 def _past_row(one: PastStep, step: int, budgets: Sequence[FundedBudget], needs_outcomes: bool) -> dict[str, Any]:

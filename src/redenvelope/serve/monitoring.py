@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import cache, lru_cache
@@ -22,10 +23,12 @@ from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import COUNTED, Balance, Decided, Tally
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.reprice import budget_points
-from redenvelope.serve.active_plan import ActivePlan
+from redenvelope.serve.active_plan import ActivePlan, ExpectedFeatures, FeatureFault
 from redenvelope.serve.settings import ServeSettings
 
 _MOST_NOTES = 500
+_MOST_TOLD = 20
+"""Unknown features that are named in the log of the process."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -62,6 +65,7 @@ def campaign_view(
         "budgets": [_balance(balances[name]) for name in names],
         "tallies": [{name: getattr(one, name) for name in Tally.__slots__} for one in tallies],
         "refusals": metrics.refusals(),
+        "wrong_features": metrics.wrong_feature_counts(),
         "price": {
             "budgets": list(names),
             "prices": [[_finite(price) for price in row] for row in active.pricing.prices],
@@ -111,8 +115,15 @@ class Metrics:
         self._decisions = Counter(
             "redenvelope_decisions", "Decisions of this process by action.", ["action"], registry=registry
         )
+        self._wrong = Counter(
+            "redenvelope_wrong_features",
+            "Features of requests that the plan does not know (these without a name), lacks, or cannot read.",
+            ["code", "feature"],
+            registry=registry,
+        )
         self._batches = Counter("redenvelope_batches", "Groups of decisions planned together.", registry=registry)
         self._batched = Counter("redenvelope_batched_decisions", "Decisions in those groups.", registry=registry)
+        self._told: set[tuple[str, str]] = set()
         # The library looks labels up under a lock, and takes longer than to count: these are few, and asked for often.
         self._routes = cache(lambda route, status: (self._requests.labels(route, status), self._seconds.labels(route)))
         self._by_action = cache(self._decisions.labels)
@@ -127,6 +138,24 @@ class Metrics:
     def refused(self, code: str) -> None:
         """Count a refusal."""
         self._refusals.labels(code).inc()
+
+    def wrong_features(self, expected: ExpectedFeatures, faults: Sequence[FeatureFault]) -> None:
+        """Count features of a request that the plan does not expect, and say so in the log once for each."""
+        for kind, count in collections.Counter((one.code, one.counted_as) for one in faults).items():
+            self._wrong.labels(*kind).inc(count)
+        # The plan's own names are as many as they are; unknown names are chosen by callers.
+        unknown = _MOST_TOLD - sum(code == "unknown_feature" for code, _ in self._told)
+        for one in faults:
+            if (one.code, one.name) in self._told or (one.code == "unknown_feature" and unknown <= 0):
+                continue
+            unknown -= one.code == "unknown_feature"
+            self._told.add((one.code, one.name))
+            _LOG.warning("features of requests: %s; %s", *expected.described(one))
+
+    def wrong_feature_counts(self) -> list[dict[str, Any]]:
+        """Features that the plan did not expect."""
+        (found,) = self._wrong.collect()
+        return [{**one.labels, "count": int(one.value)} for one in found.samples if one.name.endswith("_total")]
 
     def decided(self, action: str) -> None:
         """Count a decision."""

@@ -22,7 +22,15 @@ from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock
 from redenvelope.ledger.records import COUNTED, Choice, Decided, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
 from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.active_plan import ActionDistribution, ActivePlan, DecisionQuery, LoadedPlan, load_active_plan
+from redenvelope.serve.active_plan import (
+    ActionDistribution,
+    ActivePlan,
+    DecisionQuery,
+    ExpectedFeatures,
+    FeatureFault,
+    LoadedPlan,
+    load_active_plan,
+)
 from redenvelope.serve.funds import Amounts, choose
 from redenvelope.serve.messages import (
     ApiError,
@@ -33,6 +41,7 @@ from redenvelope.serve.messages import (
     decision_answer,
     decision_number,
     decision_query,
+    feature_refusal,
     fingerprint,
     model_refusal,
     outcome_answer,
@@ -236,7 +245,7 @@ class Service:
         self, active: ActivePlan, group: Sequence[PendingRequest]
     ) -> tuple[PlannedGroup, Future[list[Result]] | None]:
         """Plan for a group and submit its holds in the same thread, without a detour through the event loop."""
-        planned = plan_group(active, self.ledger, group, self.settings, self.clock())
+        planned = plan_group(active, self.ledger, group, self.settings, self.clock(), self.metrics.wrong_features)
         return planned, self._writer.submit([hold for _, hold in planned.holds]) if planned.holds else None
 
     def _group(self) -> list[PendingRequest]:
@@ -374,9 +383,15 @@ class PlannedGroup(NamedTuple):
 
 
 def plan_group(
-    active: ActivePlan, ledger: Ledger, group: Sequence[PendingRequest], settings: ServeSettings, now: int
+    active: ActivePlan,
+    ledger: Ledger,
+    group: Sequence[PendingRequest],
+    settings: ServeSettings,
+    now: int,
+    wrong: Callable[[ExpectedFeatures, Sequence[FeatureFault]], None],
 ) -> PlannedGroup:
-    """Load the users' pasts, and plan for a group of requests together; a group has one request per user."""
+    """Load the users' pasts, and plan for a group of requests together; a group has one request per user. `wrong` is
+    told of features that the plan does not expect."""
     pasts, known = ledger.pasts([one.user for one in group], [one.request.request_id for one in group])
     found = PlannedGroup([], [])
     asked: list[tuple[PendingRequest, DecisionQuery]] = []
@@ -386,7 +401,13 @@ def plan_group(
             found.holds.append((one, _hold(one, active, times)))
             continue
         try:
-            query = decision_query(active.plan, one.request, one.user, pasts.get(one.user, ()), active.charges.budgets)
+            features, faults = active.expected.admitted(one.request.features)
+            if faults:
+                wrong(active.expected, faults)
+            if faults and settings.wrong_features == "refuse":
+                raise feature_refusal(active.expected, faults)
+            past = pasts.get(one.user, ())
+            query = decision_query(active.plan, one.request, features, one.user, past, active.charges.budgets)
             asked.append((one, query))
         except ApiError as error:
             found.refused.append((one, error))
@@ -429,11 +450,12 @@ def _hold(
     planned: tuple[DecisionQuery, ActionDistribution] | None = None,
 ) -> Hold:
     """The command; `planned` is None for a request that was decided before."""
-    step, prices = 0, "[]"
+    step, prices, features = 0, "[]", "{}"
     draw: Callable[[Mapping[str, int]], Choice | None] = _no_draw
     if planned is not None:
         query, chances = planned
         step, prices = query.step, msgspec.json.encode(chances.prices).decode()
+        features = msgspec.json.encode(query.features).decode()
         table = active.charges.at(query.features, query.step)
         draw = partial(choose, table, chances.probabilities, chances.costs, chances.allowed, chances.uniform)
     return Hold(
@@ -444,7 +466,7 @@ def _hold(
         choose=draw,
         prices=prices,
         plan=active.plan.sha256,
-        features=msgspec.json.encode(one.request.features).decode(),
+        features=features,
         at=times[0],
         expires_at=times[1],
     )

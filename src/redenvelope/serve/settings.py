@@ -10,6 +10,9 @@ from redenvelope.errors import UsageError
 Mode = Literal["strict", "overbook"]
 """`strict` holds the most that an offer can cost; `overbook` holds its expected cost with a margin."""
 
+WrongFeatures = Literal["refuse", "count"]
+"""What happens to a request with features that the plan does not know, lacks, or cannot read: `refuse` it, or decide
+without them and `count`."""
 
 LONGEST_HOLD_HOURS = 10 * 365 * 24
 """Ten years. Dates end with the year 9999."""
@@ -82,6 +85,9 @@ class ServeSettings:
     """The number of users that the budget is for; without it, the prices stay as they are."""
     batch: int = 256
     """The most decisions that are planned together."""
+    wrong_features: WrongFeatures = "refuse"
+    """Refused by default: whoever is decided for by other features than theirs gets what is meant for somebody else,
+    and the next log says that it was meant for them. A refusal is seen with the first request, a count by who looks."""
     limits: Limits = field(default_factory=Limits)
     pacing: PacingSettings | None = field(default_factory=PacingSettings)
     """None: the prices stay as they are."""
@@ -89,6 +95,8 @@ class ServeSettings:
     def __post_init__(self) -> None:
         if self.mode not in ("strict", "overbook"):
             raise UsageError(f"the mode must be strict or overbook, not {self.mode!r}")
+        if self.wrong_features not in ("refuse", "count"):
+            raise UsageError(f"wrong features are refused (refuse) or counted (count), not {self.wrong_features!r}")
         if self.hold_milliseconds < 1 or self.minor_units < 1 or self.overbook_margin < 0 or self.batch < 1:
             raise UsageError("hold time, minor units and batch must be at least 1, and the margin at least 0")
         if self.hold_milliseconds > LONGEST_HOLD_HOURS * 3_600_000:

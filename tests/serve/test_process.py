@@ -19,6 +19,7 @@ import pytest
 
 from redenvelope import open_ledger
 from redenvelope.ledger.ledger import verify
+from redenvelope.serve.admission import Tokens, new_token
 from tests.ledger.asking import rows
 from tests.program import run_here
 from tests.serve.coupons import Coupons
@@ -163,6 +164,28 @@ def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
     check(url, told)
 
 
+def test_a_signal_reads_the_tokens_again(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    (old, first), (new, second) = (new_token(name, ["read"]) for name in ("old", "new"))
+    file.write_text(first)
+    served = Process(folder, f"sqlite:///{tmp_path}/l.db", "--tokens", str(file))
+
+    def status(secret: str) -> int:
+        with closing(http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)) as connection:
+            connection.request("GET", "/v1/campaign", headers={"authorization": f"Bearer {secret}"})
+            return connection.getresponse().status
+
+    assert (status(old), status(new)) == (200, 401)
+    file.write_text(second)
+    os.kill(served.serving, signal.SIGHUP)
+    for _ in range(100):
+        if status(new) == 200:
+            break
+        time.sleep(0.1)
+    assert (status(old), status(new)) == (401, 200)
+    assert served.end(signal.SIGTERM) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -195,8 +218,6 @@ def test_a_token_is_made_and_shown_once(tmp_path: Path) -> None:
     secret = made.stdout.strip()
     assert secret not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
-    from redenvelope.serve.admission import Tokens
-
     caller = Tokens.read(file).caller(f"Bearer {secret}")
     assert caller is not None
     assert caller.may("decide")

@@ -62,6 +62,10 @@ def serve(
     ] = 168.0,
     minor_units: Annotated[int, typer.Option(min=1, help="Minor units per unit of currency.")] = 100,
     pace: Annotated[bool, typer.Option(help="Pace the prices by what is left of the budgets.")] = True,
+    log_format: Annotated[
+        str,
+        typer.Option(metavar="text|json", help="Form of the log; json has a line per request, with its id."),
+    ] = "text",
     wrong_features: Annotated[
         str,
         typer.Option(
@@ -79,7 +83,8 @@ def serve(
 ) -> None:
     """Run a campaign: decisions over HTTP, paid from a ledger, with paced prices.
 
-    SIGTERM shuts it down gracefully (exit code 0); SIGHUP loads the plan folder again.
+    SIGTERM shuts it down gracefully (exit code 0); SIGHUP loads the plan folder
+    and the file of tokens again.
     """
     options.require_installed()
     from redenvelope.ledger.ledger import open_ledger, steady_clock
@@ -99,7 +104,7 @@ def serve(
         wrong_features=wrong_features,  # type: ignore[arg-type]
     )
     known = _tokens(tokens, host)
-    _log_to_stderr()
+    _log_to_stderr(log_format)
     clock = steady_clock()
     totals, caps = _by_name(budget_total, "--budget-total"), _by_name(user_cap or [], "--user-cap")
     most = _by_label(amounts or [])
@@ -138,15 +143,22 @@ def token(
     typer.echo(secret)
 
 
-def _log_to_stderr() -> None:
-    """Log the service, and only warnings of the HTTP server."""
+def _log_to_stderr(form: str) -> None:
+    """Log the service, each request where the log is JSON, and errors of the HTTP server (anybody can have it warn)."""
+    from redenvelope.serve.monitoring import JsonLines
+
+    if form not in ("text", "json"):
+        raise UsageError(f"--log-format {form}: write text or json")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name, level in (("redenvelope", logging.INFO), ("uvicorn", logging.WARNING)):
+    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if form == "json" else text)
+    requests = logging.INFO if form == "json" else logging.WARNING
+    for name, level in (("redenvelope", logging.INFO), ("uvicorn", logging.ERROR)):
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(level)
         logger.propagate = False
+    logging.getLogger("redenvelope.serve.requests").setLevel(requests)
 
 
 def _milliseconds(hours: float) -> int:

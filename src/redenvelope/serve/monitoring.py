@@ -10,7 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
@@ -29,6 +31,8 @@ from redenvelope.serve.settings import ServeSettings
 _MOST_NOTES = 500
 _MOST_TOLD = 20
 """Unknown features that are named in the log of the process."""
+_LOG_ROWS, _LOG_BYTES = 500, 4 * 1024 * 1024
+"""Decisions that are read at a time; an answer of the log ends after so many bytes."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -97,6 +101,37 @@ def log_row(one: Decided) -> dict[str, Any]:
         "decided_at": one.decided_at,
         "closed_at": one.closed_at,
     }
+
+
+def log_lines(ledger: Ledger, after: int, most: int) -> bytes:
+    """Decisions with numbers above `after` as JSON lines: at most so many, and no more than an answer may hold."""
+    found = bytearray()
+    while most > 0 and len(found) < _LOG_BYTES:
+        rows = ledger.decided(after, min(most, _LOG_ROWS))
+        if not rows:
+            break
+        found += b"".join(msgspec.json.encode(log_row(row)) + b"\n" for row in rows)
+        after, most = rows[-1].decision, most - len(rows)
+    return bytes(found)
+
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("REQUEST_ID", default=None)
+"""The id of the request that is being answered."""
+
+
+class JsonLines(logging.Formatter):
+    """A record of the log as a line of JSON, with the id of the request that it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        said = {"time": at.replace("+00:00", "Z"), "level": record.levelname, "message": record.getMessage()}
+        if (request_id := REQUEST_ID.get()) is not None:
+            said["request_id"] = request_id
+        said |= getattr(record, "fields", {})
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(said).decode()
 
 
 class Metrics:
@@ -172,14 +207,13 @@ class Metrics:
         return {one.labels["code"]: int(one.value) for one in found.samples if one.name.endswith("_total")}
 
     def text(self) -> bytes:
-        """All metrics in the text format that Prometheus reads."""
-        return generate_latest(self._registry)
+        """All metrics in the text format that Prometheus reads; amounts are integers, to the last unit."""
+        balances = self._ledger.balances()
+        amounts = [line for name in ("total", "spent", "held", "left") for line in _amounts(name, balances)]
+        return generate_latest(self._registry) + "".join(f"{line}\n" for line in amounts).encode()
 
     def collect(self) -> Iterator[Metric]:
-        """Gauges of the balances and prices now, for the registry."""
-        balances = self._ledger.balances()
-        for name in ("total", "spent", "held", "left"):
-            yield _gauge(f"budget_{name}", [(one.budget, getattr(one, name)) for one in balances])
+        """Gauges of the prices now, for the registry."""
         active = self._active()
         if active is None:
             return
@@ -200,6 +234,15 @@ class _Registry(CollectorRegistry):
         for metric in super().collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
+
+
+def _amounts(name: str, balances: Sequence[Balance]) -> Iterator[str]:
+    """A gauge of amounts, written as they are: the library writes floating-point numbers."""
+    yield f"# HELP redenvelope_budget_{name} Budget {name}, in minor units."
+    yield f"# TYPE redenvelope_budget_{name} gauge"
+    for one in balances:
+        label = one.budget.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+        yield f'redenvelope_budget_{name}{{budget="{label}"}} {getattr(one, name)}'
 
 
 def _gauge(name: str, values: Any) -> GaugeMetricFamily:

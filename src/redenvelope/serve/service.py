@@ -93,6 +93,8 @@ class Service:
         self.is_stuck = False
         """Stopped while a thread still waits for a ledger that does not answer."""
         self.active: ActivePlan | None = None
+        self.reloads: list[Callable[[], None]] = []
+        """Called by SIGHUP, before the plan is loaded again."""
 
     @property
     def is_ready(self) -> bool:

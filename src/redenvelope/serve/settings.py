@@ -44,6 +44,8 @@ class Limits:
     """Per caller, on average."""
     burst: int = 10_000
     """Requests that a caller may send at once."""
+    failed_login_seconds: float = 2.0
+    """The longest that an answer to a failed login is delayed."""
     waiting: int = 20_000
     """Pending decisions of all callers."""
 

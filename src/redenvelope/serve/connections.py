@@ -27,6 +27,7 @@ _OWN_FILES = 64
 """Files that the process opens beside connections: the ledger, the plan, programs."""
 _LARGEST_FRAME = 2
 """How many times its largest body a request may be, with the frames of its chunks."""
+_PIECE_BYTES = 16 * 1024
 _GRACE_SECONDS = 1.0
 """The application answers late bodies first, in words."""
 _MALFORMED = ApiError(400, "invalid_http", "the request is not valid HTTP/1.1", "send a valid request")
@@ -55,6 +56,8 @@ class LimitedConnection(HttpToolsProtocol):
         """Received of a head that is not complete; None between the end of a head and the next request."""
         self._request_bytes = 0
         """Received of a request that is not complete, with everything that is passed over."""
+        self._frame_bytes = 0
+        """Received since the last part of a body."""
         self._answering: RequestResponseCycle | None = None
         self._reading_since: float | None = None
         self._unsent_since: float | None = None
@@ -73,16 +76,30 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse; count what belongs to a head, because the parser keeps a header of any size, and what belongs to a
-        request, because it passes over extensions of chunks and keeps headers after them."""
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-        self._request_bytes += len(data)
-        super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > self._limits.head_bytes:
-            self._refuse(self._head_too_large())
-        elif self._request_bytes > _LARGEST_FRAME * self._limits.batch_bytes:
-            self._refuse(_ENDLESS)
+        """Parse piece by piece; count what belongs to a head, because the parser keeps a header of any size, and what
+        is between and after chunks: it passes over their extensions, and keeps the headers after them."""
+        for first in range(0, len(data), _PIECE_BYTES):
+            if self.transport.is_closing():
+                return
+            piece = data[first : first + _PIECE_BYTES]
+            if self._head_bytes is not None:
+                self._head_bytes += len(piece)
+            self._request_bytes += len(piece)
+            self._frame_bytes += len(piece)
+            super().data_received(piece)
+            if self._head_bytes is not None and self._head_bytes > self._limits.head_bytes:
+                self._refuse(self._head_too_large())
+            elif self._is_endless():
+                self._refuse(_ENDLESS)
+
+    def _is_endless(self) -> bool:
+        framed = self._head_bytes is None and self._frame_bytes > _PIECE_BYTES + self._limits.head_bytes
+        return framed or self._request_bytes > _LARGEST_FRAME * self._limits.batch_bytes
+
+    def on_body(self, body: bytes) -> None:
+        """Some of a body."""
+        self._frame_bytes = 0
+        super().on_body(body)
 
     def on_message_begin(self) -> None:
         """A request begins, perhaps in the middle of what was received."""
@@ -112,7 +129,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is complete."""
-        self._reading_since, self._request_bytes = None, 0
+        self._reading_since, self._request_bytes, self._frame_bytes = None, 0, 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

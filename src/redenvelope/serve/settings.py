@@ -33,9 +33,9 @@ class Limits:
     batch_bytes: int = 4 * 1024 * 1024
     body_seconds: float = 10.0
     """For the headers of a request, and again for its body."""
-    bodies_bytes: int = 16 * 1024 * 1024
+    bodies_bytes: int = 8 * 1024 * 1024
     """Of all requests that are being answered."""
-    unsent_bytes: int = 32 * 1024 * 1024
+    unsent_bytes: int = 16 * 1024 * 1024
     """Of all answers that clients have not read yet."""
     write_seconds: float = 30.0
     """Until a client has read its answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -66,6 +67,14 @@ def serve(
         str,
         typer.Option(metavar="text|json", help="Form of the log; json has a line per request, with its id."),
     ] = "text",
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where alerts are sent (money low, budget reached, …), signed with the secret in the environment "
+            "variable REDENVELOPE_WEBHOOK_SECRET.",
+        ),
+    ] = None,
     wrong_features: Annotated[
         str,
         typer.Option(
@@ -89,6 +98,7 @@ def serve(
     options.require_installed()
     from redenvelope.ledger.ledger import open_ledger, steady_clock
     from redenvelope.plan.plan import Plan
+    from redenvelope.serve.alerts import SECRET_VARIABLE, WebhookSettings
     from redenvelope.serve.app import new_app
     from redenvelope.serve.funds import funded_budgets, funds_for
     from redenvelope.serve.server import bound, run
@@ -103,6 +113,7 @@ def serve(
         pacing=PacingSettings() if pace else None,
         wrong_features=wrong_features,  # type: ignore[arg-type]
     )
+    hook = None if webhook is None else WebhookSettings(webhook, os.environ.get(SECRET_VARIABLE, ""))
     known = _tokens(tokens, host)
     _log_to_stderr(log_format)
     clock = steady_clock()
@@ -115,7 +126,7 @@ def serve(
         found = open_ledger(ledger, seed=seed)
         if found.database.is_new:
             typer.echo("there was no ledger at this URL: created a new one, of which nothing is spent", err=True)
-        service = Service(plan, found, funds, settings, most, clock)
+        service = Service(plan, found, funds, settings, most, clock, hook)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
         if audience is None:
             typer.echo("without --audience the prices are not paced: the number of users to come is unknown", err=True)

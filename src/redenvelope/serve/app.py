@@ -96,7 +96,8 @@ class _Handlers:
         service, active = self._service, self._service.active
         if active is None:
             raise ApiError(503, "not_ready", "the plan is not loaded yet", "retry once /readyz answers 200")
-        view = partial(campaign_view, service.ledger, active, service.settings, service.metrics, service.clock())
+        metrics, alerts = service.metrics, service.alerts
+        view = partial(campaign_view, service.ledger, active, service.settings, metrics, alerts, service.clock())
         return _json(await service.read(view))
 
     async def log(self, request: Request) -> Response:

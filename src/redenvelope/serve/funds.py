@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -205,16 +205,18 @@ def choose(
     eligible: Sequence[bool] | None,
     uniform: float,
     left: Mapping[str, int],
+    short: Callable[[], None] | None = None,
 ) -> Choice | None:
     """Draw an action by probabilities [actions] from those that can be paid; None where none can.
 
     `expected` [budgets][actions] are expected costs. The probabilities of the actions that can be paid are rescaled to
-    sum to one, and these are the propensities. Where all of them are 0, the cheapest action is given. Plain numbers
-    instead of arrays, because this runs once per decision inside a transaction.
+    sum to one, and these are the propensities. Where all of them are 0, the cheapest action is given. `short` is called
+    where an action that the plan gives cannot be paid. Plain numbers instead of arrays, because this runs once per
+    decision inside a transaction.
     """
     free = [left[one.name] for one in table.budgets]
     shares = [0.0] * len(table.labels)
-    payable = []
+    payable, is_short = [], False
     for action in range(len(shares)):
         if eligible is not None and not eligible[action]:
             continue
@@ -225,6 +227,10 @@ def choose(
         if fits:
             payable.append(action)
             shares[action] = max(probabilities[action], 0.0)
+        elif probabilities[action] > 0:
+            is_short = True
+    if is_short and short is not None:
+        short()
     if not payable:
         return None
     total = sum(shares)

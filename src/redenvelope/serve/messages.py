@@ -6,14 +6,14 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from redenvelope.errors import ModelError
-from redenvelope.ledger.records import Decided, PastStep, Refusal, Refused, Settled, Status
+from redenvelope.ledger.records import COUNTED, Decided, PastStep, Refusal, Refused, Settled, Status
 from redenvelope.serve.active_plan import DecisionQuery, ExpectedFeatures, FeatureFault, LoadedPlan
 from redenvelope.serve.funds import FundedBudget
 
@@ -23,6 +23,7 @@ Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Feature = bool | Integer | Number | Label | None
 Amount = Annotated[int, Meta(ge=0, lt=2**53)]
+Unit = Literal["minor units", "actions"]
 
 
 class ApiError(Exception):
@@ -81,11 +82,14 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class HoldAnswer(msgspec.Struct, frozen=True):
-    """What is held for a decision, in minor units, and until when."""
+    """What is held for a decision, and until when."""
 
-    amount: int
+    amount: int | None
+    """Of the only column that is paid, in minor units; null where there are several: they do not add up."""
     amounts: dict[str, int]
-    """By budget."""
+    """By budget, each in its own unit."""
+    units: dict[str, Unit]
+    """Of each budget."""
     expires_at: str
 
 
@@ -110,8 +114,10 @@ class OutcomeAnswer(msgspec.Struct, frozen=True):
     decision_id: str
     status: str
     reward: float
-    amount: int
+    amount: int | None
+    """As in the hold of the decision."""
     amounts: dict[str, int]
+    units: dict[str, Unit]
 
 
 def decoded(content: bytes | bytearray, kind: Any) -> Any:
@@ -223,9 +229,27 @@ def _key(label: Any, plan: LoadedPlan) -> Any:
         return label
 
 
-def decision_answer(record: Decided) -> DecisionAnswer:
-    """The answer for a recorded decision."""
+def _paid(amounts: Mapping[str, int], measures: Mapping[str, str]) -> tuple[int | None, dict[str, Unit]]:
+    """The amount of the only column that is paid, or None; and the unit of each budget, given what each measures.
+
+    Budgets of the same column share its amount, and actions that are counted are no money.
+    """
+    units: dict[str, Unit] = {
+        name: "actions" if measures.get(name, name) == COUNTED else "minor units" for name in amounts
+    }
+    paid: dict[str, int] = {}
+    for name, amount in amounts.items():
+        if units[name] != "actions":
+            column = measures.get(name, name)
+            paid[column] = max(amount, paid.get(column, 0))
+    columns = {measure for measure in measures.values() if measure != COUNTED}
+    return next(iter(paid.values()), 0) if len(columns | paid.keys()) < 2 else None, units
+
+
+def decision_answer(record: Decided, measures: Mapping[str, str]) -> DecisionAnswer:
+    """The answer for a recorded decision; `measures` are those of the campaign's budgets."""
     amounts = {charge.budget: charge.held for charge in record.charges}
+    amount, units = _paid(amounts, measures)
     expires = datetime.fromtimestamp(record.expires_at / 1_000, UTC).isoformat(timespec="milliseconds")
     return DecisionAnswer(
         decision_id=record.public_id,
@@ -234,16 +258,17 @@ def decision_answer(record: Decided) -> DecisionAnswer:
         step=record.step,
         action=_number(record.action) if record.is_number else record.action,
         propensity=record.propensity,
-        hold=HoldAnswer(sum(amounts.values()), amounts, expires.replace("+00:00", "Z")),
+        hold=HoldAnswer(amount, amounts, units, expires.replace("+00:00", "Z")),
         prices=msgspec.json.decode(record.prices),
         plan=record.plan,
     )
 
 
-def outcome_answer(settled: Settled, decision_id: str) -> OutcomeAnswer:
-    """The answer for a recorded outcome."""
+def outcome_answer(settled: Settled, decision_id: str, measures: Mapping[str, str]) -> OutcomeAnswer:
+    """The answer for a recorded outcome; `measures` are those of the campaign's budgets."""
     amounts = dict(settled.spent)
-    return OutcomeAnswer(decision_id, settled.status.value, settled.reward, sum(amounts.values()), amounts)
+    amount, units = _paid(amounts, measures)
+    return OutcomeAnswer(decision_id, settled.status.value, settled.reward, amount, amounts, units)
 
 
 def refused_answer(refused: Refused) -> ApiError:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
@@ -26,8 +26,10 @@ from redenvelope.ledger.records import COUNTED, Balance, Decided, Tally
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.reprice import budget_points
 from redenvelope.serve.active_plan import ActivePlan, ExpectedFeatures, FeatureFault
+from redenvelope.serve.alerts import Alerts
 from redenvelope.serve.settings import ServeSettings
 
+Found = TypeVar("Found")
 _MOST_NOTES = 500
 _MOST_TOLD = 20
 """Unknown features that are named in the log of the process."""
@@ -37,7 +39,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 def campaign_view(
-    ledger: Ledger, active: ActivePlan, settings: ServeSettings, metrics: Metrics, now: int
+    ledger: Ledger, active: ActivePlan, settings: ServeSettings, metrics: Metrics, alerts: Alerts, now: int
 ) -> dict[str, Any]:
     """The campaign in plain data; amounts are in minor units, costs per user in units of currency."""
     balances, tallies = {one.budget: one for one in ledger.balances()}, ledger.tallies()
@@ -68,6 +70,7 @@ def campaign_view(
         "reward": sum(tally.reward for tally in tallies),
         "budgets": [_balance(balances[name]) for name in names],
         "tallies": [{name: getattr(one, name) for name in Tally.__slots__} for one in tallies],
+        "alerts": alerts.now(),
         "refusals": metrics.refusals(),
         "wrong_features": metrics.wrong_feature_counts(),
         "price": {
@@ -156,6 +159,13 @@ class Metrics:
             ["code", "feature"],
             registry=registry,
         )
+        self._short = Counter(
+            "redenvelope_short_decisions",
+            "Decisions in which an action of the plan could not be paid.",
+            registry=registry,
+        )
+        self._webhooks = Counter("redenvelope_webhooks", "Alerts sent to the webhook.", ["result"], registry=registry)
+        self.short_decisions = 0
         self._batches = Counter("redenvelope_batches", "Groups of decisions planned together.", registry=registry)
         self._batched = Counter("redenvelope_batched_decisions", "Decisions in those groups.", registry=registry)
         self._told: set[tuple[str, str]] = set()
@@ -195,6 +205,15 @@ class Metrics:
     def decided(self, action: str) -> None:
         """Count a decision."""
         self._by_action(action).inc()
+
+    def short(self) -> None:
+        """Count a decision in which an action that the plan gives could not be paid."""
+        self.short_decisions += 1
+        self._short.inc()
+
+    def sent(self, result: str) -> None:
+        """Count an alert for the webhook: delivered, failed or dropped."""
+        self._webhooks.labels(result).inc()
 
     def planned(self, decisions: int) -> None:
         """Count a group of decisions that were planned together."""
@@ -326,17 +345,29 @@ class WriteProbe:
         return problem is None
 
     def _start(self) -> Future[None]:
-        """Not a pool: when the process ends it would wait for a thread that waits for the database."""
-        result: Future[None] = Future()
-        threading.Thread(target=self._write, args=(result,), name="probe", daemon=True).start()
-        return result
+        return in_thread(self._write, "probe")
 
-    def _write(self, result: Future[None]) -> None:
+    def _write(self) -> None:
         try:
             with self._ledger.database.transaction() as session:
                 session.run(_PROBE)
-            result.set_result(None)
-        except LedgerError as error:
-            result.set_exception(error)
+        except LedgerError:
+            raise
         except Exception as error:
-            result.set_exception(LedgerError(f"{type(error).__name__}: {error}"))
+            raise LedgerError(f"{type(error).__name__}: {error}") from error
+
+
+def in_thread(work: Callable[[], Found], name: str) -> Future[Found]:
+    """Work in a thread of its own. Not a pool: when the process ends, it would wait for a thread that waits for the
+    database."""
+    result: Future[Found] = Future()
+    result.set_running_or_notify_cancel()  # whoever stops waiting does not stop it
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return result

@@ -90,6 +90,8 @@ class ServeSettings:
     wrong_features: WrongFeatures = "refuse"
     """Refused by default: whoever is decided for by other features than theirs gets what is meant for somebody else,
     and the next log says that it was meant for them. A refusal is seen with the first request, a count by who looks."""
+    verify_seconds: float = 3_600.0
+    """Between two verifications of the ledger while it is served."""
     limits: Limits = field(default_factory=Limits)
     pacing: PacingSettings | None = field(default_factory=PacingSettings)
     """None: the prices stay as they are."""

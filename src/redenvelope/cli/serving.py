@@ -176,7 +176,7 @@ def _milliseconds(hours: float) -> int:
     """--hold-hours in milliseconds."""
     from redenvelope.serve.settings import LONGEST_HOLD_HOURS
 
-    if hours > LONGEST_HOLD_HOURS:
+    if not hours <= LONGEST_HOLD_HOURS:  # also what is no number
         raise UsageError(f"--hold-hours {hours:g}: give at most {LONGEST_HOLD_HOURS:,} hours, which is ten years")
     return round(hours * 3_600_000)
 

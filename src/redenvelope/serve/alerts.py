@@ -205,7 +205,10 @@ class WebhookSettings:
     timeout_seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        try:
+            parts, _ = urlsplit(self.url), urlsplit(self.url).port
+        except ValueError:
+            parts = urlsplit("")
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.username is not None:
             raise UsageError(f"--webhook {self.url.split('@')[-1]}: write a URL such as https://HOST/PATH")
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:

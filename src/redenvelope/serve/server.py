@@ -35,9 +35,9 @@ def bound(host: str, port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError, TypeError) as error:
         opened.close()
-        raise UsageError(f"{host}:{port} cannot listen there ({error}); choose another --port") from None
+        raise UsageError(f"{host[:60]}:{port} cannot listen there ({error}); choose another --host or --port") from None
     return opened
 
 

@@ -16,6 +16,9 @@ without them and `count`."""
 
 LONGEST_HOLD_HOURS = 10 * 365 * 24
 """Ten years. Dates end with the year 9999."""
+MOST_MINOR_UNITS = 1_000_000
+"""Per unit of currency: amounts stay integers that JSON does not round."""
+MOST_USERS = 10**12
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,13 @@ class ServeSettings:
             raise UsageError(f"wrong features are refused (refuse) or counted (count), not {self.wrong_features!r}")
         if self.hold_milliseconds < 1 or self.minor_units < 1 or self.overbook_margin < 0 or self.batch < 1:
             raise UsageError("hold time, minor units and batch must be at least 1, and the margin at least 0")
+        if self.minor_units > MOST_MINOR_UNITS:
+            raise UsageError(f"a unit of currency has at most {MOST_MINOR_UNITS:,} minor units; give fewer")
         if self.hold_milliseconds > LONGEST_HOLD_HOURS * 3_600_000:
             raise UsageError(f"a hold lasts at most {LONGEST_HOLD_HOURS:,} hours; give a shorter time")
         if self.audience is not None and self.audience < 1:
             raise UsageError(f"the audience must be at least 1, not {self.audience}")
+        if self.audience is not None and self.audience > MOST_USERS:
+            raise UsageError(f"the audience is at most {MOST_USERS:,} users; give the number of users of the campaign")
+        if not 0 < self.verify_seconds <= LONGEST_HOLD_HOURS * 3_600:
+            raise UsageError("the ledger is verified after more than 0 seconds and at most ten years")

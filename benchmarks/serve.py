@@ -20,6 +20,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,7 @@ def bare(folder: str) -> None:
 
     class Nothing:
         settings, is_stuck = ServeSettings(), False
+        metrics = SimpleNamespace(refused=lambda code: None)
 
         async def start(self) -> None: ...
 

@@ -56,10 +56,10 @@ def test_a_request_is_answered_as_before_whatever_labels_the_next_plan_has(
 def test_an_answer_that_cannot_be_written_fails_alone(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def written(record: Any) -> Any:
+    def written(record: Any, *more: Any) -> Any:
         if record.user == "bad":
             raise ValueError("a date that no calendar knows")
-        return decision_answer(record)
+        return decision_answer(record, *more)
 
     monkeypatch.setattr(service, "decision_answer", written)
     with running(folder, f"sqlite:///{tmp_path}/l.db") as served:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from redenvelope import UsageError
+from redenvelope.serve.connections import LimitedConnection, require_limits_hold
 from redenvelope.serve.settings import Limits, ServeSettings
 from tests.serve.running import Running, running
 from tests.serve.test_process import Process
@@ -170,3 +174,43 @@ def test_bodies_of_all_requests_together_are_bounded(served: Running) -> None:
         slow.sendall(large[-1:])
         assert slow.recv(1_000).startswith(b"HTTP/1.1 200")
     assert served.ask("POST", "/v1/decisions", raw=large)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"1;" + b"x" * 65_536, b"0\r\nx: " + b"y" * 65_536, b"0\r\n" + b"x: y\r\n" * 10_000, b"1\r\n \r\n" * 10_000],
+    ids=["extension", "trailer", "trailers", "chunks"],
+)
+def test_a_body_without_end_is_cut_off(folder: Path, tmp_path: Path, part: bytes) -> None:
+    """Whatever the parser passes over or keeps between chunks and after them counts."""
+    limits = Limits(batch_bytes=100_000, body_seconds=60.0)
+    with running(folder, f"sqlite:///{tmp_path}/l.db", settings=ServeSettings(limits=limits)) as served:
+        with connect(served.port) as wire:
+            wire.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + part)
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                while sent < 500:
+                    wire.sendall(part.removeprefix(b"0\r\n") if part.startswith(b"0") else part[:1] * 65_536)
+                    sent += 1
+        assert sent < 250, "the server took megabytes"
+        assert served.ask("GET", "/healthz")[0] == 200
+
+
+def test_a_release_that_keeps_no_limits_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if uvicorn no longer called what the limits are hung on, or had renamed what they read."""
+    for name, changed in (
+        ("on_header", lambda self, name, value: None),
+        ("on_headers_complete", HttpToolsProtocol.on_headers_complete),
+        ("connection_lost", HttpToolsProtocol.connection_lost),
+        ("_refuse", lambda self, error: self.no_such_part),
+    ):
+        with monkeypatch.context() as broken:
+            broken.setattr(LimitedConnection, name, changed)
+            with pytest.raises(UsageError, match="does not keep the limits on connections"):
+                asyncio.run(require_limits_hold())
+    asyncio.run(require_limits_hold())
+    monkeypatch.setattr(LimitedConnection, "on_header", HttpToolsProtocol.on_header)
+    with pytest.raises(UsageError, match="uvicorn"), running(folder, f"sqlite:///{tmp_path}/l.db"):
+        pass

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import signal
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serve.running import Running, running
+from tests.serve.test_process import Process
 
 TOTAL = 123_456_789_012
 
@@ -45,4 +50,30 @@ def test_metrics_say_what_happened_and_what_is_in_the_ledger(folder: Path, tmp_p
         assert found[f"redenvelope_budget_{name}", "budget"] == getattr(balance, name)
     assert ("redenvelope_price", "budget") in found
     assert "_created" not in text
-    assert 'redenvelope_budget_total{budget="budget"} 1.23456789012e+11' in text
+    assert 'redenvelope_budget_total{budget="budget"} 123456789012\n' in text
+    assert f'redenvelope_budget_left{{budget="budget"}} {balance.left}\n' in text
+
+
+def test_every_answer_has_an_id(folder: Path, tmp_path: Path) -> None:
+    with running(folder, f"sqlite:///{tmp_path}/l.db") as served:
+        given = [served.answer("GET", "/healthz")[2]["x-request-id"] for _ in range(3)]
+        assert len(set(given)) == 3
+        assert served.answer("GET", "/healthz", headers={"x-request-id": "mine-1"})[2]["x-request-id"] == "mine-1"
+        odd = {"x-request-id": "a" * 65}
+        assert served.answer("GET", "/healthz", headers=odd)[2]["x-request-id"] not in (odd["x-request-id"], *given)
+
+
+def test_the_log_is_json_where_it_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    process = Process(folder, f"sqlite:///{tmp_path}/l.db", "--log-format", "json", "--wrong-features", "count")
+    Running(process.port, None).decide("r", "u", {"taste": 0.5, "hobby": "line\nbreak"})  # type: ignore[arg-type]
+    with closing(HTTPConnection("127.0.0.1", process.port)) as connection:
+        connection.request("GET", "/v1/campaign", headers={"x-request-id": "mine"})
+        connection.getresponse().read()
+    process.process.send_signal(signal.SIGTERM)
+    _, written = process.process.communicate(timeout=60)
+    lines = [json.loads(line) for line in written.splitlines() if line.startswith("{")]
+    answered = [line for line in lines if line["message"] == "answered"]
+    assert [line["path"] for line in answered] == ["/v1/decisions", "/v1/campaign"]
+    assert answered[1]["request_id"] == "mine"
+    assert {"time", "level", "method", "status", "client", "milliseconds"} <= answered[0].keys()
+    assert any("'hobby'" in line["message"] for line in lines)

@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
-from redenvelope import open_ledger
+from redenvelope import Plan, UsageError, open_ledger
 from redenvelope.ledger.ledger import verify
+from redenvelope.serve.admission import Tokens, new_token
+from redenvelope.serve.funds import charge_table_of
+from redenvelope.serve.settings import ServeSettings
 from tests.ledger.asking import rows
 from tests.program import run_here
 from tests.serve.coupons import Coupons
@@ -163,6 +166,28 @@ def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
     check(url, told)
 
 
+def test_a_signal_reads_the_tokens_again(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    (old, first), (new, second) = (new_token(name, ["read"]) for name in ("old", "new"))
+    file.write_text(first)
+    served = Process(folder, f"sqlite:///{tmp_path}/l.db", "--tokens", str(file))
+
+    def status(secret: str) -> int:
+        with closing(http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)) as connection:
+            connection.request("GET", "/v1/campaign", headers={"authorization": f"Bearer {secret}"})
+            return connection.getresponse().status
+
+    assert (status(old), status(new)) == (200, 401)
+    file.write_text(second)
+    os.kill(served.serving, signal.SIGHUP)
+    for _ in range(100):
+        if status(new) == 200:
+            break
+        time.sleep(0.1)
+    assert (status(old), status(new)) == (401, 200)
+    assert served.end(signal.SIGTERM) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -172,6 +197,22 @@ def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
         (["--mode", "generous"], "strict or overbook"),
         (["--hold-hours", "1e9"], "--hold-hours 1e+09: give at most 87,600 hours"),
         (["--hold-hours", "inf"], "--hold-hours inf"),
+        (["--hold-hours", "nan"], "--hold-hours"),
+        (["--audience", "1" + "0" * 400], "the audience is at most"),
+        (["--minor-units", "1" + "0" * 40], "at most 1,000,000 minor units"),
+        (["--budget-total", "1e999999999"], "--budget-total"),
+        (["--budget-total", "1e300"], "below 90,071,992,547,409"),
+        (["--budget-total", "9" * 5_000], "below 90,071,992,547,409"),
+        (["--budget-total", "nan"], "--budget-total"),
+        (["--budget-total", "sNaN"], "--budget-total"),
+        (["--budget-total", "-1"], "--budget-total"),
+        (["--user-cap", "1e17"], "--user-cap"),
+        (["--amounts", "nothing=0,1 €=1,3 €=1e400"], "--amounts"),
+        (["--amounts", "nothing=0,1 €=1,3 €=nan"], "--amounts"),
+        (["--host", "a" * 300], "--tokens"),
+        (["--wrong-features", "ignore"], "refuse"),
+        (["--log-format", "xml"], "--log-format xml"),
+        (["--webhook", "http://[::1"], "https://HOST/PATH"),
         (["--ledger", "mysql://x"], "is not the URL of a ledger"),
     ],
 )
@@ -181,6 +222,12 @@ def test_what_makes_no_sense_is_refused(folder: Path, tmp_path: Path, options: l
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_offers_that_no_ledger_can_count_are_refused(plan: Plan) -> None:
+    given = {"": {"nothing": 0.0, "1 €": 1.0, "3 €": 9e11}}
+    with pytest.raises(UsageError, match="more than a ledger counts"):
+        charge_table_of(plan, ["budget"], given, ServeSettings(minor_units=10**6))
 
 
 def test_a_token_is_made_and_shown_once(tmp_path: Path) -> None:
@@ -195,8 +242,6 @@ def test_a_token_is_made_and_shown_once(tmp_path: Path) -> None:
     secret = made.stdout.strip()
     assert secret not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
-    from redenvelope.serve.admission import Tokens
-
     caller = Tokens.read(file).caller(f"Bearer {secret}")
     assert caller is not None
     assert caller.may("decide")

@@ -14,9 +14,11 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from redenvelope.ledger.ledger import Ledger
+from tests.ledger.postgres_server import PostgresServer
 from tests.serve.running import Running, running
 from tests.serve.test_process import Process
 
@@ -77,12 +79,57 @@ def test_a_full_disk_is_not_ready(folder: Path, tmp_path: Path) -> None:
     assert "not ready, the ledger cannot be written" in logged
 
 
-def test_long_reads_delay_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_table_is_not_ready(folder: Path, postgres: PostgresServer) -> None:
+    url = postgres.database()
+    with running(folder, url) as served:
+        assert ready(served.port)[0] == 200
+        time.sleep(1.1)
+        with closing(psycopg.connect(url)) as other:
+            other.execute("SELECT * FROM counters FOR UPDATE")
+            status, said, seconds = ready(served.port)
+            assert (status, said) == (503, NOT_READY)
+            assert seconds < 3
+            other.rollback()
+        assert again(served.port, 200)[0] == 200
+
+
+def test_readers_of_the_log_delay_nothing(folder: Path, url: str) -> None:
+    """The probe gives up after a second: each 200 was a durable write within it, while eight clients read."""
+    with running(folder, url) as served:
+        row = {"taste": 0.5, "city": "Lyon" * 100}
+        for turn in range(4):
+            asked = [
+                {"request_id": f"{turn}-{user}", "user": f"{turn}-{user}", "features": row} for user in range(1_000)
+            ]
+            assert served.ask("POST", "/v1/decisions/batch", {"decisions": asked})[0] == 200
+        done, read = threading.Event(), list[int]()
+
+        def follow() -> None:
+            while not done.is_set():
+                status, lines, _ = served.answer("GET", "/v1/log?limit=10000")
+                read.append(lines.count(b"\n") if status == 200 else 0)
+
+        readers = [threading.Thread(target=follow) for _ in range(8)]
+        for one in readers:
+            one.start()
+        found = []
+        for _ in range(4):
+            found.append(ready(served.port)[0])
+            time.sleep(1.1)  # so that the next one writes again
+        done.set()
+        for one in readers:
+            one.join()
+    assert found == [200] * 4
+    assert read
+    assert set(read) == {4_000}
+
+
+def test_long_reads_delay_nothing(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = threading.Event()
     monkeypatch.setattr(Ledger, "decided", lambda self, after, most: goes_on.wait(20) and [])
 
-    with running(folder, f"sqlite:///{tmp_path}/l.db") as served:
-        readers = [threading.Thread(target=served.ask, args=("GET", "/v1/log")) for _ in range(4)]
+    with running(folder, url) as served:
+        readers = [threading.Thread(target=served.ask, args=("GET", "/v1/log")) for _ in range(8)]
         for one in readers:
             one.start()
         time.sleep(0.2)
@@ -92,6 +139,22 @@ def test_long_reads_delay_nothing(folder: Path, tmp_path: Path, monkeypatch: pyt
             one.join()
     assert status == 200
     assert seconds < 3
+
+
+def test_an_answer_of_the_log_is_bounded(folder: Path, tmp_path: Path) -> None:
+    with running(folder, f"sqlite:///{tmp_path}/l.db") as served:
+        long = {"taste": 0.5, "city": "x" * 1_000}
+        for turn in range(6):
+            asked = [
+                {"request_id": f"{turn}-{user}", "user": f"{turn}-{user}", "features": long} for user in range(1_000)
+            ]
+            assert served.ask("POST", "/v1/decisions/batch", {"decisions": asked})[0] == 200
+        numbers, after = list[int](), 0
+        while lines := served.answer("GET", f"/v1/log?after={after}&limit=10000")[1].splitlines():
+            assert len(lines) < 5_000
+            numbers += [json.loads(line)["number"] for line in lines]
+            after = numbers[-1]
+    assert numbers == list(range(1, 6_001))
 
 
 def test_asking_often_costs_one_write(folder: Path, tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from redenvelope.serve.app import HEADERS
 from redenvelope.serve.settings import Limits, ServeSettings
 from tests.serve.running import Running, running
 
-LIMITS = Limits(body_bytes=4_096, batch_bytes=20_000, body_seconds=0.5, requests_per_second=1e6)
+LIMITS = Limits(
+    body_bytes=4_096, batch_bytes=20_000, body_seconds=0.5, requests_per_second=1e6, failed_login_seconds=0.01
+)
 ROUTES = {
     "decide": [("POST", "/v1/decisions"), ("POST", "/v1/decisions/batch")],
     "settle": [("POST", "/v1/outcomes"), ("POST", "/v1/outcomes/batch")],
@@ -98,9 +100,78 @@ def test_every_answer_has_its_headers(open_to_all: Running) -> None:
     assert "unsafe" not in HEADERS["content-security-policy"]
 
 
-def test_another_host_and_another_kind_of_body_are_refused(open_to_all: Running) -> None:
-    for host in ("evil.example", "testserver", "testserver:80"):
-        refused(open_to_all.ask("GET", "/v1/campaign", headers={"host": host}), 403, "forbidden_host")
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"host": "evil.example"}, "forbidden_host"),
+        ({"host": "testserver:80"}, "forbidden_host"),
+        ({"host": "127.0.0.1.evil.example"}, "forbidden_host"),
+        ({"host": "localhost:8080@evil.example"}, "invalid_host"),
+        ({"host": "localhost:port"}, "invalid_host"),
+        ({"host": ""}, "invalid_host"),
+        ({"origin": "http://evil.example"}, "forbidden_origin"),
+        ({"origin": "null"}, "forbidden_origin"),
+        ({"origin": "http://127.0.0.1:1"}, "forbidden_origin"),
+        ({"sec-fetch-site": "cross-site"}, "forbidden_origin"),
+        ({"sec-fetch-site": "same-site"}, "forbidden_origin"),
+    ],
+)
+def test_another_host_or_origin_is_refused(open_to_all: Running, headers: dict[str, str], code: str) -> None:
+    for method, path in (route for routes in ROUTES.values() for route in routes):
+        answer = open_to_all.ask(method, path, None if method == "GET" else {}, headers)
+        refused(answer, 400 if code == "invalid_host" else 403, code)
+
+
+def test_the_own_page_and_every_loopback_name_are_admitted(open_to_all: Running) -> None:
+    for host in ("127.0.0.1", "localhost", "LOCALHOST:80", "[::1]:8080"):
+        assert open_to_all.ask("GET", "/v1/campaign", headers={"host": host})[0] == 200
+        own = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+        assert open_to_all.ask("GET", "/v1/campaign", headers=own)[0] == 200
+
+
+def test_two_hosts_are_none(open_to_all: Running) -> None:
+    with socket.create_connection(("127.0.0.1", open_to_all.port), timeout=10) as wire:
+        wire.sendall(b"GET /v1/campaign HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        assert b" 400 " in wire.recv(1_000).split(b"\r\n")[0]
+
+
+def test_failed_logins_are_counted_logged_and_slowed(
+    folder: Path, tmp_path: Path, secrets: tuple[Tokens, dict[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ServeSettings(limits=Limits(failed_login_seconds=0.3))
+    with running(folder, f"sqlite:///{tmp_path}/l.db", tokens=secrets[0], settings=settings) as served:
+        began = time.monotonic()
+        for _ in range(8):
+            refused(served.ask("GET", "/v1/campaign", headers={"authorization": "Bearer wrong"}), 401, "unauthorized")
+        assert time.monotonic() - began >= 0.2 + 4 * 0.3  # the first three at once, then 0.2 s, then as long as it may
+        good = {"authorization": f"Bearer {secrets[1]['read']}"}
+        assert served.ask("GET", "/v1/campaign", headers=good)[1]["refusals"] == {"unauthorized": 8}
+        assert 'redenvelope_refusals_total{code="unauthorized"} 8.0' in served.ask("GET", "/metrics", headers=good)[1]
+    said = [record.getMessage() for record in caplog.records if "failed login" in record.getMessage()]
+    assert said == [f"failed login from 127.0.0.1 at /v1/campaign ({count} in a row)" for count in (1, 2, 4, 8)]
+
+
+def test_a_token_that_was_revoked_ends_and_a_bad_file_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    lines = {name: new_token(name, ["read"]) for name in ("old", "new")}
+    path.write_text(lines["old"][1])
+    with running(folder, f"sqlite:///{tmp_path}/l.db", tokens=Tokens.read(path)) as served:
+        (reload,) = served.service.reloads
+
+        def status(name: str) -> int:
+            return served.ask("GET", "/v1/campaign", headers={"authorization": f"Bearer {lines[name][0]}"})[0]
+
+        assert (status("old"), status("new")) == (200, 401)
+        path.write_text(lines["new"][1])
+        reload()
+        assert (status("old"), status("new")) == (401, 200)
+        path.write_text("rubbish")
+        with pytest.raises(UsageError):
+            reload()
+        assert (status("old"), status("new")) == (401, 200)
+
+
+def test_another_kind_of_body_is_refused(open_to_all: Running) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         answer = open_to_all.ask("POST", "/v1/decisions", {}, {"content-type": kind})
         refused(answer, 415, "unsupported_media_type")
@@ -175,7 +246,7 @@ GOOD = {"request_id": "r", "user": "u", "features": {"taste": 0.5, "city": "Lyon
 def test_what_does_not_fit_is_refused(open_to_all: Running, change: dict[str, Any]) -> None:
     status, said = open_to_all.ask("POST", "/v1/decisions", GOOD | change)
     assert status in (400, 422), said
-    assert said["code"] in ("invalid_request", "invalid_json")
+    assert said["code"] in ("invalid_request", "invalid_json", "unknown_feature")
 
 
 ANYTHING = st.recursive(

@@ -61,6 +61,7 @@ def test_each_budget_is_held_by_its_name_and_what_is_counted_is_spent(two_budget
             face = {"nothing": 0, "1 €": 100, "3 €": 300}[one["action"]]
             wanted = {MONEY: face, COUNT: 1} if face else {}
             assert one["hold"]["amounts"] == wanted
+            assert one["hold"]["amount"] == face, "cents and messages do not add up"
             assert len(one["prices"]) == 2
         sent = [one for one in answers if one["action"] != "nothing"]
         assert len(sent) > 3, "or this test says little"
@@ -72,8 +73,9 @@ def test_each_budget_is_held_by_its_name_and_what_is_counted_is_spent(two_budget
             "decision_id": kept["decision_id"],
             "status": "released",
             "reward": 1.0,
-            "amount": 1,
+            "amount": 0,
             "amounts": {MONEY: 0, COUNT: 1},
+            "units": {MONEY: "minor units", COUNT: "actions"},
         }
         assert served.settle(named["decision_id"], {MONEY: 100, COUNT: 0})[1]["amounts"] == {MONEY: 100, COUNT: 0}
         assert served.settle(named["decision_id"], {MONEY: 100, COUNT: 0})[0] == 200
@@ -89,7 +91,7 @@ def test_each_budget_is_held_by_its_name_and_what_is_counted_is_spent(two_budget
         assert campaign["price"]["budgets"] == [MONEY, COUNT]
         assert set(campaign["frontiers"]) == {MONEY, COUNT}
         metrics = served.ask("GET", "/metrics")[1]
-        assert f'redenvelope_budget_spent{{budget="{COUNT}"}} {len(sent) - 1}.0\n' in metrics
+        assert f'redenvelope_budget_spent{{budget="{COUNT}"}} {len(sent) - 1}\n' in metrics
         assert f'redenvelope_price{{budget="{MONEY}"}}' in metrics
     ledger = open_ledger(url)
     assert verify(ledger).is_sound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -62,6 +63,26 @@ def serve(
     ] = 168.0,
     minor_units: Annotated[int, typer.Option(min=1, help="Minor units per unit of currency.")] = 100,
     pace: Annotated[bool, typer.Option(help="Pace the prices by what is left of the budgets.")] = True,
+    log_format: Annotated[
+        str,
+        typer.Option(metavar="text|json", help="Form of the log; json has a line per request, with its id."),
+    ] = "text",
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where alerts are sent (money low, budget reached, …), signed with the secret in the environment "
+            "variable REDENVELOPE_WEBHOOK_SECRET.",
+        ),
+    ] = None,
+    wrong_features: Annotated[
+        str,
+        typer.Option(
+            metavar="refuse|count",
+            help="Requests with features that the plan does not know, lacks or cannot read: refuse them, or decide "
+            "without these features and count.",
+        ),
+    ] = "refuse",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -71,11 +92,13 @@ def serve(
 ) -> None:
     """Run a campaign: decisions over HTTP, paid from a ledger, with paced prices.
 
-    SIGTERM shuts it down gracefully (exit code 0); SIGHUP loads the plan folder again.
+    SIGTERM shuts it down gracefully (exit code 0); SIGHUP loads the plan folder
+    and the file of tokens again.
     """
     options.require_installed()
     from redenvelope.ledger.ledger import open_ledger, steady_clock
     from redenvelope.plan.plan import Plan
+    from redenvelope.serve.alerts import SECRET_VARIABLE, WebhookSettings
     from redenvelope.serve.app import new_app
     from redenvelope.serve.funds import funded_budgets, funds_for
     from redenvelope.serve.server import bound, run
@@ -88,9 +111,11 @@ def serve(
         minor_units=minor_units,
         audience=audience,
         pacing=PacingSettings() if pace else None,
+        wrong_features=wrong_features,  # type: ignore[arg-type]
     )
+    hook = None if webhook is None else WebhookSettings(webhook, os.environ.get(SECRET_VARIABLE, ""))
     known = _tokens(tokens, host)
-    _log_to_stderr()
+    _log_to_stderr(log_format)
     clock = steady_clock()
     totals, caps = _by_name(budget_total, "--budget-total"), _by_name(user_cap or [], "--user-cap")
     most = _by_label(amounts or [])
@@ -101,7 +126,7 @@ def serve(
         found = open_ledger(ledger, seed=seed)
         if found.database.is_new:
             typer.echo("there was no ledger at this URL: created a new one, of which nothing is spent", err=True)
-        service = Service(plan, found, funds, settings, most, clock)
+        service = Service(plan, found, funds, settings, most, clock, hook)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
         if audience is None:
             typer.echo("without --audience the prices are not paced: the number of users to come is unknown", err=True)
@@ -129,22 +154,29 @@ def token(
     typer.echo(secret)
 
 
-def _log_to_stderr() -> None:
-    """Log the service, and only warnings of the HTTP server."""
+def _log_to_stderr(form: str) -> None:
+    """Log the service, each request where the log is JSON, and errors of the HTTP server (anybody can have it warn)."""
+    from redenvelope.serve.monitoring import JsonLines
+
+    if form not in ("text", "json"):
+        raise UsageError(f"--log-format {form}: write text or json")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name, level in (("redenvelope", logging.INFO), ("uvicorn", logging.WARNING)):
+    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if form == "json" else text)
+    requests = logging.INFO if form == "json" else logging.WARNING
+    for name, level in (("redenvelope", logging.INFO), ("uvicorn", logging.ERROR)):
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(level)
         logger.propagate = False
+    logging.getLogger("redenvelope.serve.requests").setLevel(requests)
 
 
 def _milliseconds(hours: float) -> int:
     """--hold-hours in milliseconds."""
     from redenvelope.serve.settings import LONGEST_HOLD_HOURS
 
-    if hours > LONGEST_HOLD_HOURS:
+    if not hours <= LONGEST_HOLD_HOURS:  # also what is no number
         raise UsageError(f"--hold-hours {hours:g}: give at most {LONGEST_HOLD_HOURS:,} hours, which is ten years")
     return round(hours * 3_600_000)
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from math import isnan
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.campaign.conditions import columns_of
 from redenvelope.engine.programs import keep_programs
+from redenvelope.errors import UsageError
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Fund, PriceNote
+from redenvelope.log.cleaning.dates import dates_of, with_relative_row
+from redenvelope.log.encoding.row import label_of, number_of
 from redenvelope.plan.decide import DecisionEngine, stacked
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import policy_sha256
@@ -33,6 +40,7 @@ class ActivePlan:
     plan: LoadedPlan
     charges: ChargeTable
     pacer: Pacer | None
+    expected: ExpectedFeatures
 
     @property
     def pricing(self) -> Pricing:
@@ -80,7 +88,137 @@ def load_active_plan(
         units = [one.minor_units for one in charges.budgets]
         pacer = Pacer(plan, settings.pacing, settings.audience, units)
     rows = len(plan.policy.pricing.shares) if pacer is None else pacer.rows
-    return ActivePlan(LoadedPlan(plan, seed, rows).warm(paced=pacer is not None), charges, pacer), served
+    expected = ExpectedFeatures(plan, charges)
+    return ActivePlan(LoadedPlan(plan, seed, rows).warm(paced=pacer is not None), charges, pacer, expected), served
+
+
+# Features of requests, against those that the plan was fitted with.
+
+_RESERVED = frozenset(
+    ("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "eligible", "expired", "episode")
+)
+_PRICE_OF = "price of "
+_NUMBER, _TEXT, _ANY = {float, int, bool}, {str, NoneType}, {str, float, int, bool, NoneType}
+_LARGEST = 3.4e38  # from here on a number becomes infinite as float32
+_MOST_SHOWN = 20
+
+
+class FeatureFault(NamedTuple):
+    """A feature of a request that is not what the plan expects."""
+
+    code: str
+    """`unknown_feature`, `missing_feature` or `wrong_type`."""
+    name: str
+    given: Any = None
+    """The value of the wrong type; whether a missing one is null."""
+
+    @property
+    def counted_as(self) -> str:
+        """Its name, unless callers choose it."""
+        return "" if self.code == "unknown_feature" else self.name
+
+
+class ExpectedFeatures:
+    """The features that a plan decides by, which are also the only ones that are stored with a decision.
+
+    A request with others would be decided as for somebody else, and a name that the ledger's log uses for a column of
+    its own would make that log unreadable.
+    """
+
+    def __init__(self, plan: Plan, charges: ChargeTable) -> None:
+        encoder = plan.policy.encoder
+        self._numbers = {one.name: one.missing_seen for one in encoder.numbers}
+        self._labels = {one.name: frozenset((*one.labels, *one.rare)) for one in encoder.categories}
+        self._of_dates = encoder.of_dates
+        self._dates = {date for name in self._of_dates for date in dates_of(name)}
+        own = {*self._numbers, *self._labels}
+        self._dates -= own
+        conditions = [rule.condition for rule in plan.policy.rules] + [one.condition for one in charges.budgets]
+        used = {name for one in conditions if one is not None for name in columns_of(one)}
+        self._others = used - own - self._dates - {"step"}
+        self.names = (*self._numbers, *self._labels, *sorted(self._others))
+        self._kinds: dict[str, set[type]] = {
+            **{name: _NUMBER | ({NoneType} if seen else set()) for name, seen in self._numbers.items()},
+            **dict.fromkeys(self._labels, _TEXT),
+            **dict.fromkeys(self._others, _ANY),
+        }
+        taken = _RESERVED | {one.measure for one in charges.budgets}
+        clash = next((name for name in self.names if name in taken or name.startswith(_PRICE_OF)), None)
+        if clash is not None:
+            raise UsageError(
+                f"the plan has a feature {clash!r}, which is a column of the log that the ledger keeps; rename the "
+                "column in the log that the plan is made from, and fit again"
+            )
+
+    def admitted(self, features: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[FeatureFault]]:
+        """The features that the plan knows, as it reads them (what it cannot read is missing); and what is wrong."""
+        kinds = self._kinds
+        if features.keys() == kinds.keys() and all(
+            type(value) in kinds[name] and (type(value) is not float or -_LARGEST < value < _LARGEST)
+            for name, value in features.items()
+        ):
+            return features, []
+        given = with_relative_row(features, self._of_dates) if self._of_dates else features
+        unknown = (name for name in features if name not in kinds and name not in self._dates)
+        faults = [FeatureFault("unknown_feature", name) for name in unknown]
+        for name in self.names:
+            value = given.get(name)
+            if name not in given or (value is None and not self._may_be_null(name)):
+                faults.append(FeatureFault("missing_feature", name, name in given))
+            elif value is not None and not self._fits(name, value):
+                faults.append(FeatureFault("wrong_type", name, value))
+        kept = {name: self._read(name, value) for name, value in features.items() if name in kinds}
+        return kept | {name: features[name] for name in self._dates if isinstance(features.get(name), str)}, faults
+
+    def _fits(self, name: str, value: Any) -> bool:
+        if name in self._numbers:
+            return not isinstance(value, str) and not isnan(number_of(value))
+        return name in self._others or isinstance(value, str) or label_of(value) in self._labels[name]
+
+    def _read(self, name: str, value: Any) -> Any:
+        if name in self._numbers and (isinstance(value, str) or not self._fits(name, value)):
+            number = number_of(value)
+            return None if isnan(number) else number
+        if name in self._labels and value is not None and not isinstance(value, str):
+            # Numbers are labels where the log had them as labels.
+            return label_of(value) if self._fits(name, value) else None
+        return value
+
+    def _may_be_null(self, name: str) -> bool:
+        return self._numbers.get(name, True)
+
+    def described(self, fault: FeatureFault) -> tuple[str, str]:
+        """What is wrong, and what to do."""
+        name, wanted = fault.name, self._wanted(fault.name)
+        if fault.code == "unknown_feature":
+            return self._unknown(name)
+        if fault.code == "wrong_type":
+            kind = _kind(fault.given)
+            large = " too large to be one" if kind == wanted else ""
+            return f"feature {name!r} is {kind}{large}; expected {wanted}", f"send {wanted}, as in the log of the plan"
+        if fault.given:
+            return (
+                f"feature {name!r} is null, but no user in the plan's log was without it; expected {wanted}",
+                "send it",
+            )
+        made = " (or the dates that it is made of)" if name in self._of_dates else ""
+        null = ", or null where it is not known" if self._may_be_null(name) else ""
+        return f"feature {name!r} is missing; expected {wanted}{made}", f"send it{null}"
+
+    def _unknown(self, name: str) -> tuple[str, str]:
+        if name in _RESERVED or name.startswith(_PRICE_OF):
+            return f"a feature cannot have the reserved name {name[:60]!r}", "rename it, or leave it out"
+        near = get_close_matches(name[:60], self.names, 1)
+        meant = f"send {near[0]!r}, if that is meant, or leave it out" if near else "leave it out"
+        shown = ", ".join(self.names[:_MOST_SHOWN]) + (", …" if len(self.names) > _MOST_SHOWN else "")
+        return f"the plan has no feature {name[:60]!r}", f"{meant}; the plan's features are {shown}"
+
+    def _wanted(self, name: str) -> str:
+        return "a number" if name in self._numbers else "text" if name in self._labels else "a value"
+
+
+def _kind(value: Any) -> str:
+    return "text" if isinstance(value, str) else "true or false" if isinstance(value, bool) else "a number"
 
 
 # What a plan would do for users who wait at the same time, in calls small enough for somebody who waits.

@@ -1,10 +1,11 @@
-"""Admission: tokens and roles, allowed hosts, rate limits, and limits on the size and time of request bodies."""
+"""Admission: tokens and roles, hosts and origins, rate limits, and limits on the size and time of request bodies."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 import time
@@ -20,29 +21,50 @@ from redenvelope.files import read_regular
 from redenvelope.serve.messages import ApiError
 from redenvelope.serve.settings import Limits
 
+_LOG = logging.getLogger("redenvelope.serve")
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?")
 _MOST_CALLERS = 10_000
+_FORGET_SECONDS = 60.0
+_FREE_FAILURES = 3
+_MOST_DELAYED = 100
 
 
 class Admission:
-    """Admits requests by token, role and rate. Without tokens, everybody on this machine may do everything."""
+    """Admits requests by host, origin, token, role and rate. Without tokens, everybody on this machine may do
+    everything."""
 
     def __init__(self, tokens: Tokens | None, limits: Limits) -> None:
         self._tokens, self._limits = tokens, limits
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """Failed logins by address: how many, and when the last one was."""
+        self._delayed = 0
 
     def admit(self, request: Request, role: str) -> None:
         """Refuse a caller without the role, and a caller who exceeds the rate."""
+        self._require_own_site(request)
         if self._tokens is None:
-            # A page of another origin, opened on this machine, must not reach the service under its own host name.
-            host = request.headers.get("host", "")
-            if host.rpartition(":")[0] not in _LOOPBACK_HOSTS and host not in _LOOPBACK_HOSTS:
-                message = "without tokens, the service accepts requests to 127.0.0.1 and localhost only"
-                raise ApiError(403, "forbidden_host", message, "send the request to 127.0.0.1 or localhost")
             name = request.client.host if request.client else "local"
         else:
             name = self._recognised(request, role).name
         self._count(name)
+
+    def _require_own_site(self, request: Request) -> None:
+        """A page of another origin must not reach the service, under its own host name or under another."""
+        headers = request.headers
+        hosts = headers.getlist("host")
+        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if found is None:
+            raise ApiError(400, "invalid_host", "the request needs one valid Host header", "send the host and port")
+        if self._tokens is None and found[1].lower() not in _LOOPBACK_HOSTS:
+            message = "without tokens, the service accepts requests to 127.0.0.1 and localhost only"
+            raise ApiError(403, "forbidden_host", message, "send the request to 127.0.0.1 or localhost")
+        origins = headers.getlist("origin")
+        same = all(origin.partition("://")[2].lower() == hosts[0].lower() for origin in origins)
+        if not same or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            message = "the request comes from a page of another origin"
+            raise ApiError(403, "forbidden_origin", message, "open the page of the service itself, or call it directly")
 
     def _recognised(self, request: Request, role: str) -> Caller:
         assert self._tokens is not None
@@ -54,6 +76,28 @@ class Admission:
             message = f"the token does not have the role {role!r}, which this address needs"
             raise ApiError(403, "forbidden", message, "use a token with that role")
         return caller
+
+    async def failed(self, request: Request) -> None:
+        """Log a failed login, and let whoever fails again and again wait for the answer; nobody else waits.
+
+        An address is not shut out: others may share it, and 256 random bits cannot be guessed.
+        """
+        address, now = request.client.host if request.client else "local", time.monotonic()
+        count, last = self._failures.pop(address, (0, now))
+        count = 1 if now - last > _FORGET_SECONDS else count + 1
+        self._failures[address] = (count, now)
+        if len(self._failures) > _MOST_CALLERS:
+            self._failures.popitem(last=False)
+        if count & (count - 1) == 0:  # the 1st, 2nd, 4th, … so that nobody fills the log
+            _LOG.warning("failed login from %s at %s (%d in a row)", address, request.url.path, count)
+        if count <= _FREE_FAILURES or self._delayed >= _MOST_DELAYED:
+            return
+        self._delayed += 1
+        try:
+            seconds = 0.1 * 2.0 ** min(count - _FREE_FAILURES, 10)
+            await asyncio.sleep(min(seconds, self._limits.failed_login_seconds))
+        finally:
+            self._delayed -= 1
 
     def _count(self, name: str) -> None:
         """A token bucket per caller: it fills at the rate, and holds a burst."""
@@ -141,7 +185,7 @@ class Caller:
         return role in self.roles or "admin" in self.roles
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tokens:
     """The tokens of a file: one line each with a name, its roles, and the SHA-256 of the secret.
 
@@ -149,6 +193,11 @@ class Tokens:
     """
 
     callers: tuple[tuple[bytes, Caller], ...]
+    path: Path
+
+    def reload(self) -> None:
+        """Read the file again: revoked tokens end at once. One that cannot be read changes nothing, and is refused."""
+        self.callers = Tokens.read(self.path).callers
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
@@ -170,7 +219,7 @@ class Tokens:
             callers.append((found["hash"].encode(), Caller(found["name"], roles)))
         if not callers:
             raise UsageError(f"{path}: contains no token; create one with redenvelope token")
-        return cls(tuple(callers))
+        return cls(tuple(callers), path)
 
     def caller(self, header: str | None) -> Caller | None:
         """The caller whose token is in an Authorization header, found in constant time."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import re
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -28,10 +31,14 @@ from redenvelope.serve.messages import (
     PlanRequest,
     decoded,
 )
-from redenvelope.serve.monitoring import WriteProbe, campaign_view, log_row
+from redenvelope.serve.monitoring import REQUEST_ID, WriteProbe, campaign_view, log_lines
 from redenvelope.serve.service import Service
 
 _LOG = logging.getLogger("redenvelope.serve")
+_REQUESTS = logging.getLogger("redenvelope.serve.requests")
+"""One line per request, where it is enabled."""
+_PLAIN_ID = re.compile("[A-Za-z0-9._-]{1,64}")
+_OURS, _NUMBERS = secrets.token_hex(4), itertools.count(1)
 _MOST_ROWS = 10_000
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -89,13 +96,13 @@ class _Handlers:
         service, active = self._service, self._service.active
         if active is None:
             raise ApiError(503, "not_ready", "the plan is not loaded yet", "retry once /readyz answers 200")
-        view = partial(campaign_view, service.ledger, active, service.settings, service.metrics, service.clock())
+        metrics, alerts = service.metrics, service.alerts
+        view = partial(campaign_view, service.ledger, active, service.settings, metrics, alerts, service.clock())
         return _json(await service.read(view))
 
     async def log(self, request: Request) -> Response:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 1_000), _MOST_ROWS)
-        rows = await self._service.read(partial(self._service.ledger.decided, after, limit))
-        lines = b"".join(msgspec.json.encode(log_row(row)) + b"\n" for row in rows)
+        lines = await self._service.read(partial(log_lines, self._service.ledger, after, limit))
         return _Answer(lines, media_type="application/x-ndjson")
 
     async def metrics(self, request: Request) -> Response:
@@ -132,23 +139,34 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
     else that is done for a request.
     """
     handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
+    if tokens is not None:
+        service.reloads.append(tokens.reload)
     routes: dict[str, dict[str, Work]] = {}
 
     def add(path: str, method: str, role: str | None, work: Work) -> None:
         async def endpoint(request: Request) -> Response:
             began = time.perf_counter()
+            request_id = _request_id(request)
+            REQUEST_ID.set(request_id)
             try:
                 if role is not None:
                     admission.admit(request, role)
                 response = await work(request)
             except ApiError as error:
+                if error.status == 401:
+                    service.metrics.refused(error.code)
+                    await admission.failed(request)
                 response = _error(error)
             except Exception:
                 _LOG.exception("a request failed")
                 response = _error(ApiError(500, "internal", "internal error", "see the log of the service"))
             finally:
                 handlers.bodies.release(request)
-            service.metrics.answered(path, response.status_code, time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            service.metrics.answered(path, response.status_code, seconds)
+            response.raw_headers.append((b"x-request-id", request_id.encode()))
+            if _REQUESTS.isEnabledFor(logging.INFO):
+                _log_request(request, response.status_code, seconds)
             return response
 
         routes.setdefault(path, {})[method] = endpoint
@@ -187,6 +205,18 @@ def _file(name: str, kind: str) -> Work:
         return _Answer(content, media_type=kind)
 
     return serve
+
+
+def _request_id(request: Request) -> str:
+    """The caller's id of a request, where it is a plain one; else one of our own."""
+    given = request.headers.get("x-request-id")
+    return given if given is not None and _PLAIN_ID.fullmatch(given) else f"{_OURS}-{next(_NUMBERS):x}"
+
+
+def _log_request(request: Request, status: int, seconds: float) -> None:
+    client = request.client.host if request.client else None
+    said = {"method": request.method, "path": request.url.path, "status": status, "client": client}
+    _REQUESTS.info("answered", extra={"fields": {**said, "milliseconds": round(1e3 * seconds, 3)}})
 
 
 def _unrouted(known: bool) -> Response:

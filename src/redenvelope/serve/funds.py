@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from redenvelope.campaign.conditions import Condition, holds
 from redenvelope.campaign.records import Budget
 from redenvelope.campaign.rows import OneRow
 from redenvelope.errors import UsageError
-from redenvelope.ledger.records import COUNTED, THOUSANDTHS, Charge, Choice, Fund
+from redenvelope.ledger.records import COUNTED, LARGEST_AMOUNT, THOUSANDTHS, Charge, Choice, Fund
 from redenvelope.plan.plan import Plan
 from redenvelope.serve.settings import ServeSettings
 
@@ -134,12 +134,14 @@ def _require_names(option: str, given: Mapping[str, str], names: Sequence[str]) 
 
 def minor_amount(text: str, minor_units: int, option: str) -> int:
     """An amount of currency in minor units, exactly."""
+    shown = repr(text if len(text) <= 60 else f"{text[:60]}…")
     try:
         amount = Decimal(text) * minor_units
-    except InvalidOperation:
-        raise UsageError(f"{option}: {text!r} is not an amount; write a number such as 2500 or 2500.50") from None
-    if not amount.is_finite() or amount != amount.to_integral_value() or not 0 <= amount < 2**53:
-        raise UsageError(f"{option}: {text!r} must be at least 0, with at most {math.log10(minor_units):g} decimals")
+    except (InvalidOperation, Overflow):
+        raise UsageError(f"{option}: {shown} is not an amount; write a number such as 2500 or 2500.50") from None
+    if not amount.is_finite() or amount != amount.to_integral_value() or not 0 <= amount < LARGEST_AMOUNT:
+        most, digits = LARGEST_AMOUNT // minor_units, math.log10(minor_units)
+        raise UsageError(f"{option}: {shown} must be at least 0 and below {most:,}, with at most {digits:g} decimals")
     return int(amount)
 
 
@@ -205,16 +207,18 @@ def choose(
     eligible: Sequence[bool] | None,
     uniform: float,
     left: Mapping[str, int],
+    short: Callable[[], None] | None = None,
 ) -> Choice | None:
     """Draw an action by probabilities [actions] from those that can be paid; None where none can.
 
     `expected` [budgets][actions] are expected costs. The probabilities of the actions that can be paid are rescaled to
-    sum to one, and these are the propensities. Where all of them are 0, the cheapest action is given. Plain numbers
-    instead of arrays, because this runs once per decision inside a transaction.
+    sum to one, and these are the propensities. Where all of them are 0, the cheapest action is given. `short` is called
+    where an action that the plan gives cannot be paid. Plain numbers instead of arrays, because this runs once per
+    decision inside a transaction.
     """
     free = [left[one.name] for one in table.budgets]
     shares = [0.0] * len(table.labels)
-    payable = []
+    payable, is_short = [], False
     for action in range(len(shares)):
         if eligible is not None and not eligible[action]:
             continue
@@ -225,6 +229,10 @@ def choose(
         if fits:
             payable.append(action)
             shares[action] = max(probabilities[action], 0.0)
+        elif probabilities[action] > 0:
+            is_short = True
+    if is_short and short is not None:
+        short()
     if not payable:
         return None
     total = sum(shares)
@@ -291,7 +299,14 @@ def _ceilings(plan: Plan, place: int, one: FundedBudget, amounts: Amounts) -> li
             f"costs vary in the plan's log, so the most that an action can cost {one.name!r} is unknown; give it with "
             f"--amounts, in units of currency: {named}{', '.join(f'{label}=…' for label in labels[:3])}"
         )
-    return [math.ceil(value * one.minor_units - _ROUNDING) for value in values]
+    found = [math.ceil(value * one.minor_units - _ROUNDING) for value in values]
+    dearest = max(range(len(found)), key=found.__getitem__)
+    if found[dearest] >= LARGEST_AMOUNT:
+        raise UsageError(
+            f"action {labels[dearest]!r} can cost {values[dearest]:g}, which is more than a ledger counts in minor "
+            "units; give smaller --amounts or fewer --minor-units"
+        )
+    return found
 
 
 def _given(labels: Sequence[str], amounts: Mapping[str, float]) -> list[float]:

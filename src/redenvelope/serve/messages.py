@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from redenvelope.errors import ModelError
-from redenvelope.ledger.records import Decided, PastStep, Refusal, Refused, Settled, Status
-from redenvelope.serve.active_plan import DecisionQuery, LoadedPlan
+from redenvelope.ledger.records import COUNTED, Decided, PastStep, Refusal, Refused, Settled, Status
+from redenvelope.serve.active_plan import DecisionQuery, ExpectedFeatures, FeatureFault, LoadedPlan
 from redenvelope.serve.funds import FundedBudget
 
 Id = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -23,6 +23,7 @@ Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Feature = bool | Integer | Number | Label | None
 Amount = Annotated[int, Meta(ge=0, lt=2**53)]
+Unit = Literal["minor units", "actions"]
 
 
 class ApiError(Exception):
@@ -81,11 +82,14 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class HoldAnswer(msgspec.Struct, frozen=True):
-    """What is held for a decision, in minor units, and until when."""
+    """What is held for a decision, and until when."""
 
-    amount: int
+    amount: int | None
+    """Of the only column that is paid, in minor units; null where there are several: they do not add up."""
     amounts: dict[str, int]
-    """By budget."""
+    """By budget, each in its own unit."""
+    units: dict[str, Unit]
+    """Of each budget."""
     expires_at: str
 
 
@@ -110,8 +114,10 @@ class OutcomeAnswer(msgspec.Struct, frozen=True):
     decision_id: str
     status: str
     reward: float
-    amount: int
+    amount: int | None
+    """As in the hold of the decision."""
     amounts: dict[str, int]
+    units: dict[str, Unit]
 
 
 def decoded(content: bytes | bytearray, kind: Any) -> Any:
@@ -124,9 +130,9 @@ def decoded(content: bytes | bytearray, kind: Any) -> Any:
         raise ApiError(400, "invalid_json", f"the body is not valid JSON ({error})", "send a JSON object") from None
 
 
+_MOST_FAULTS = 3
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
 _DECISION = re.compile(r"d([1-9][0-9]{0,17})_[0-9a-f]{8}_[0-9a-f]{8}")
-_RESERVED = ("user", "step", "action", "propensity", "reward", "cost", "price", "plan")
 _STATUS = {
     Refusal.NOTHING_LEFT: (409, "wait until holds expire, or raise the total of the budget"),
     Refusal.REQUEST_DIFFERS: (409, "use a new request_id for a new request"),
@@ -157,14 +163,22 @@ def fingerprint(request: DecisionRequest, user: str) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def feature_refusal(expected: ExpectedFeatures, faults: Sequence[FeatureFault]) -> ApiError:
+    """The error for features that are not those of the plan: the code and the remedy are those of the first."""
+    said = [expected.described(one) for one in faults[:_MOST_FAULTS]]
+    more = f" (and {len(faults) - _MOST_FAULTS} more)" if len(faults) > _MOST_FAULTS else ""
+    return ApiError(422, faults[0].code, "; ".join(message for message, _ in said) + more, said[0][1])
+
+
 def decision_query(
-    plan: LoadedPlan, request: DecisionRequest, user: str, past: Sequence[PastStep], budgets: Sequence[FundedBudget]
+    plan: LoadedPlan,
+    request: DecisionRequest,
+    features: Mapping[str, Any],
+    user: str,
+    past: Sequence[PastStep],
+    budgets: Sequence[FundedBudget],
 ) -> DecisionQuery:
-    """The query to the plan; a request that the plan cannot decide is refused."""
-    reserved = next((name for name in _RESERVED if name in request.features), None)
-    if reserved is not None:
-        message = f"a feature cannot have the reserved name {reserved!r}"
-        raise ApiError(422, "invalid_request", message, "rename it, or leave it out")
+    """The query to the plan with admitted features; a request that the plan cannot decide is refused."""
     last = plan.first_step + plan.steps - 1
     step = request.step if request.step is not None else (past[-1].step + 1 if past else plan.first_step)
     if step > last or step < plan.first_step:
@@ -178,7 +192,7 @@ def decision_query(
         # Caps count what was given; only a state that contains past outcomes has to wait for them.
         needs_outcomes = plan.plan.policy.encoder.history is not None
         rows = [_past_row(one, step, budgets, needs_outcomes) for one in past if one.step < step]
-    return DecisionQuery(user, step, request.features, rows, _mask(plan, request))
+    return DecisionQuery(user, step, features, rows, _mask(plan, request))
 
 
 def _past_row(one: PastStep, step: int, budgets: Sequence[FundedBudget], needs_outcomes: bool) -> dict[str, Any]:
@@ -215,9 +229,27 @@ def _key(label: Any, plan: LoadedPlan) -> Any:
         return label
 
 
-def decision_answer(record: Decided) -> DecisionAnswer:
-    """The answer for a recorded decision."""
+def _paid(amounts: Mapping[str, int], measures: Mapping[str, str]) -> tuple[int | None, dict[str, Unit]]:
+    """The amount of the only column that is paid, or None; and the unit of each budget, given what each measures.
+
+    Budgets of the same column share its amount, and actions that are counted are no money.
+    """
+    units: dict[str, Unit] = {
+        name: "actions" if measures.get(name, name) == COUNTED else "minor units" for name in amounts
+    }
+    paid: dict[str, int] = {}
+    for name, amount in amounts.items():
+        if units[name] != "actions":
+            column = measures.get(name, name)
+            paid[column] = max(amount, paid.get(column, 0))
+    columns = {measure for measure in measures.values() if measure != COUNTED}
+    return next(iter(paid.values()), 0) if len(columns | paid.keys()) < 2 else None, units
+
+
+def decision_answer(record: Decided, measures: Mapping[str, str]) -> DecisionAnswer:
+    """The answer for a recorded decision; `measures` are those of the campaign's budgets."""
     amounts = {charge.budget: charge.held for charge in record.charges}
+    amount, units = _paid(amounts, measures)
     expires = datetime.fromtimestamp(record.expires_at / 1_000, UTC).isoformat(timespec="milliseconds")
     return DecisionAnswer(
         decision_id=record.public_id,
@@ -226,16 +258,17 @@ def decision_answer(record: Decided) -> DecisionAnswer:
         step=record.step,
         action=_number(record.action) if record.is_number else record.action,
         propensity=record.propensity,
-        hold=HoldAnswer(sum(amounts.values()), amounts, expires.replace("+00:00", "Z")),
+        hold=HoldAnswer(amount, amounts, units, expires.replace("+00:00", "Z")),
         prices=msgspec.json.decode(record.prices),
         plan=record.plan,
     )
 
 
-def outcome_answer(settled: Settled, decision_id: str) -> OutcomeAnswer:
-    """The answer for a recorded outcome."""
+def outcome_answer(settled: Settled, decision_id: str, measures: Mapping[str, str]) -> OutcomeAnswer:
+    """The answer for a recorded outcome; `measures` are those of the campaign's budgets."""
     amounts = dict(settled.spent)
-    return OutcomeAnswer(decision_id, settled.status.value, settled.reward, sum(amounts.values()), amounts)
+    amount, units = _paid(amounts, measures)
+    return OutcomeAnswer(decision_id, settled.status.value, settled.reward, amount, amounts, units)
 
 
 def refused_answer(refused: Refused) -> ApiError:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
@@ -22,15 +25,21 @@ from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import COUNTED, Balance, Decided, Tally
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.reprice import budget_points
-from redenvelope.serve.active_plan import ActivePlan
+from redenvelope.serve.active_plan import ActivePlan, ExpectedFeatures, FeatureFault
+from redenvelope.serve.alerts import Alerts
 from redenvelope.serve.settings import ServeSettings
 
+Found = TypeVar("Found")
 _MOST_NOTES = 500
+_MOST_TOLD = 20
+"""Unknown features that are named in the log of the process."""
+_LOG_ROWS, _LOG_BYTES = 500, 4 * 1024 * 1024
+"""Decisions that are read at a time; an answer of the log ends after so many bytes."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 def campaign_view(
-    ledger: Ledger, active: ActivePlan, settings: ServeSettings, metrics: Metrics, now: int
+    ledger: Ledger, active: ActivePlan, settings: ServeSettings, metrics: Metrics, alerts: Alerts, now: int
 ) -> dict[str, Any]:
     """The campaign in plain data; amounts are in minor units, costs per user in units of currency."""
     balances, tallies = {one.budget: one for one in ledger.balances()}, ledger.tallies()
@@ -61,7 +70,9 @@ def campaign_view(
         "reward": sum(tally.reward for tally in tallies),
         "budgets": [_balance(balances[name]) for name in names],
         "tallies": [{name: getattr(one, name) for name in Tally.__slots__} for one in tallies],
+        "alerts": alerts.now(),
         "refusals": metrics.refusals(),
+        "wrong_features": metrics.wrong_feature_counts(),
         "price": {
             "budgets": list(names),
             "prices": [[_finite(price) for price in row] for row in active.pricing.prices],
@@ -95,6 +106,37 @@ def log_row(one: Decided) -> dict[str, Any]:
     }
 
 
+def log_lines(ledger: Ledger, after: int, most: int) -> bytes:
+    """Decisions with numbers above `after` as JSON lines: at most so many, and no more than an answer may hold."""
+    found = bytearray()
+    while most > 0 and len(found) < _LOG_BYTES:
+        rows = ledger.decided(after, min(most, _LOG_ROWS))
+        if not rows:
+            break
+        found += b"".join(msgspec.json.encode(log_row(row)) + b"\n" for row in rows)
+        after, most = rows[-1].decision, most - len(rows)
+    return bytes(found)
+
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("REQUEST_ID", default=None)
+"""The id of the request that is being answered."""
+
+
+class JsonLines(logging.Formatter):
+    """A record of the log as a line of JSON, with the id of the request that it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        said = {"time": at.replace("+00:00", "Z"), "level": record.levelname, "message": record.getMessage()}
+        if (request_id := REQUEST_ID.get()) is not None:
+            said["request_id"] = request_id
+        said |= getattr(record, "fields", {})
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(said).decode()
+
+
 class Metrics:
     """The metrics of one service, in a registry of its own; balances and prices are read when they are scraped."""
 
@@ -111,8 +153,22 @@ class Metrics:
         self._decisions = Counter(
             "redenvelope_decisions", "Decisions of this process by action.", ["action"], registry=registry
         )
+        self._wrong = Counter(
+            "redenvelope_wrong_features",
+            "Features of requests that the plan does not know (these without a name), lacks, or cannot read.",
+            ["code", "feature"],
+            registry=registry,
+        )
+        self._short = Counter(
+            "redenvelope_short_decisions",
+            "Decisions in which an action of the plan could not be paid.",
+            registry=registry,
+        )
+        self._webhooks = Counter("redenvelope_webhooks", "Alerts sent to the webhook.", ["result"], registry=registry)
+        self.short_decisions = 0
         self._batches = Counter("redenvelope_batches", "Groups of decisions planned together.", registry=registry)
         self._batched = Counter("redenvelope_batched_decisions", "Decisions in those groups.", registry=registry)
+        self._told: set[tuple[str, str]] = set()
         # The library looks labels up under a lock, and takes longer than to count: these are few, and asked for often.
         self._routes = cache(lambda route, status: (self._requests.labels(route, status), self._seconds.labels(route)))
         self._by_action = cache(self._decisions.labels)
@@ -128,9 +184,36 @@ class Metrics:
         """Count a refusal."""
         self._refusals.labels(code).inc()
 
+    def wrong_features(self, expected: ExpectedFeatures, faults: Sequence[FeatureFault]) -> None:
+        """Count features of a request that the plan does not expect, and say so in the log once for each."""
+        for kind, count in collections.Counter((one.code, one.counted_as) for one in faults).items():
+            self._wrong.labels(*kind).inc(count)
+        # The plan's own names are as many as they are; unknown names are chosen by callers.
+        unknown = _MOST_TOLD - sum(code == "unknown_feature" for code, _ in self._told)
+        for one in faults:
+            if (one.code, one.name) in self._told or (one.code == "unknown_feature" and unknown <= 0):
+                continue
+            unknown -= one.code == "unknown_feature"
+            self._told.add((one.code, one.name))
+            _LOG.warning("features of requests: %s; %s", *expected.described(one))
+
+    def wrong_feature_counts(self) -> list[dict[str, Any]]:
+        """Features that the plan did not expect."""
+        (found,) = self._wrong.collect()
+        return [{**one.labels, "count": int(one.value)} for one in found.samples if one.name.endswith("_total")]
+
     def decided(self, action: str) -> None:
         """Count a decision."""
         self._by_action(action).inc()
+
+    def short(self) -> None:
+        """Count a decision in which an action that the plan gives could not be paid."""
+        self.short_decisions += 1
+        self._short.inc()
+
+    def sent(self, result: str) -> None:
+        """Count an alert for the webhook: delivered, failed or dropped."""
+        self._webhooks.labels(result).inc()
 
     def planned(self, decisions: int) -> None:
         """Count a group of decisions that were planned together."""
@@ -143,14 +226,13 @@ class Metrics:
         return {one.labels["code"]: int(one.value) for one in found.samples if one.name.endswith("_total")}
 
     def text(self) -> bytes:
-        """All metrics in the text format that Prometheus reads."""
-        return generate_latest(self._registry)
+        """All metrics in the text format that Prometheus reads; amounts are integers, to the last unit."""
+        balances = self._ledger.balances()
+        amounts = [line for name in ("total", "spent", "held", "left") for line in _amounts(name, balances)]
+        return generate_latest(self._registry) + "".join(f"{line}\n" for line in amounts).encode()
 
     def collect(self) -> Iterator[Metric]:
-        """Gauges of the balances and prices now, for the registry."""
-        balances = self._ledger.balances()
-        for name in ("total", "spent", "held", "left"):
-            yield _gauge(f"budget_{name}", [(one.budget, getattr(one, name)) for one in balances])
+        """Gauges of the prices now, for the registry."""
         active = self._active()
         if active is None:
             return
@@ -171,6 +253,15 @@ class _Registry(CollectorRegistry):
         for metric in super().collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
+
+
+def _amounts(name: str, balances: Sequence[Balance]) -> Iterator[str]:
+    """A gauge of amounts, written as they are: the library writes floating-point numbers."""
+    yield f"# HELP redenvelope_budget_{name} Budget {name}, in minor units."
+    yield f"# TYPE redenvelope_budget_{name} gauge"
+    for one in balances:
+        label = one.budget.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+        yield f'redenvelope_budget_{name}{{budget="{label}"}} {getattr(one, name)}'
 
 
 def _gauge(name: str, values: Any) -> GaugeMetricFamily:
@@ -254,17 +345,29 @@ class WriteProbe:
         return problem is None
 
     def _start(self) -> Future[None]:
-        """Not a pool: when the process ends it would wait for a thread that waits for the database."""
-        result: Future[None] = Future()
-        threading.Thread(target=self._write, args=(result,), name="probe", daemon=True).start()
-        return result
+        return in_thread(self._write, "probe")
 
-    def _write(self, result: Future[None]) -> None:
+    def _write(self) -> None:
         try:
             with self._ledger.database.transaction() as session:
                 session.run(_PROBE)
-            result.set_result(None)
-        except LedgerError as error:
-            result.set_exception(error)
+        except LedgerError:
+            raise
         except Exception as error:
-            result.set_exception(LedgerError(f"{type(error).__name__}: {error}"))
+            raise LedgerError(f"{type(error).__name__}: {error}") from error
+
+
+def in_thread(work: Callable[[], Found], name: str) -> Future[Found]:
+    """Work in a thread of its own. Not a pool: when the process ends, it would wait for a thread that waits for the
+    database."""
+    result: Future[Found] = Future()
+    result.set_running_or_notify_cancel()  # whoever stops waiting does not stop it
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return result

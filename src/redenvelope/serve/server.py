@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from redenvelope.errors import UsageError
 from redenvelope.serve.admission import Tokens
 from redenvelope.serve.app import new_app
-from redenvelope.serve.connections import CHECKS_PER_SECOND, LimitedConnection, check_connections
+from redenvelope.serve.connections import CHECKS_PER_SECOND, LimitedConnection, check_connections, require_limits_hold
 from redenvelope.serve.messages import ApiError
 from redenvelope.serve.service import Service
 
@@ -35,9 +35,9 @@ def bound(host: str, port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError, TypeError) as error:
         opened.close()
-        raise UsageError(f"{host}:{port} cannot listen there ({error}); choose another --port") from None
+        raise UsageError(f"{host[:60]}:{port} cannot listen there ({error}); choose another --host or --port") from None
     return opened
 
 
@@ -72,7 +72,7 @@ def new_config(app: ASGIApp, service: Service) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """Ends with exit code 0 on SIGTERM and SIGINT, and loads the plan again on SIGHUP."""
+    """Ends with exit code 0 on SIGTERM and SIGINT, and loads the plan and the tokens again on SIGHUP."""
 
     def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -80,6 +80,7 @@ class Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the service first, so that errors of the plan and the ledger are reported; stop it at the end."""
+        await require_limits_hold()
         try:
             await self._service.start()
             await super().serve(sockets)
@@ -120,6 +121,12 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def _swap(self) -> None:
+        for reload in self._service.reloads:
+            try:
+                reload()
+            except UsageError as error:
+                _LOG.error("%s; the tokens stay as they were", error)
+
         async def swap() -> None:
             try:
                 await self._service.swap(None)

@@ -19,10 +19,17 @@ import msgspec
 
 from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
 from redenvelope.ledger.holds import Result
-from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock
+from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock, verify
 from redenvelope.ledger.records import COUNTED, Choice, Decided, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
 from redenvelope.policies.pricing import Pricing
-from redenvelope.serve.active_plan import ActionDistribution, ActivePlan, DecisionQuery, LoadedPlan, load_active_plan
+from redenvelope.serve.active_plan import (
+    ActionDistribution,
+    ActivePlan,
+    DecisionQuery,
+    LoadedPlan,
+    load_active_plan,
+)
+from redenvelope.serve.alerts import Alerts, Webhook, WebhookSettings, capacity
 from redenvelope.serve.funds import Amounts, choose
 from redenvelope.serve.messages import (
     ApiError,
@@ -33,18 +40,20 @@ from redenvelope.serve.messages import (
     decision_answer,
     decision_number,
     decision_query,
+    feature_refusal,
     fingerprint,
     model_refusal,
     outcome_answer,
     refused_answer,
     user_id,
 )
-from redenvelope.serve.monitoring import Metrics
+from redenvelope.serve.monitoring import Metrics, in_thread
 from redenvelope.serve.settings import ServeSettings
 
 _LOG = logging.getLogger("redenvelope.serve")
 Found = TypeVar("Found")
 _EXPIRE_SECONDS = 1.0
+_WATCH_SECONDS = 1.0
 _MOST_TRIES = 8
 _GATHER_SECONDS = 0.002
 """How long a request waits for others while some are in flight: clients that were answered together send their next
@@ -62,11 +71,16 @@ class Service:
         settings: ServeSettings | None = None,
         amounts: Amounts | None = None,
         clock: Clock | None = None,
+        webhook: WebhookSettings | None = None,
     ) -> None:
         self.settings = settings or ServeSettings()
         self.folder, self.ledger = plan, ledger
         self.metrics = Metrics(ledger, lambda: self.active)
         self.clock = clock or steady_clock()
+        self._webhook = (
+            None if webhook is None else Webhook(webhook, f"{ledger.database.ledger:08x}", self.metrics.sent)
+        )
+        self.alerts = Alerts(None if self._webhook is None else self._webhook.send)
         self._amounts = amounts
         self._budgets = list(budgets)
         self._writer = Writer(ledger)
@@ -84,6 +98,8 @@ class Service:
         self.is_stuck = False
         """Stopped while a thread still waits for a ledger that does not answer."""
         self.active: ActivePlan | None = None
+        self.reloads: list[Callable[[], None]] = []
+        """Called by SIGHUP, before the plan is loaded again."""
 
     @property
     def is_ready(self) -> bool:
@@ -98,8 +114,18 @@ class Service:
                 self.active = None
                 raise UsageError(result.message)
         await self._pace()
+        await self.read(self._tell_capacity)
         self._begin(self._decide_forever())
         self._begin(self._expire_holds_forever())
+        self._begin(self._watch_forever())
+        self._begin(self._verify_forever())
+
+    def _tell_capacity(self) -> None:
+        """How many users can wait at once: with fewer than the audience, holds may starve the campaign."""
+        assert self.active is not None
+        for users, said in capacity(self.active, self.ledger.balances(), self.settings):
+            few = self.settings.audience is not None and users < self.settings.audience
+            _LOG.log(logging.WARNING if few else logging.INFO, "%s", said)
 
     async def stop(self) -> None:
         """Answer pending requests, then close the ledger; each takes no longer than an answer may."""
@@ -113,6 +139,8 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         left, self._pending = [*self._in_flight.values(), *self._pending], deque()
         self._answer_all(left, _not_ready())
+        if self._webhook is not None:
+            self._webhook.close()
         # Threads that wait for a database cannot be stopped: they are left behind.
         closing = threading.Thread(target=self._close, name="closing", daemon=True)
         closing.start()
@@ -157,7 +185,7 @@ class Service:
                 answers[place] = self._counted(refused_answer(result))
             else:
                 assert isinstance(result, Settled)
-                answers[place] = outcome_answer(result, outcomes[place].decision_id)
+                answers[place] = outcome_answer(result, outcomes[place].decision_id, self._measures())
         return [answer for answer in answers if answer is not None]
 
     async def swap(self, name: str | None) -> str:
@@ -188,6 +216,9 @@ class Service:
         for one, other in zip(self._budgets, funds, strict=True):
             if (one.budget, one.measure) != (other.budget, other.measure):
                 raise UsageError(f"budget {one.budget!r} of the running campaign measures something else in this plan")
+
+    def _measures(self) -> dict[str, str]:
+        return {fund.budget: fund.budget if fund.measure is None else fund.measure for fund in self._budgets}
 
     def _amounts_of(self, outcome: OutcomeRequest) -> Mapping[str, int]:
         if isinstance(outcome.amount, int):
@@ -236,7 +267,7 @@ class Service:
         self, active: ActivePlan, group: Sequence[PendingRequest]
     ) -> tuple[PlannedGroup, Future[list[Result]] | None]:
         """Plan for a group and submit its holds in the same thread, without a detour through the event loop."""
-        planned = plan_group(active, self.ledger, group, self.settings, self.clock())
+        planned = plan_group(active, self.ledger, group, self.settings, self.clock(), self.metrics)
         return planned, self._writer.submit([hold for _, hold in planned.holds]) if planned.holds else None
 
     def _group(self) -> list[PendingRequest]:
@@ -278,7 +309,7 @@ class Service:
         if isinstance(result, Decided):
             if not result.repeated:
                 self.metrics.decided(result.action)
-            self._answer(one, decision_answer(result))
+            self._answer(one, decision_answer(result, self._measures()))
             return
         assert isinstance(result, Refused)
         if result.refusal is Refusal.STEP_TAKEN and one.request.step is None and one.tries < _MOST_TRIES:
@@ -325,6 +356,28 @@ class Service:
                 await asyncio.wrap_future(self._writer.submit([Expire(self.clock())]))
             except RedenvelopeError as error:
                 _LOG.warning("holds could not expire: %s", error)
+
+    async def _watch_forever(self) -> None:
+        """Look for what operators have to know, once per second."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            try:
+                await self.read(self._watch)
+            except ApiError as error:
+                _LOG.warning("the balances could not be looked at: %s", error.message)
+
+    def _watch(self) -> None:
+        if self.active is not None:
+            self.alerts.look(self.active, self.ledger.balances(), self.settings, self.metrics.short_decisions)
+
+    async def _verify_forever(self) -> None:
+        """Verify the ledger from time to time, in a thread of its own."""
+        while True:
+            await asyncio.sleep(self.settings.verify_seconds)
+            try:
+                self.alerts.verified(await asyncio.wrap_future(in_thread(partial(verify, self.ledger), "verify")))
+            except RedenvelopeError as error:
+                _LOG.warning("the ledger could not be verified: %s", error)
 
     async def read(self, work: Callable[[], Found]) -> Found:
         """Read from the ledger in a thread of its own, so that decisions do not wait."""
@@ -374,7 +427,12 @@ class PlannedGroup(NamedTuple):
 
 
 def plan_group(
-    active: ActivePlan, ledger: Ledger, group: Sequence[PendingRequest], settings: ServeSettings, now: int
+    active: ActivePlan,
+    ledger: Ledger,
+    group: Sequence[PendingRequest],
+    settings: ServeSettings,
+    now: int,
+    metrics: Metrics,
 ) -> PlannedGroup:
     """Load the users' pasts, and plan for a group of requests together; a group has one request per user."""
     pasts, known = ledger.pasts([one.user for one in group], [one.request.request_id for one in group])
@@ -383,10 +441,16 @@ def plan_group(
     times = (now, now + settings.hold_milliseconds)
     for one in group:
         if one.request.request_id in known:
-            found.holds.append((one, _hold(one, active, times)))
+            found.holds.append((one, _hold(one, active, times, metrics)))
             continue
         try:
-            query = decision_query(active.plan, one.request, one.user, pasts.get(one.user, ()), active.charges.budgets)
+            features, faults = active.expected.admitted(one.request.features)
+            if faults:
+                metrics.wrong_features(active.expected, faults)
+            if faults and settings.wrong_features == "refuse":
+                raise feature_refusal(active.expected, faults)
+            past = pasts.get(one.user, ())
+            query = decision_query(active.plan, one.request, features, one.user, past, active.charges.budgets)
             asked.append((one, query))
         except ApiError as error:
             found.refused.append((one, error))
@@ -395,7 +459,7 @@ def plan_group(
         if isinstance(found_one, ApiError):
             found.refused.append((one, found_one))
         else:
-            found.holds.append((one, _hold(one, active, times, (query, found_one))))
+            found.holds.append((one, _hold(one, active, times, metrics, (query, found_one))))
     return found
 
 
@@ -426,16 +490,19 @@ def _hold(
     one: PendingRequest,
     active: ActivePlan,
     times: tuple[int, int],
+    metrics: Metrics,
     planned: tuple[DecisionQuery, ActionDistribution] | None = None,
 ) -> Hold:
     """The command; `planned` is None for a request that was decided before."""
-    step, prices = 0, "[]"
+    step, prices, features = 0, "[]", "{}"
     draw: Callable[[Mapping[str, int]], Choice | None] = _no_draw
     if planned is not None:
         query, chances = planned
         step, prices = query.step, msgspec.json.encode(chances.prices).decode()
+        features = msgspec.json.encode(query.features).decode()
         table = active.charges.at(query.features, query.step)
-        draw = partial(choose, table, chances.probabilities, chances.costs, chances.allowed, chances.uniform)
+        given = (chances.probabilities, chances.costs, chances.allowed, chances.uniform)
+        draw = partial(choose, table, *given, short=metrics.short)
     return Hold(
         request=one.request.request_id,
         fingerprint=fingerprint(one.request, one.user),
@@ -444,7 +511,7 @@ def _hold(
         choose=draw,
         prices=prices,
         plan=active.plan.sha256,
-        features=msgspec.json.encode(one.request.features).decode(),
+        features=features,
         at=times[0],
         expires_at=times[1],
     )

@@ -10,9 +10,15 @@ from redenvelope.errors import UsageError
 Mode = Literal["strict", "overbook"]
 """`strict` holds the most that an offer can cost; `overbook` holds its expected cost with a margin."""
 
+WrongFeatures = Literal["refuse", "count"]
+"""What happens to a request with features that the plan does not know, lacks, or cannot read: `refuse` it, or decide
+without them and `count`."""
 
 LONGEST_HOLD_HOURS = 10 * 365 * 24
 """Ten years. Dates end with the year 9999."""
+MOST_MINOR_UNITS = 1_000_000
+"""Per unit of currency: amounts stay integers that JSON does not round."""
+MOST_USERS = 10**12
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,9 @@ class Limits:
     batch_bytes: int = 4 * 1024 * 1024
     body_seconds: float = 10.0
     """For the headers of a request, and again for its body."""
-    bodies_bytes: int = 16 * 1024 * 1024
+    bodies_bytes: int = 8 * 1024 * 1024
     """Of all requests that are being answered."""
-    unsent_bytes: int = 32 * 1024 * 1024
+    unsent_bytes: int = 16 * 1024 * 1024
     """Of all answers that clients have not read yet."""
     write_seconds: float = 30.0
     """Until a client has read its answer."""
@@ -41,6 +47,8 @@ class Limits:
     """Per caller, on average."""
     burst: int = 10_000
     """Requests that a caller may send at once."""
+    failed_login_seconds: float = 2.0
+    """The longest that an answer to a failed login is delayed."""
     waiting: int = 20_000
     """Pending decisions of all callers."""
 
@@ -82,6 +90,11 @@ class ServeSettings:
     """The number of users that the budget is for; without it, the prices stay as they are."""
     batch: int = 256
     """The most decisions that are planned together."""
+    wrong_features: WrongFeatures = "refuse"
+    """Refused by default: whoever is decided for by other features than theirs gets what is meant for somebody else,
+    and the next log says that it was meant for them. A refusal is seen with the first request, a count by who looks."""
+    verify_seconds: float = 3_600.0
+    """Between two verifications of the ledger while it is served."""
     limits: Limits = field(default_factory=Limits)
     pacing: PacingSettings | None = field(default_factory=PacingSettings)
     """None: the prices stay as they are."""
@@ -89,9 +102,17 @@ class ServeSettings:
     def __post_init__(self) -> None:
         if self.mode not in ("strict", "overbook"):
             raise UsageError(f"the mode must be strict or overbook, not {self.mode!r}")
+        if self.wrong_features not in ("refuse", "count"):
+            raise UsageError(f"wrong features are refused (refuse) or counted (count), not {self.wrong_features!r}")
         if self.hold_milliseconds < 1 or self.minor_units < 1 or self.overbook_margin < 0 or self.batch < 1:
             raise UsageError("hold time, minor units and batch must be at least 1, and the margin at least 0")
+        if self.minor_units > MOST_MINOR_UNITS:
+            raise UsageError(f"a unit of currency has at most {MOST_MINOR_UNITS:,} minor units; give fewer")
         if self.hold_milliseconds > LONGEST_HOLD_HOURS * 3_600_000:
             raise UsageError(f"a hold lasts at most {LONGEST_HOLD_HOURS:,} hours; give a shorter time")
         if self.audience is not None and self.audience < 1:
             raise UsageError(f"the audience must be at least 1, not {self.audience}")
+        if self.audience is not None and self.audience > MOST_USERS:
+            raise UsageError(f"the audience is at most {MOST_USERS:,} users; give the number of users of the campaign")
+        if not 0 < self.verify_seconds <= LONGEST_HOLD_HOURS * 3_600:
+            raise UsageError("the ledger is verified after more than 0 seconds and at most ten years")

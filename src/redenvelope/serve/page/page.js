@@ -31,6 +31,17 @@ const money = (minor, budget = campaign.budgets[0]) => {
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`; // for a shell
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
+function showAlerts() {
+  byId("alerts").hidden = !campaign.alerts.length;
+  byId("alerts").querySelector("ul").replaceChildren(
+    ...campaign.alerts.map((one) => {
+      const item = document.createElement("li");
+      item.append(tell("strong", one.code.replaceAll("_", " ")), `: ${one.message}. What to do: ${one.remedy}.`);
+      return item;
+    }),
+  );
+}
+
 function showMoney() {
   const nodes = [];
   for (const one of campaign.budgets) {
@@ -219,6 +230,7 @@ function show() {
   byId("plan").textContent =
     `plan ${campaign.plan.sha256.slice(0, 12)}, ${campaign.plan.certificate} for ${number(campaign.plan.budget)} per user, ` +
     `${campaign.mode}`;
+  showAlerts();
   showMoney();
   showPrice();
   showGiven();

@@ -1,0 +1,288 @@
+"""Alerts: what operators have to know of a running campaign, said in the log, on the page and to a webhook.
+
+An alert lasts while its reason does. It is logged and sent when it begins, and logged when it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import math
+import queue
+import secrets
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from redenvelope.errors import UsageError
+from redenvelope.ledger.ledger import Verification
+from redenvelope.ledger.records import COUNTED, THOUSANDTHS, Balance
+from redenvelope.serve.active_plan import ActivePlan
+from redenvelope.serve.settings import ServeSettings
+
+_LOG = logging.getLogger("redenvelope.serve")
+_LOW_SHARE = 0.1
+_STARVING_SECONDS = 60.0
+"""How long after the last decision that could not be paid holds are said to starve the campaign."""
+_SURE = 4.0
+"""Standard errors beyond which chance explains no cost: it is looked at every second."""
+
+
+class Alert(NamedTuple):
+    """Something that operators have to know."""
+
+    code: str
+    budget: str
+    """Empty where it is about all of them."""
+    message: str
+    remedy: str
+
+
+class Alerts:
+    """The alerts of a service that last now."""
+
+    def __init__(self, send: Callable[[Alert], None] | None = None) -> None:
+        self._send = send
+        self._now: dict[tuple[str, str], tuple[Alert, float]] = {}
+        self._short = (0, -math.inf)
+        """Decisions that could not be paid until the last look, and when there was a new one."""
+        self._unsound: Alert | None = None
+
+    def now(self) -> list[dict[str, Any]]:
+        """Plain data, the oldest first; `since` in milliseconds since 1970."""
+        return [{**alert._asdict(), "since": round(1e3 * since)} for alert, since in self._now.values()]
+
+    def look(self, active: ActivePlan, balances: Sequence[Balance], settings: ServeSettings, short: int) -> None:
+        """Find what begins and what ends; `short` decisions of this process could not be paid as the plan wants."""
+        if short > self._short[0]:
+            self._short = (short, time.monotonic())
+        starving = time.monotonic() - self._short[1] < _STARVING_SECONDS
+        by_name = {one.budget: one for one in balances}
+        found = [] if self._unsound is None else [self._unsound]
+        for place, name in enumerate(active.charges.names):
+            found += _of_money(active, by_name[name], place, short if starving else 0)
+            found += _of_certificate(active, by_name[name], place, settings)
+        self._change(found)
+
+    def verified(self, found: Verification) -> None:
+        """Take in what a verification of the ledger found."""
+        self._unsound = None
+        if not found.is_sound:
+            message = f"the ledger contradicts its entries in {len(found.differences)} places: {found.differences[0]}"
+            remedy = "stop the service, run redenvelope ledger verify, and restore a back-up"
+            self._unsound = Alert("ledger_unsound", "", message, remedy)
+
+    def _change(self, found: Iterable[Alert]) -> None:
+        lasting = {(alert.code, alert.budget): alert for alert in found}
+        for key in [key for key in self._now if key not in lasting]:
+            _LOG.info("over: %s", self._now.pop(key)[0].message)
+        for key, alert in lasting.items():
+            is_new = key not in self._now
+            self._now[key] = (alert, time.time() if is_new else self._now[key][1])
+            if is_new:
+                _LOG.warning("%s: %s; %s", alert.code, alert.message, alert.remedy, extra={"fields": alert._asdict()})
+                if self._send is not None:
+                    self._send(alert)
+
+
+def _of_money(active: ActivePlan, balance: Balance, place: int, short: int) -> Iterator[Alert]:
+    """What is low, used up, or held."""
+    ceilings = [int(most) for most in active.charges.ceilings[place] if most > 0]
+    if not ceilings:
+        return
+    unspent, name = balance.total - balance.spent, balance.budget
+    said = f"{_amount(unspent, balance)} of {_amount(balance.total, balance)} of {name!r}"
+    if unspent < min(ceilings):
+        message = f"{said} is not spent, which pays for no offer: users get what is free"
+        yield Alert("budget_reached", name, message, "end the campaign, or raise the total")
+        return
+    if unspent <= _LOW_SHARE * balance.total:
+        yield Alert("money_low", name, f"{said} is left to spend", "raise the total, or prepare for the end")
+    if short and balance.left < max(ceilings):
+        held, spent = _amount(balance.held, balance), _amount(balance.spent, balance)
+        message = (
+            f"{short:,} decisions could not give what the plan gives, because {held} of {name!r} is held for offers "
+            f"without an outcome; {spent} is spent"
+        )
+        remedy = (
+            "report outcomes sooner (amount 0 where nothing is redeemed), shorten --hold-hours, raise the total, or "
+        )
+        yield Alert("holds_starve", name, message, remedy + "serve with --mode overbook")
+
+
+def _of_certificate(active: ActivePlan, balance: Balance, place: int, settings: ServeSettings) -> Iterator[Alert]:
+    """Where pacing leaves what was certified, and where users cost more than was."""
+    name, figure = balance.budget, active.plan.plan.certificate.budgets[place]
+    beliefs = () if active.pacer is None else active.pacer.beliefs
+    band = 0.0 if settings.pacing is None else settings.pacing.dead_band
+    covered = max(figure.budget, figure.cost.estimate)
+    if beliefs and beliefs[place].target > covered * (1 + band):
+        target = beliefs[place].target
+        message = (
+            f"pacing asks for {target:.4g} of {name!r} per user, and the certificate covers {covered:.4g}: cost and "
+            "reward at this price were not certified (more than the total cannot be spent)"
+        )
+        remedy = f"lower the total, correct the audience, or certify it: redenvelope reprice PLAN --budget {target:.4g}"
+        yield Alert("beyond_certificate", name, message, remedy)
+    if balance.measure == COUNTED or figure.cost.estimate <= 0:
+        return
+    # All decisions count, not those with an outcome alone: redeemed offers are reported first. An outcome between 0 and
+    # the ceiling with mean m has at most the variance m × ceiling.
+    expected = (balance.closed_thousandths + balance.expected_thousandths) / THOUSANDTHS
+    allowed = max(figure.cost.upper, figure.cost.estimate) / figure.cost.estimate
+    dearest = float(active.charges.ceilings[place].max())
+    most = allowed * expected + _SURE * math.sqrt(max(allowed * expected, 1.0) * dearest)
+    if balance.spent > most:
+        spent, wanted = _amount(balance.spent, balance), _amount(round(expected), balance)
+        message = (
+            f"{spent} of {name!r} is spent, and {wanted} was expected of all decisions: users cost more than the "
+            f"certificate ({allowed:.2f} times that at most) and chance explain"
+        )
+        yield Alert(
+            "certificate_contradicted", name, message, "fit again on the log that redenvelope ledger export writes"
+        )
+
+
+def capacity(active: ActivePlan, balances: Sequence[Balance], settings: ServeSettings) -> Iterator[tuple[int, str]]:
+    """By paid budget: users who can wait for their outcomes at the same time, in number and in words."""
+    by_name = {one.budget: one for one in balances}
+    steps = () if active.plan.plan.record.shares is None else active.plan.plan.record.shares.by_step
+    for place, name in enumerate(active.charges.names):
+        balance, ceilings = by_name[name], active.charges.ceilings[place]
+        if balance.measure == COUNTED or not ceilings.max():
+            continue
+        dearest = int(ceilings.max())
+        sure = balance.left // dearest
+        said = (
+            f"{name!r}: {_amount(balance.left, balance)} can be held for {sure:,} users at once with the dearest offer"
+        )
+        if steps:
+            strict = max(float(ceilings @ steps[0].probabilities), 1e-9)
+            booked = max(min(steps[0].cost * balance.minor_units * (1 + settings.overbook_margin), strict), 1e-9)
+            holds = {"strict": strict, "overbook": booked}
+            sure = max(sure, int(balance.left / holds[settings.mode]))
+            other = "overbook" if settings.mode == "strict" else "strict"
+            means = {"strict": "every offer can be honoured", "overbook": "offers are valid while funds last"}
+            said += (
+                f", about {sure:,} as the plan gives offers ({settings.mode}: {means[settings.mode]}); with --mode "
+                f"{other} about {int(balance.left / holds[other]):,} ({means[other]})"
+            )
+        yield sure, said
+
+
+def _amount(minor: int, balance: Balance) -> str:
+    """In units of the budget."""
+    if balance.measure == COUNTED:
+        return f"{minor:,}"
+    digits = math.ceil(math.log10(balance.minor_units))
+    return f"{minor / balance.minor_units:,.{digits}f}"
+
+
+# Webhooks: signed, so that the receiver knows who sent them; tried again, and bounded.
+
+SECRET_VARIABLE = "REDENVELOPE_WEBHOOK_SECRET"
+_LEAST_SECRET = 16
+_MOST_WAITING = 100
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class WebhookSettings:
+    """Where alerts are sent, and how often it is tried."""
+
+    url: str
+    secret: str
+    tries: int = 6
+    first_seconds: float = 1.0
+    """Until the second try; it doubles every time."""
+    timeout_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        try:
+            parts, _ = urlsplit(self.url), urlsplit(self.url).port
+        except ValueError:
+            parts = urlsplit("")
+        if parts.scheme not in ("https", "http") or not parts.hostname or parts.username is not None:
+            raise UsageError(f"--webhook {self.url.split('@')[-1]}: write a URL such as https://HOST/PATH")
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise UsageError("--webhook: http is readable on its way; use https, or http to this machine")
+        if len(self.secret) < _LEAST_SECRET:
+            raise UsageError(
+                f"--webhook: put a secret of at least {_LEAST_SECRET} characters, which the receiver knows too, into "
+                f"the environment variable {SECRET_VARIABLE}"
+            )
+
+
+class Webhook:
+    """Sends alerts in a thread of its own, one after the other. The last hundred wait; older ones are dropped."""
+
+    def __init__(self, settings: WebhookSettings, ledger: str, counted: Callable[[str], None]) -> None:
+        self._settings, self._ledger, self._counted = settings, ledger, counted
+        self._waiting: queue.Queue[bytes] = queue.Queue(_MOST_WAITING)
+        self._stopped = threading.Event()
+        self._opener = urllib.request.build_opener(_NoRedirect)
+        threading.Thread(target=self._run, name="webhook", daemon=True).start()
+
+    def send(self, alert: Alert) -> None:
+        """Have an alert sent; nobody waits for it."""
+        said = {"id": secrets.token_hex(16), "at": time.time_ns() // 1_000_000, "ledger": self._ledger}
+        content = msgspec.json.encode(said | alert._asdict())
+        while True:
+            try:
+                self._waiting.put_nowait(content)
+                return
+            except queue.Full:
+                self._counted("dropped")
+                try:
+                    self._waiting.get_nowait()
+                except queue.Empty:
+                    continue
+
+    def close(self) -> None:
+        """Send nothing more; what is being sent ends with the process."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                content = self._waiting.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            self._deliver(content)
+
+    def _deliver(self, content: bytes) -> None:
+        settings, problem = self._settings, ""
+        for turn in range(settings.tries):
+            try:
+                with self._opener.open(self._request(content), timeout=settings.timeout_seconds):
+                    self._counted("delivered")
+                    return
+            except Exception as error:  # whatever the receiver does, the thread goes on
+                problem = str(error)
+            if turn + 1 < settings.tries and self._stopped.wait(settings.first_seconds * 2**turn):
+                break
+        self._counted("failed")
+        _LOG.error("an alert could not be sent to the webhook, after %d tries: %s", settings.tries, problem[:200])
+
+    def _request(self, content: bytes) -> urllib.request.Request:
+        at = int(time.time())
+        key = self._settings.secret.encode()
+        signature = hmac.new(key, b"%d." % at + content, hashlib.sha256).hexdigest()
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "redenvelope",
+            "x-redenvelope-signature": f"t={at},v1={signature}",
+        }
+        return urllib.request.Request(self._settings.url, content, headers, method="POST")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *given: Any, **named: Any) -> None:
+        """A signed message goes where it was sent to, or nowhere."""

@@ -39,6 +39,11 @@ def cache_folder() -> Path | None:
     return Path(home) / "redenvelope"
 
 
+def is_address(place: object) -> bool:
+    """Whether a place is the address of an object store or the URL of a database, instead of a path."""
+    return "://" in str(place)
+
+
 def read_regular(path: Path, largest: int) -> bytes:
     """The content of a regular file of at most so many bytes.
 

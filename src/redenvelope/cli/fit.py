@@ -12,6 +12,7 @@ import typer
 from redenvelope.cli import options
 from redenvelope.cli.guard import listening, stop_if_interrupted
 from redenvelope.errors import UsageError
+from redenvelope.files import is_address
 
 if TYPE_CHECKING:
     from redenvelope.plan.plan import Plan
@@ -93,6 +94,7 @@ def fit(
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.fitting.stage_cache import usual_cache
     from redenvelope.log.findings import readable
+    from redenvelope.log.formats.sql import place_name
     from redenvelope.log.read import read_log
     from redenvelope.plan.money import Money
     from redenvelope.plan.storage import require_room
@@ -135,7 +137,8 @@ def fit(
             plan = fitted(log, lake, question, estimate_propensity)
         if for_profit:
             plan = plan.with_money(told).reprice(budget=plan.profit_budget(value_per_reward or 0.0), audience=audience)
-        plan = plan.with_source(readable(Path(log).name), given.columns, datetime.now(UTC).date().isoformat())
+        source = readable(place_name(log if is_address(log) else Path(log).name))
+        plan = plan.with_source(source, given.columns, datetime.now(UTC).date().isoformat())
         plan = plan.with_money(plan.record.money.told(told.currency, told.audience, told.value_per_reward))
         stop_if_interrupted()
         save_with_report(plan, out)

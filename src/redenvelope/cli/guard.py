@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -45,6 +46,7 @@ _OUT_OF_MEMORY_WORDS = (
     "can't start new thread",
     "failed to map segment",
 )
+_PASSWORD = re.compile(r"://[^/?@]*@")
 _MEMORY_HELPS = (
     "free some memory or raise the limit; a sample of the users, or fewer features, needs less "
     "(what was not finished was not written)"
@@ -113,7 +115,7 @@ def _details(trace: str) -> str:
     """Where details were written; they hold the command line, and nothing of the data but what messages say."""
     lines = [
         f"redenvelope {__version__}, Python {sys.version}, {sys.platform}",
-        f"command: {sys.argv}",
+        f"command: {[_PASSWORD.sub('://…@', word) for word in sys.argv]}",
         trace,
         _aside(),
     ]

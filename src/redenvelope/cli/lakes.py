@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from redenvelope.cli.guard import listening
 from redenvelope.engine.engine import Engine, engine_named
 from redenvelope.errors import LogError, UsageError
-from redenvelope.files import cache_folder
+from redenvelope.files import cache_folder, is_address
 from redenvelope.progress import Progress, Stages
 
 if TYPE_CHECKING:
@@ -64,10 +65,10 @@ def lake_options(
     return LakeOptions(work, engine_named(engine or "local"), parts, train_users, check_users)
 
 
-def _usual_work(log: str) -> Path | None:
+def _usual_work(log: str, kind: str = "lakes") -> Path | None:
     """A folder of the user's cache for the parts of this log; None where there is no cache."""
-    cache, place = cache_folder(), log if "://" in log else str(Path(log).absolute())
-    return None if cache is None else cache / "lakes" / hashlib.sha256(place.encode()).hexdigest()[:24]
+    cache, place = cache_folder(), log if is_address(log) else str(Path(log).absolute())
+    return None if cache is None else cache / kind / hashlib.sha256(place.encode()).hexdigest()[:24]
 
 
 def fitted(log: str, lake: LakeOptions, question: Question, estimate_propensity: bool) -> Plan:
@@ -114,24 +115,29 @@ def audited(
 def allocated(
     plan: Plan,
     users: str,
-    out: Path,
+    out: str | Path,
     seed: int,
     columns: ColumnMap | None,
-    history: Path | None,
+    history: str | Path | None,
     engine: str | None,
     work: Path | None,
     parts: int | None,
     quiet: bool,
 ) -> AllocationSummary:
-    """Decide for files of any size, into a folder; into one file where a file is named."""
+    """Decide for files of any size, into a folder; into one file, object or table where one is named."""
+    from redenvelope.plan.allocate import require_destination
     from redenvelope.plan.lake import allocate_folder, gathered
 
-    where = engine_named(engine or "local")
-    is_file = out.suffix.lower() in (".parquet", ".csv") and not out.is_dir()
-    folder = out.with_name(f".{out.name}.parts") if is_file else out
+    where, folder = engine_named(engine or "local"), Path(out)
+    is_one = is_address(out) or (folder.suffix.lower() in (".parquet", ".csv") and not folder.is_dir())
+    if is_one:
+        require_destination(out)
+        # A stopped run goes on there.
+        aside = _usual_work(str(out), "decisions") or Path(tempfile.gettempdir(), "redenvelope-decisions")
+        folder = aside if is_address(out) else folder.with_name(f".{folder.name}.parts")
     with listening(quiet) as listen:
         said = {"engine": where, "work": work, "parts": parts, "stages": Stages(listen)}
         summary = allocate_folder(plan, users, folder, seed, columns, history, **said)  # type: ignore[arg-type]
-    if is_file:
+    if is_one:
         gathered(folder, out)
     return summary

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from redenvelope.errors import UsageError
+from redenvelope.files import is_address
 from redenvelope.wording import counted
 
 if TYPE_CHECKING:
@@ -37,9 +38,19 @@ def given_text(text: str) -> str:
     return text
 
 
+def given_place(given: str | Path) -> str | Path:
+    """Parse a path, or an address of an object store or a database, which stays as it is written."""
+    return given if isinstance(given, str) and is_address(given) else given_path(given)
+
+
 def path_option(told: str) -> Any:
     """An option that takes a path; `told` is its help."""
     return typer.Option(parser=given_path, metavar="PATH", help=told)
+
+
+def table_option(told: str, *names: str) -> Any:
+    """An option that takes a table: a path, or an address."""
+    return typer.Option(*names, parser=given_place, metavar="PATH", help=told)
 
 
 PlanArgument = Annotated[
@@ -50,7 +61,8 @@ LogArgument = Annotated[
     typer.Argument(
         parser=given_text,
         metavar="LOG",
-        help="The log: a Parquet, CSV or TSV file, a folder or a glob; with --work, also an object-store address.",
+        help="The log: a Parquet, CSV or TSV file, a folder, a glob, an object store (s3://bucket/log/*.parquet) or a "
+        "database (postgresql://USER@HOST/DATABASE?table=NAME, duckdb:///FILE?query=SELECT …).",
     ),
 ]
 Columns = Annotated[
@@ -202,7 +214,7 @@ def read_campaign(
     from redenvelope.log.columns import ColumnMap
 
     given = ColumnMap.parse(columns, ignore).reading(time, episode, missing_cost, dates, cluster)
-    path = campaign or _beside(Path(log))
+    path = campaign or (None if is_address(log) else _beside(Path(log)))
     if path is None:
         return Campaign(given)
     found = Campaign.from_toml(path)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import glob
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from redenvelope.cli import options
 from redenvelope.errors import UsageError
-from redenvelope.files import require_writable, same_file
+from redenvelope.files import is_address, require_writable, same_file
 from redenvelope.wording import counted, number
-
-if TYPE_CHECKING:
-    pass
 
 
 def allocate(
@@ -25,12 +22,16 @@ def allocate(
         typer.Argument(
             parser=options.given_text,
             metavar="USERS",
-            help="Parquet or CSV with user, step and the features: a file, or, at any size, a folder, a glob or the "
-            "address of an object store.",
+            help="Parquet or CSV with user, step and the features: a file, a database (postgresql://…?table=NAME), or, "
+            "at any size, a folder, a glob or the address of an object store.",
         ),
     ],
     out: Annotated[
-        Path, options.path_option("Where to write the decisions: .parquet or .csv for a file, a folder for several.")
+        Any,
+        options.table_option(
+            "Where to write the decisions: .parquet or .csv for a file, a folder for several, a table "
+            "(postgresql://…?table=NAME, with &mode=replace or &mode=append where it exists) or s3://….parquet."
+        ),
     ],
     seed: options.Seed = 0,
     columns: Annotated[
@@ -40,12 +41,10 @@ def allocate(
         ),
     ] = None,
     history: Annotated[
-        Path | None,
-        typer.Option(
-            parser=options.given_path,
-            metavar="PAST",
-            help="Parquet or CSV with user, step, action, reward and cost of the users' earlier steps; needed past the "
-            "first step by plans that decide by them.",
+        Any,
+        options.table_option(
+            "Parquet, CSV or a database with user, step, action, reward and cost of the users' earlier steps; needed "
+            "past the first step by plans that decide by them."
         ),
     ] = None,
     engine: options.Engine = None,
@@ -59,18 +58,20 @@ def allocate(
     was, and nobody is decided for twice.
     """
     from redenvelope.log.columns import ColumnMap
+    from redenvelope.log.formats.sql import place_name
     from redenvelope.plan.allocate import allocate_file
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.storage import require_outside
 
     opened = Plan.load(plan)
-    if same_file(out.parent, plan):
-        raise UsageError(f"{out}: is in the plan's own folder; write the decisions somewhere else")
-    require_outside(out)
+    if not is_address(out):
+        if same_file(out.parent, plan):
+            raise UsageError(f"{out}: is in the plan's own folder; write the decisions somewhere else")
+        require_outside(out)
     certificate = opened.certificate
     named = None if columns is None else ColumnMap.parse(columns)
     if _is_one_file(users) and (engine, work, parts) == (None, None, None):
-        summary = allocate_file(opened, Path(users), out, seed, named, history)
+        summary = allocate_file(opened, users, out, seed, named, history)
     else:
         from redenvelope.cli.lakes import allocated
 
@@ -85,13 +86,17 @@ def allocate(
     spent = ", ".join(f"{name} {number(cost)}" for name, cost in summary.expected_costs.items())
     told = f"expected costs {spent}" if spent else f"expected cost {number(summary.expected_cost)}"
     held_out = "" if summary.held_out is None else f"; {summary.held_out:,} of them in the control group"
-    typer.echo(f"{out}: {summary.users:,} decisions, {told} per decision{held_out}")
+    typer.echo(f"{place_name(out)}: {summary.users:,} decisions, {told} per decision{held_out}")
 
 
 def _is_one_file(users: str) -> bool:
     """Whether it is one table, or nothing at all, which is said where one is read."""
+    from redenvelope.log.formats.sql import is_database
+
+    if is_address(users):
+        return is_database(users) or (users.lower().endswith((".parquet", ".pq")) and not glob.has_magic(users))
     try:
-        several = Path(users).is_dir() or "://" in users or glob.has_magic(users)
+        several = Path(users).is_dir() or glob.has_magic(users)
         return Path(users).is_file() or not several
     except (OSError, ValueError):
         return True
@@ -134,11 +139,8 @@ def power(
 def explain(
     plan: options.PlanArgument,
     users: Annotated[list[str], typer.Argument(metavar="USER…", help="Ids of the users to explain.")],
-    table: Annotated[Path, typer.Option("--users", parser=options.given_path, metavar="PATH", help="Table of users.")],
-    history: Annotated[
-        Path | None,
-        typer.Option(parser=options.given_path, metavar="PATH", help="Earlier steps of the users, as in allocate."),
-    ] = None,
+    table: Annotated[Any, options.table_option("Table of users.", "--users")],
+    history: Annotated[Any, options.table_option("Earlier steps of the users, as in allocate.")] = None,
     columns: options.Columns = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,

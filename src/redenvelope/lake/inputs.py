@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 
 from redenvelope.errors import UsageError
+from redenvelope.files import is_address
 from redenvelope.log.cleaning.dates import with_relative_dates
 from redenvelope.log.cleaning.repair import repaired, with_costs
 from redenvelope.log.columns import ColumnMap, column, is_unnamed, put_back, taken_lazily, without
@@ -18,6 +19,8 @@ from redenvelope.log.eligibility import ELIGIBLE, as_text, is_listed
 from redenvelope.log.findings import Findings, require_usable
 from redenvelope.log.formats.discovery import files_of, is_named_parquet, with_folders
 from redenvelope.log.formats.parquet import is_parquet, read_failures, scan_file
+from redenvelope.log.formats.sql import is_database, place_name
+from redenvelope.log.formats.stores import scan_address, store_failures
 from redenvelope.log.read import read_file
 from redenvelope.log.schema.coerce import ids_are_whole
 from redenvelope.log.tables import FILE, ROW, Table, prepared, without_held_out
@@ -47,7 +50,8 @@ class Input:
     @property
     def record(self) -> dict[str, str | int]:
         """What a manifest keeps."""
-        return {"place": self.place, "bytes": self.size, "modified": self.modified}
+        place = self.name if is_address(self.place) else self.place  # an address may hold a signature
+        return {"place": place, "bytes": self.size, "modified": self.modified}
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,6 @@ class Slice:
     first: int = 0
     most: int | None = None
     """None is all rows."""
-
-
-def is_address(source: str | Path) -> bool:
-    """Whether a source is an address of an object store, such as s3://bucket/log/*.parquet, instead of a path."""
-    return "://" in str(source)
 
 
 def inputs_of(source: str | Path) -> tuple[Input, ...]:
@@ -99,15 +98,14 @@ def slices_of(inputs: tuple[Input, ...], rows_at_once: int = ROWS_AT_ONCE) -> tu
 
 
 def _address(address: str) -> Input:
-    try:
-        rows = int(pl.scan_parquet(address).select(pl.len()).collect().item())
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or ["no answer"])[0]
+    if is_database(address):
         raise UsageError(
-            f"{address}: cannot be read as parquet ({reason[:300]}); check the address, and that the "
-            "credentials are where the store's own tools expect them"
-        ) from None
-    return Input(address, address, rows * _ROW_BYTES, 0, rows)
+            f"{place_name(address)}: what is divided by user is read in slices, which a database has none of; leave "
+            "out --work, --engine and --parts, or write the table to Parquet"
+        )
+    with store_failures(address):
+        rows = int(scan_address(address).select(pl.len()).collect().item())
+    return Input(address, place_name(address), rows * _ROW_BYTES, 0, rows)
 
 
 # Readers of slices: `user` under its own name, every row with its file and its number.
@@ -228,9 +226,9 @@ class TableReader:
             if frame is None:
                 return None
         else:
-            place = part.input.place
-            scan = pl.scan_parquet(place) if is_address(place) else scan_file(Path(place))
-            with read_failures(Path(place)):
+            place, remote = part.input.place, is_address(part.input.place)
+            scan = scan_address(place) if remote else scan_file(Path(place))
+            with store_failures(place) if remote else read_failures(Path(place)):
                 names = [name for name in scan.collect_schema() if self.renames.get(name, name) in self.wanted]
                 frame = taken_lazily(scan, names).slice(part.first, part.most).collect()
             frame = _numbered(frame, part)
@@ -246,9 +244,10 @@ def raw_rows(part: Slice, ignored: frozenset[str], findings: Findings) -> pl.Dat
     """The rows as they are stored, numbered from 1."""
     place = part.input.place
     if is_address(place):
-        scan = pl.scan_parquet(place)
-        kept = [key for key in scan.collect_schema() if key not in ignored and not is_unnamed(key)]
-        return _numbered(taken_lazily(scan, kept).slice(part.first, part.most).collect(), part)
+        with store_failures(place):
+            scan = scan_address(place)
+            kept = [key for key in scan.collect_schema() if key not in ignored and not is_unnamed(key)]
+            return _numbered(taken_lazily(scan, kept).slice(part.first, part.most).collect(), part)
     return read_file(Path(place), part.input.name, ignored, findings, part.first, part.most)
 
 

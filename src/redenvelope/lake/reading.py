@@ -11,7 +11,8 @@ import polars as pl
 
 from redenvelope.engine.engine import Engine, Opened
 from redenvelope.errors import UsageError
-from redenvelope.lake.inputs import ROWS_AT_ONCE, LogReader, inputs_of, is_address, raw_rows, slices_of
+from redenvelope.files import is_address
+from redenvelope.lake.inputs import ROWS_AT_ONCE, LogReader, inputs_of, raw_rows, slices_of
 from redenvelope.lake.lake import Lake, LakePart, paced
 from redenvelope.lake.partition import key_buckets, partition
 from redenvelope.log.cleaning.number_formats import PLAIN_INTEGER

@@ -13,9 +13,11 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from redenvelope.errors import UsageError
+from redenvelope.files import is_address
 from redenvelope.log.columns import HOLDOUT, ColumnMap, column, nearest_name
 from redenvelope.log.findings import Finding, Findings, Places, report_places, require_usable
 from redenvelope.log.formats.dataframes import to_polars
+from redenvelope.log.formats.sql import place_name
 from redenvelope.log.read import table_of
 from redenvelope.log.schema.coerce import coerce_outcome, coerce_user
 from redenvelope.log.tables import FILE, ROW, Table, held_out_rows
@@ -90,7 +92,7 @@ def read_arm(
     charges: Charges | None = None,
 ) -> Arm:
     """One arm, from its own table with any number of rows per user. Raises `LogError` with every violation."""
-    shown = name or (Path(source).name if isinstance(source, str | Path) else "table in memory")
+    shown = name or (_shown(source) if isinstance(source, str | Path) else "table in memory")
     rows, findings, unknown = _rows(source, columns or ColumnMap(), charges=charges)
     return _arm(shown, rows, findings, unknown)
 
@@ -183,6 +185,10 @@ def _rows(
     )
     unknown = {name: each for name, each in charged.items() if isinstance(each, str)}
     return rows.with_columns(pl.col("user").cast(pl.String)), findings.sorted(), unknown
+
+
+def _shown(source: str | Path) -> str:
+    return place_name(source) if is_address(source) else Path(source).name
 
 
 def _arm_column(table: Table, arm: str) -> pl.Series:

@@ -63,8 +63,9 @@ def place(file: str | None, column: str | None, rows: Sequence[int]) -> str:
     """Where a finding is, for people: lines of a text file as a spreadsheet numbers them, rows of any other table."""
     parts = [part for part in (file and readable(file), f"column {readable(column)}" if column else None) if part]
     if rows:
-        # The header is line 1 of a text file; a parquet file and a table in memory have no such line.
+        # The header is line 1 of a text file; parquet, databases and tables in memory have no such line.
         in_text = file is not None and file != IN_MEMORY and not file.lower().endswith((".parquet", ".pq"))
+        in_text = in_text and "://" not in str(file)
         shown = ", ".join(str(row + 1 if in_text else row) for row in rows)
         parts.append(f"{'line' if in_text else 'row'}{'s' if len(rows) > 1 else ''} {shown}")
     return ", ".join(parts)

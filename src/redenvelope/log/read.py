@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import polars as pl
 
 from redenvelope.errors import UsageError
+from redenvelope.files import is_address
 from redenvelope.log.cleaning.repair import repaired
 from redenvelope.log.columns import ROLES, ColumnMap, is_unnamed, without
 from redenvelope.log.findings import IN_MEMORY, Finding, Findings, require_usable
@@ -31,6 +32,8 @@ from redenvelope.log.formats.discovery import (
 )
 from redenvelope.log.formats.excel import is_workbook, read_workbook
 from redenvelope.log.formats.parquet import read_parquet
+from redenvelope.log.formats.sql import place_name
+from redenvelope.log.formats.stores import read_address
 from redenvelope.log.log import Log
 from redenvelope.log.propensity import AssignmentModel, estimate_propensities
 from redenvelope.log.schema.infer import assemble, finish
@@ -66,7 +69,9 @@ def as_log(source: Any, columns: Columns = None, *, estimate_propensity: bool = 
 
 
 def read_log(source: str | Path, columns: Columns = None, *, estimate_propensity: bool = False) -> Log:
-    """Read a log from parquet, CSV or TSV: one file, a folder or a glob.
+    """Read a log from parquet, CSV or TSV (one file, a folder or a glob), an object store or a database.
+
+    Databases are named by URLs such as `postgresql://me@host/shop?table=offers`; passwords come from the environment.
 
     `columns` maps roles to the table's own names, such as {"user": "customer_id"}; see `ColumnMap.of`.
 
@@ -196,15 +201,15 @@ def table_of(
     there.
     """
     frames = (
-        _frames_in_memory(source, findings)
-        if isinstance(source, pl.DataFrame)
+        _frames_in_memory(source, columns, findings)
+        if isinstance(source, pl.DataFrame) or is_address(source)
         else _frames_of_files(source, columns, findings)
     )
     if not frames:
         return None
     table = joined(frames, columns, required & required_roles(columns, estimate_propensity), findings)
     frames.clear()  # the files' own frames are not needed twice
-    folders = () if isinstance(source, pl.DataFrame) else _folders(source, table.frame)
+    folders = () if isinstance(source, pl.DataFrame) or is_address(source) else _folders(source, table.frame)
     frame = without(table.frame, {"propensity"} if estimate_propensity else ())
     return repaired(Table(frame, table.files, folders), columns, findings)
 
@@ -229,14 +234,21 @@ def _folders(source: str | Path, frame: pl.DataFrame) -> tuple[str, ...]:
     return tuple(name for name in partition_columns(files_of(source)) if name in frame.columns)
 
 
-def _frames_in_memory(frame: pl.DataFrame, findings: Findings) -> list[tuple[str, pl.DataFrame]]:
+def _frames_in_memory(
+    source: str | Path | pl.DataFrame, columns: ColumnMap, findings: Findings
+) -> list[tuple[str, pl.DataFrame]]:
+    """A frame, or what a database or an object store holds."""
+    frame, name = source, IN_MEMORY
+    if not isinstance(frame, pl.DataFrame):
+        frame, name = read_address(str(source)), place_name(source)
+        report_not_there(frame.columns, columns.ignored, name, findings)
     if frame.is_empty():
-        findings.add("file_no_rows", file=IN_MEMORY)
+        findings.add("file_no_rows", file=name)
         return []
-    unnamed = [name for name in frame.columns if is_unnamed(name)]
+    unnamed = [key for key in frame.columns if is_unnamed(key)]
     if unnamed:
-        findings.add("column_unnamed", file=IN_MEMORY, count=len(unnamed))
-    return [(IN_MEMORY, without(frame, unnamed).with_row_index(ROW, offset=1))]
+        findings.add("column_unnamed", file=name, count=len(unnamed))
+    return [(name, without(frame, unnamed).with_row_index(ROW, offset=1))]
 
 
 def _frames_of_files(source: str | Path, columns: ColumnMap, findings: Findings) -> list[tuple[str, pl.DataFrame]]:

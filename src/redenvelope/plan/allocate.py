@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -18,7 +19,7 @@ import polars.selectors as cs
 from redenvelope.arrays import KeyArray
 from redenvelope.engine.engine import LocalEngine
 from redenvelope.errors import ModelError, UsageError
-from redenvelope.files import nameless, replacing, require_writable, same_file, writing
+from redenvelope.files import is_address, nameless, replacing, require_writable, same_file, writing
 from redenvelope.log.cleaning.dates import dates_of
 from redenvelope.log.cleaning.ids import find_repeats, marks_of, read_ids, repeated, serving_ids
 from redenvelope.log.cleaning.number_formats import PLAIN_INTEGER
@@ -31,6 +32,8 @@ from redenvelope.log.formats.csv import read_delimited
 from redenvelope.log.formats.discovery import require_file
 from redenvelope.log.formats.excel import is_workbook, read_workbook
 from redenvelope.log.formats.parquet import is_parquet, read_failures, scan_file
+from redenvelope.log.formats.sql import is_database, place_name, read_database, require_table, write_database
+from redenvelope.log.formats.stores import require_parquet, scan_address, sink_address, store_failures
 from redenvelope.log.limits import amount_of_memory, memory_lacks
 from redenvelope.log.tables import ROW
 from redenvelope.plan.decide import decide_part, expected_column
@@ -69,27 +72,28 @@ class AllocationSummary:
 
 def allocate_file(
     plan: Plan,
-    users: Path,
-    out: Path,
+    users: str | Path,
+    out: str | Path,
     seed: int,
     columns: ColumnMap | None = None,
-    history: Path | None = None,
+    history: str | Path | None = None,
 ) -> AllocationSummary:
     """Decide for every row of a table; memory grows with its length by a few bytes per row, which identify users.
+
+    Tables are files, or addresses: `postgresql://…?table=users`, `s3://bucket/users.parquet`. Decisions are written
+    whole or not at all.
 
     `columns` names the table's own columns for user and step; without, they may have the names of the log. `history`
     is a table of the users' earlier steps, held in memory, where the plan decides by them.
     """
-    if out.suffix.lower() not in (".parquet", ".csv"):
-        raise UsageError(f"{out}: decisions are written as .parquet or .csv; choose one of the two endings")
     for given in (users, history):
-        if given is not None and same_file(out, given):
-            raise UsageError(f"{out}: is the table that is read; choose another name for the decisions")
+        if given is not None and (str(out) == str(given) or same_file(Path(out), Path(given))):
+            raise UsageError(f"{place_name(out)}: is the table that is read; choose another name for the decisions")
     rows, cost, reward, held_out = 0, 0.0, 0.0, 0
     costs = dict.fromkeys(plan.policy.several_budgets, 0.0)
     counts: dict[str, int] = {}
     found: dict[tuple[str, str | None], Finding] = {}
-    require_writable(out)
+    require_destination(out)
     past = None if history is None or not plan.needs_history else past_table(history, plan.columns)
     table = UsersTable(users, plan.columns, columns)
     check_users(table, plan.policy.encoder)
@@ -108,7 +112,7 @@ def allocate_file(
                 counts[str(label)] = counts.get(str(label), 0) + count
             spool.add(plan.in_own_names(decisions, table.renames))
         if not rows:
-            raise UsageError(f"{users}: no users to decide for")
+            raise UsageError(f"{place_name(users)}: no users to decide for")
         spool.finish()
     means = {name: total / rows for name, total in costs.items()}
     shown = dict(sorted(counts.items()))
@@ -117,7 +121,11 @@ def allocate_file(
 
 
 def rows_of_users(
-    plan: Plan, users: Path, wanted: Sequence[str], columns: ColumnMap | None = None, history: Path | None = None
+    plan: Plan,
+    users: str | Path,
+    wanted: Sequence[str],
+    columns: ColumnMap | None = None,
+    history: str | Path | None = None,
 ) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """The rows of some users in a table, with the earlier steps of each, in the order in which they are asked for."""
     table = UsersTable(users, plan.columns, columns)
@@ -130,7 +138,8 @@ def rows_of_users(
             found.setdefault(str(row["user"]), []).append(row)
     missing = [user for user in wanted if user not in found]
     if missing:
-        raise UsageError(f"{users}: there is no user {missing[0]!r} ({len(missing)} of {len(wanted)} are missing)")
+        shown = place_name(users)
+        raise UsageError(f"{shown}: there is no user {missing[0]!r} ({len(missing)} of {len(wanted)} are missing)")
     earlier = {} if past is None else _earlier(past, wanted)
     return [
         (row, [one for one in earlier.get(user, []) if one["step"] < row["step"]])
@@ -178,18 +187,34 @@ PACKING = 1
 _MOST_PARTS = 256
 
 
+def require_destination(out: str | Path) -> None:
+    """Refuse what decisions cannot be written to; worth asking before they are made."""
+    if is_database(out):
+        require_table(str(out))
+    elif is_address(out):
+        require_parquet(str(out))
+    elif Path(out).suffix.lower() not in (".parquet", ".csv"):
+        raise UsageError(
+            f"{out}: decisions are written as .parquet or .csv, or to a table such as duckdb:///FILE?table=NAME; "
+            "choose one of these endings"
+        )
+    else:
+        require_writable(Path(out))
+
+
 class Spool:
     """Takes tables one after the other; memory holds the last of them, and a kill leaves nothing behind."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: str | Path) -> None:
         self._out = out
+        self._near = Path(tempfile.gettempdir(), "decisions") if is_address(out) else Path(out)
         self._parts: list[IO[bytes]] = []
         self._last: pl.DataFrame | None = None
         self._open = ExitStack()
 
     def __enter__(self) -> Spool:
-        with writing(self._out):
-            self._out.parent.mkdir(parents=True, exist_ok=True)
+        with writing(self._near):
+            self._near.parent.mkdir(parents=True, exist_ok=True)
         return self
 
     def __exit__(
@@ -199,7 +224,7 @@ class Spool:
 
     def add(self, part: pl.DataFrame) -> None:
         """Keep a table for later."""
-        with writing(self._out):
+        with writing(self._near):
             if len(self._parts) == _MOST_PARTS:
                 self._gather()
             if self._last is not None:
@@ -208,17 +233,22 @@ class Spool:
             self._last = part
 
     def finish(self) -> None:
-        """Write all of it, in the order in which it came, as Parquet or CSV by the file's ending."""
-        with replacing(self._out) as handle:
-            whole = pl.concat([*self._written(), *([] if self._last is None else [self._last.lazy()])])
-            if self._out.suffix.lower() == ".parquet":
-                whole.sink_parquet(_path(handle), compression_level=PACKING)
-            else:
-                # Text files have no lists.
-                whole.with_columns(cs.list().list.join(BETWEEN)).sink_csv(_path(handle))
+        """Write all of it, in the order in which it came: to a table, an object, or Parquet or CSV by the ending."""
+        whole = pl.concat([*self._written(), *([] if self._last is None else [self._last.lazy()])])
+        if is_database(self._out):
+            write_database(str(self._out), whole)
+        elif is_address(self._out):
+            sink_address(whole, str(self._out), PACKING)
+        else:
+            with replacing(self._near) as handle:
+                if self._near.suffix.lower() == ".parquet":
+                    whole.sink_parquet(_path(handle), compression_level=PACKING)
+                else:
+                    # Text files have no lists.
+                    whole.with_columns(cs.list().list.join(BETWEEN)).sink_csv(_path(handle))
 
     def _new_part(self) -> IO[bytes]:
-        self._parts.append(self._open.enter_context(nameless(self._out)))
+        self._parts.append(self._open.enter_context(nameless(self._near)))
         return self._parts[-1]
 
     def _gather(self) -> None:
@@ -250,10 +280,10 @@ _PAST_BYTES = 200  # a row of the past, in memory with its copies
 
 @dataclass(frozen=True, eq=False)
 class UsersTable:
-    """A file of users; `remembered` are the names of the plan's log, which the table may have, and `asked` those that
+    """A table of users; `remembered` are the names of the plan's log, which the table may have, and `asked` those that
     were given by hand, which it must have."""
 
-    path: Path
+    place: str | Path
     remembered: ColumnMap
     asked: ColumnMap | None
 
@@ -266,50 +296,61 @@ class UsersTable:
 
     def require_room(self, row_bytes: int) -> None:
         """Refuse a table whose rows would need more memory than there is."""
-        left = memory_lacks(self.rows * row_bytes)
+        needed = self.rows * row_bytes
+        left = memory_lacks(needed)
         if left is not None:
             raise UsageError(
-                f"{self.path}: {self.rows:,} rows need {amount_of_memory(self.rows * row_bytes)} of memory, and "
-                f"{amount_of_memory(left)} are left; split the table by users"
+                f"{place_name(self.place)}: {self.rows:,} rows need {amount_of_memory(needed)} of memory, "
+                f"and {amount_of_memory(left)} are left; split the table by users"
             )
 
     def _slice(self, names: list[str], first: int) -> pl.DataFrame:
         if self._frame is not None:
             return taken(self._frame, names).slice(first, ROWS_AT_ONCE)
-        with read_failures(self.path):
-            return taken_lazily(scan_file(self.path), names).slice(first, ROWS_AT_ONCE).collect()
+        with self._failures():
+            return taken_lazily(self._scan(), names).slice(first, ROWS_AT_ONCE).collect()
+
+    def _scan(self) -> pl.LazyFrame:
+        return scan_address(str(self.place)) if is_address(self.place) else scan_file(Path(self.place))
+
+    def _failures(self) -> AbstractContextManager[None]:
+        return store_failures(str(self.place)) if is_address(self.place) else read_failures(Path(self.place))
 
     @cached_property
     def _frame(self) -> pl.DataFrame | None:
-        """The whole table, where it is text; None where it is parquet, which is read as it is needed."""
-        require_file(self.path)
-        findings, frame = Findings(), None
-        if self.path.suffix.lower() in (".parquet", ".pq"):
-            if is_parquet(self.path, self.path.name, findings):
+        """The whole table, where it is text or in a database; None where it is parquet, which is read as needed."""
+        if is_database(self.place):
+            return _with_whole_ids(read_database(str(self.place)), self.asked or self.remembered)
+        if is_address(self.place):
+            return None
+        path, findings, frame = Path(self.place), Findings(), None
+        require_file(path)
+        if path.suffix.lower() in (".parquet", ".pq"):
+            if is_parquet(path, path.name, findings):
                 return None
-        elif is_workbook(self.path):
-            frame = read_workbook(self.path, findings)
+        elif is_workbook(path):
+            frame = read_workbook(path, findings)
         else:
-            frame = read_delimited(self.path, findings)
+            frame = read_delimited(path, findings)
         if frame is None:
             faults = [str(finding) for finding in findings.sorted() if finding.severity is Severity.ERROR]
-            raise UsageError(f"{self.path}: cannot be read: {'; '.join(faults)}")
+            raise UsageError(f"{path}: cannot be read: {'; '.join(faults)}")
         return _with_whole_ids(without(frame, {ROW}), self.asked or self.remembered)
 
     @cached_property
     def _names(self) -> list[str]:
         if self._frame is not None:
             return self._frame.columns
-        with read_failures(self.path):
-            return list(scan_file(self.path).collect_schema())
+        with self._failures():
+            return list(self._scan().collect_schema())
 
     @cached_property
     def rows(self) -> int:
         """How many rows the table has."""
         if self._frame is not None:
             return len(self._frame)
-        with read_failures(self.path):
-            return int(scan_file(self.path).select(pl.len()).collect().item())
+        with self._failures():
+            return int(self._scan().select(pl.len()).collect().item())
 
     @cached_property
     def renames(self) -> dict[str, str]:
@@ -384,7 +425,7 @@ def _users_and_steps(table: UsersTable, encoder: Encoder) -> Iterator[pl.DataFra
         first += len(part)
 
 
-def past_table(history: Path, remembered: ColumnMap) -> pl.DataFrame:
+def past_table(history: str | Path, remembered: ColumnMap) -> pl.DataFrame:
     """The users' earlier steps, with the names that histories have: the table may have those of the plan's log."""
     table = UsersTable(history, ColumnMap(), None)
     table.require_room(_PAST_BYTES)

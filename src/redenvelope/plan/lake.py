@@ -100,7 +100,7 @@ def allocate_folder(
     return summary
 
 
-def gathered(folder: Path, out: Path) -> None:
+def gathered(folder: Path, out: str | Path) -> None:
     """Make one file of a folder of decisions, and remove the folder; the rows are in the order of its parts."""
     parts = sorted(folder.glob("decisions-*.parquet"))
     with Spool(out) as spool:
@@ -140,7 +140,7 @@ def _names(source: str | Path) -> list[str]:
     # Text is counted, and read, as a whole.
     frame = raw_rows(Slice(0, 0, first, 0, None if first.rows is None else 1), frozenset(), findings)
     if frame is None:
-        raise UsageError(f"{first.place}: cannot be read: {'; '.join(map(str, findings.sorted()))}")
+        raise UsageError(f"{first.name}: cannot be read: {'; '.join(map(str, findings.sorted()))}")
     return frame.columns
 
 

@@ -238,8 +238,9 @@ def _frames_in_memory(
     source: str | Path | pl.DataFrame, columns: ColumnMap, findings: Findings
 ) -> list[tuple[str, pl.DataFrame]]:
     """A frame, or what a database or an object store holds."""
-    frame, name = source, IN_MEMORY
-    if not isinstance(frame, pl.DataFrame):
+    if isinstance(source, pl.DataFrame):
+        frame, name = source, IN_MEMORY
+    else:
         frame, name = read_address(str(source)), place_name(source)
         report_not_there(frame.columns, columns.ignored, name, findings)
     if frame.is_empty():

@@ -98,7 +98,9 @@ _RESERVED = frozenset(
     ("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "eligible", "expired", "episode")
 )
 _PRICE_OF = "price of "
-_NUMBER, _TEXT, _ANY = {float, int, bool}, {str, NoneType}, {str, float, int, bool, NoneType}
+_NUMBER: set[type] = {float, int, bool}
+_TEXT: set[type] = {str, NoneType}
+_ANY = _NUMBER | _TEXT
 _LARGEST = 3.4e38  # from here on a number becomes infinite as float32
 _MOST_SHOWN = 20
 

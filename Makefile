@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 \
 	XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
-.PHONY: help demo test test-slow lint format bench docs pictures reproduce public-data shape clean
+.PHONY: help demo test test-slow lint format bench figures docs dist pictures reproduce public-data shape clean
 
 help:
 	@echo "make demo       simulate a campaign, audit its log, and print what the best plan would be worth"
@@ -18,6 +18,8 @@ help:
 	@echo "make public-data DATA=folder  audit, fit and report of public logs (docs/reproduce.md says which)"
 	@echo "make shape      count modules, lines and importers, and write the table into docs/architecture.md"
 	@echo "make docs       build the documentation into site/"
+	@echo "make dist       a wheel and an sdist in dist/, checked and installed in an empty environment"
+	@echo "make figures    measure the table of the README anew, in one run of about a quarter of an hour"
 	@echo "make pictures   take the documentation's pictures of the report anew"
 
 $(BIN)/python:
@@ -64,6 +66,9 @@ format: $(VENV)/.ready-dev
 bench: $(VENV)/.ready-bench
 	@$(BIN)/python benchmarks/run.py
 
+figures: $(VENV)/.ready-bench $(VENV)/.ready-serve
+	@$(ONE_THREAD) $(BIN)/python benchmarks/figures.py
+
 reproduce: $(VENV)/.ready
 	@$(BIN)/python -m experiments --out results $(OPTIONS)
 
@@ -76,6 +81,15 @@ shape: $(BIN)/python
 
 docs: $(VENV)/.ready-docs
 	@$(BIN)/mkdocs build --strict
+
+dist: $(VENV)/.ready-dist
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/twine check --strict dist/*
+	@echo "installing the wheel in an empty environment"
+	@$(PYTHON) -m venv --clear dist/.empty && dist/.empty/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	@dist/.empty/bin/redenvelope --version && dist/.empty/bin/redenvelope simulate two-step --users 100 --out dist/.empty/log.csv
+	@rm -rf dist/.empty
 
 pictures: $(VENV)/.ready-dev
 	@sh tests/install_debian.sh chromium "the browser tests of the report" chromium

@@ -252,6 +252,56 @@ def _cell(sentence: str) -> str:
     return re.sub(r"\{(\w+)[^}]*\}", r"⟨\1⟩", sentence).replace("|", "\\|")
 
 
+def surface_page() -> str:
+    """What docs/stability.md promises, as a list: a change of it is a change of this file."""
+    from redenvelope import client
+    from redenvelope.cli import guard, options
+    from redenvelope.ledger.database import FORMAT as LEDGER_FORMAT
+    from redenvelope.log.columns import _ENTRIES, OPTIONAL, SAID
+    from redenvelope.plan.storage import FORMAT as PLAN_FORMAT
+    from redenvelope.serve.app import document
+
+    served = document()
+    codes = {"certified, or done": 0, "the user's mistake": options.REFUSED, "not certified": options.NOT_CERTIFIED}
+    codes |= {"hardly spends": options.UNDER_SPENT, "a bug": guard.A_BUG, "no memory": guard.NO_MEMORY}
+    public = [name for name, kind in vars(client).items() if getattr(kind, "__module__", "") == client.__name__]
+    found = {
+        "python": {name: _members(name) for name in sorted(redenvelope.__all__)},
+        "client": sorted(name for name in public if not name.startswith("_")),
+        "commands": {
+            name: sorted(option for each in command.params for option in (*each.opts, *each.secondary_opts))
+            for name, command in _leaves(typer.main.get_command(app))
+        },
+        "exit codes": codes | {"output lost": guard.OUTPUT_LOST, "interrupted": guard._INTERRUPTED},
+        "json": {
+            path.stem: sorted(json.loads(path.read_text(encoding="utf-8"))["properties"])
+            for path in sorted((DOCS / "schemas").glob("*.json"))
+        },
+        "http": {
+            "addresses": [f"{method.upper()} {path}" for path, own in served["paths"].items() for method in own],
+            "messages": {
+                name: sorted(schema.get("properties", {})) for name, schema in served["components"]["schemas"].items()
+            },
+        },
+        "log": [*ROLES, *OPTIONAL, *SAID],
+        "campaign.toml": sorted(_ENTRIES),
+        "formats": {"plan": PLAN_FORMAT, "ledger": LEDGER_FORMAT},
+    }
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def _members(name: str) -> list[str]:
+    """The parameters of a function, or the public members of a class."""
+    node = _definition(SOURCE / f"{redenvelope._HOMES[name].replace('.', '/')}.py", name)
+    if not isinstance(node, ast.ClassDef):
+        own = node.args
+        return [argument.arg for argument in (*own.posonlyargs, *own.args, *own.kwonlyargs)]
+    members = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+    names = [each.id for each in members if isinstance(each, ast.Name)]
+    names += [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+    return sorted(name for name in set(names) if not name.startswith("_"))
+
+
 PAGES = {
     "log.md": rules_page,
     "commands.md": commands_page,
@@ -259,6 +309,7 @@ PAGES = {
     "json.md": json_page,
     "notebook.md": notebook_page,
     "errata-tests.md": errata_tests_page,
+    "surface.json": surface_page,
 }
 
 

@@ -29,6 +29,23 @@ def test_reference_pages_are_current(name: str) -> None:
     assert written == _generator().PAGES[name](), "run: python docs/generate.py"
 
 
+def test_the_public_surface_changes_only_on_purpose() -> None:
+    listed = json.loads((ROOT / "docs" / "reference" / "surface.json").read_text(encoding="utf-8"))
+    found = json.loads(_generator().PAGES["surface.json"]())
+    gone, new = ([*_entries(one) - _entries(other)] for one, other in ((listed, found), (found, listed)))
+    assert not gone and not new, (
+        f"gone: {sorted(gone)}; new: {sorted(new)}. docs/stability.md says what may change when. If this is meant, "
+        "say it in CHANGELOG.md and run: python docs/generate.py"
+    )
+
+
+def _entries(value: object, before: str = "") -> set[str]:
+    """Every leaf with the names that lead to it."""
+    if isinstance(value, dict):
+        return {leaf for name, item in value.items() for leaf in _entries(item, f"{before} › {name}")}
+    return {f"{before} › {item}" for item in value} if isinstance(value, list) else {f"{before} = {value}"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):

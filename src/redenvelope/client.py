@@ -19,10 +19,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-import httpx
 import msgspec
 
 from redenvelope.errors import RedenvelopeError, UsageError
+
+try:
+    import httpx
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("redenvelope.client needs httpx; run: pip install 'redenvelope[client]'") from None
 
 Feature = bool | int | float | str | None
 Answer = TypeVar("Answer")

@@ -130,8 +130,12 @@ class DeployedPolicy:
         return normalised(decided.probabilities[:, 0])
 
 
-def policy_sha256(policy: DeployedPolicy) -> str:
-    """A hash of everything that decides what the policy does."""
+_SINCE_FORMAT_5 = {"attributes": 0, "pieces": [[], []], "calibrated": False, "leaf_values": False}
+"""Entries that a plan of that format lacks, with what their absence means."""
+
+
+def policy_sha256(policy: DeployedPolicy, format_5: bool = False) -> str:
+    """A hash of everything that decides what the policy does; as plans of format 5 were hashed, where that is asked."""
     config, weights = policy.source.state()
     digest = hashlib.sha256()
     plain = {
@@ -146,11 +150,21 @@ def policy_sha256(policy: DeployedPolicy) -> str:
     }
     if policy.holdout:  # absent where there is none, as in plans of before
         plain["holdout"] = policy.holdout
+    if format_5:
+        plain = _less(plain, _SINCE_FORMAT_5)
     digest.update(json.dumps(plain, sort_keys=True).encode())
     for name in sorted(weights):
         array = np.ascontiguousarray(weights[name])
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
+
+
+def _less(value: Any, entries: dict[str, Any]) -> Any:
+    """Plain data without entries, wherever they have these values."""
+    if isinstance(value, dict):
+        kept = {name: item for name, item in value.items() if name not in entries or item != entries[name]}
+        return {name: _less(item, entries) for name, item in kept.items()}
+    return [_less(item, entries) for item in value] if isinstance(value, list) else value
 
 
 # How a policy decides, in a few words and numbers.

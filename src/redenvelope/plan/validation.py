@@ -219,7 +219,7 @@ def require_consistent(plan: Plan) -> None:
     _require(certificate.method == plan.policy.specification.method, "certificate.json: method: not the policy's")
     _require_figures(plan)
     _require_table(plan)
-    if certificate.policy_sha256 != policy_sha256(plan.policy):
+    if certificate.policy_sha256 not in (policy_sha256(plan.policy), policy_sha256(plan.policy, format_5=True)):
         raise PlanError("the certificate is not this policy's; fit it again")
     require_record(plan.record, plan.catalogue.labels)
 

@@ -98,7 +98,9 @@ _RESERVED = frozenset(
     ("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "eligible", "expired", "episode")
 )
 _PRICE_OF = "price of "
-_NUMBER, _TEXT, _ANY = {float, int, bool}, {str, NoneType}, {str, float, int, bool, NoneType}
+_NUMBER: set[type] = {float, int, bool}
+_TEXT: set[type] = {str, NoneType}
+_ANY = _NUMBER | _TEXT
 _LARGEST = 3.4e38  # from here on a number becomes infinite as float32
 _MOST_SHOWN = 20
 
@@ -326,8 +328,8 @@ def _row(one: DecisionQuery) -> dict[str, Any]:
 
 
 def _parts(users: int) -> list[slice]:
-    """Users in calls of the size that suits them: a call takes as long as if it were full, so that three small calls
-    are no slower than one large call."""
+    """Users in calls of the size that suits them: a call takes as long as if it were full, and two small calls as long
+    as one large call."""
     small, large = FEW_USERS[-2:]
-    most = small if users <= 3 * small else large
+    most = small if users <= 2 * small else large
     return [slice(first, min(first + most, users)) for first in range(0, users, most)]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from serve import make_plan, requests_of, started
+from serve import make_plan, requests_of, serving_process, started
 
 MOST_MEGABYTES = 600.0
 HEAD = b"POST /v1/decisions/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -125,13 +125,6 @@ def attacked(port: int, connections: int, send: Callable[[], Iterator[bytes]], s
 
 def megabytes(process: int, kind: str) -> float:
     return int(Path(f"/proc/{process}/status").read_text().split(f"{kind}:")[1].split()[0]) / 1_024
-
-
-def serving_process(process: int) -> int:
-    """The command may serve in a child."""
-    while children := Path(f"/proc/{process}/task/{process}/children").read_text().split():
-        process = int(children[0])
-    return process
 
 
 def main() -> None:

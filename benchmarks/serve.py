@@ -98,6 +98,7 @@ def load(port: int, bodies: list[dict[str, Any]], name: str, connections: int, s
         "p50": float(np.median(milliseconds)),
         "p99": float(np.quantile(milliseconds, 0.99)),
         "refused": refused,
+        "decisions": len(taken),
     }
 
 
@@ -113,6 +114,19 @@ def started(command: list[str]) -> tuple[subprocess.Popen[str], int]:
                 return process, port
         except OSError:
             time.sleep(0.2)
+
+
+def serving_process(process: int) -> int:
+    """The command may serve in a child."""
+    while children := Path(f"/proc/{process}/task/{process}/children").read_text().split():
+        process = int(children[0])
+    return process
+
+
+def processor_seconds(process: int) -> float:
+    """Of all threads of a process, so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def bare(folder: str) -> None:
@@ -203,7 +217,10 @@ def main() -> None:
             process, port = started(words)
             load(port, bodies, "warm", 8, 2.0)
             found[kind, "light"] = load(port, bodies, "light", 1, min(4.0, arguments.seconds))
-            found[kind, "load"] = load(port, bodies, "load", arguments.connections, arguments.seconds)
+            own = serving_process(process.pid)
+            before = processor_seconds(own)
+            row = found[kind, "load"] = load(port, bodies, "load", arguments.connections, arguments.seconds)
+            row["processor"] = 1e3 * (processor_seconds(own) - before) / row["decisions"]
             process.send_signal(signal.SIGTERM)
             process.wait(60)
     show(found, arguments.connections)
@@ -216,6 +233,8 @@ def show(found: dict[tuple[str, str], dict[str, float]], connections: int) -> No
         print(f"{kind:<14}{count:>9}{row['a second']:>11.0f}{row['p50']:>9.2f}{row['p99']:>9.2f}{row['refused']:>9.0f}")
     loaded, alone = found["service", "load"], found["service", "light"]
     share = loaded["a second"] / found["bare handler", "load"]["a second"]
+    work = [found[kind, "load"]["processor"] for kind in ("service", "bare handler")]
+    print(f"processor time per decision: {work[0]:.3f} ms, bare handler {work[1]:.3f} ms")
     checks = [
         (f"{loaded['a second']:.0f} decisions a second", loaded["a second"] >= DECISIONS_A_SECOND),
         (f"p99 {loaded['p99']:.1f} ms", loaded["p99"] <= P99_MILLISECONDS),

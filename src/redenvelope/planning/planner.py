@@ -309,7 +309,7 @@ def _price_blocks(
 # A program is compiled for what a `ProgramForm` says, and for the shapes of its arrays. There are few of either: rows
 # and prices are padded.
 
-FEW_USERS = (1, 8, 64)
+FEW_USERS = (1, 16, 64)
 """Users who wait are decided for in one call, whatever their steps left, of the least of these sizes that suffices. A
 table is always decided for in calls of `_MOST_DECIDED` users: so a decision depends on nobody else, to the last bit."""
 _MOST_DECIDED = 4_096

@@ -329,8 +329,8 @@ def _row(one: DecisionQuery) -> dict[str, Any]:
 
 
 def _parts(users: int) -> list[slice]:
-    """Users in calls of the size that suits them: a call takes as long as if it were full, so that three small calls
-    are no slower than one large call."""
+    """Users in calls of the size that suits them: a call takes as long as if it were full, and two small calls as long
+    as one large call."""
     small, large = FEW_USERS[-2:]
-    most = small if users <= 3 * small else large
+    most = small if users <= 2 * small else large
     return [slice(first, min(first + most, users)) for first in range(0, users, most)]

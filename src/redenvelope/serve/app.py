@@ -64,11 +64,11 @@ Work = Callable[[Request], Awaitable[Response]]
 class _Handlers:
     """One method per route."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, with_tokens: bool) -> None:
         self._service, self._limits = service, service.settings.limits
         self.bodies = Bodies(self._limits)
         self._probe = WriteProbe(service.ledger)
-        self._document = msgspec.json.encode(document())
+        self._document = msgspec.json.encode(document(with_tokens))
 
     async def decide(self, request: Request) -> Response:
         asked = decoded(await self.bodies.read(request, self._limits.body_bytes), DecisionRequest)
@@ -138,7 +138,7 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
     All addresses are fixed, so that a table finds them: a router's patterns and layers would take longer than anything
     else that is done for a request.
     """
-    handlers, admission = _Handlers(service), Admission(tokens, service.settings.limits)
+    handlers, admission = _Handlers(service, tokens is not None), Admission(tokens, service.settings.limits)
     if tokens is not None:
         service.reloads.append(tokens.reload)
     routes: dict[str, dict[str, Work]] = {}
@@ -181,8 +181,9 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
         if scope["type"] != "http":
             return
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        found = routes.get(scope["path"], {}).get(method)
-        response = _unrouted(scope["path"] in routes) if found is None else await found(Request(scope, receive))
+        known = routes.get(scope["path"], {})
+        found = known.get(method)
+        response = _unrouted(known) if found is None else await found(Request(scope, receive))
         await response(scope, receive, send)
 
     return app
@@ -219,13 +220,12 @@ def _log_request(request: Request, status: int, seconds: float) -> None:
     _REQUESTS.info("answered", extra={"fields": {**said, "milliseconds": round(1e3 * seconds, 3)}})
 
 
-def _unrouted(known: bool) -> Response:
-    """The answer where no route matches; `known` where the address exists with another method."""
+def _unrouted(known: Mapping[str, Work]) -> Response:
+    """The answer where no route matches; `known` are the methods of the address."""
     if known:
         error = ApiError(405, "wrong_method", "this address does not support this method", "see /openapi.json")
-    else:
-        error = ApiError(404, "not_found", "there is nothing at this address", "see /openapi.json for all addresses")
-    return _error(error)
+        return _error(error, {"allow": ", ".join(sorted({*known, *(["HEAD"] if "GET" in known else [])}))})
+    return _error(ApiError(404, "not_found", "there is nothing at this address", "see /openapi.json for all addresses"))
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -249,8 +249,8 @@ def _json(content: Any) -> Response:
     return _Answer(msgspec.json.encode(content), media_type="application/json")
 
 
-def _error(error: ApiError) -> Response:
-    more = {}
+def _error(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+    more = dict(headers or {})
     if error.status == 401:
         more["www-authenticate"] = "Bearer"
     if error.status in (429, 503):
@@ -289,7 +289,7 @@ _ROUTES = (
 )
 
 
-def document() -> dict[str, Any]:
+def document(with_tokens: bool = True) -> dict[str, Any]:
     """The interface as an OpenAPI 3.1 document, made from the types that requests are decoded with."""
     kinds = [DecisionRequest, DecisionBatch, OutcomeRequest, OutcomeBatch, PlanRequest, DecisionAnswer, OutcomeAnswer]
     shapes, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
@@ -300,7 +300,7 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "redenvelope", "version": __version__, "description": "Decisions paid from a ledger."},
-        "paths": {route.path: {route.method.lower(): _operation(route, schemas)} for route in _ROUTES},
+        "paths": {route.path: {route.method.lower(): _operation(route, schemas, with_tokens)} for route in _ROUTES},
         "components": {
             "schemas": {**components, "Error": error},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -308,7 +308,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _operation(route: _Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+def _operation(route: _Route, schemas: Mapping[Any, Any], with_tokens: bool) -> dict[str, Any]:
     """One address in the OpenAPI document."""
     error = {"$ref": "#/components/schemas/Error"}
     answer: Any
@@ -329,7 +329,7 @@ def _operation(route: _Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
             "default": {"description": "Refused", "content": {"application/json": {"schema": error}}},
         },
     }
-    if route.role is not None:
+    if route.role is not None and with_tokens:
         found |= {"security": [{"token": []}], "description": f"Needs the role {route.role}."}
     if route.body is not None:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schemas[route.body]}}}

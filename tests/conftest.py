@@ -52,7 +52,7 @@ POSTGRES_SKIPPED = "tests of the ledger in PostgreSQL were skipped"
 """How the reason of a test begins that had no database."""
 
 TOOL_SKIPPED = "tests with a tool that is not here were skipped"
-"""How the reason of a test begins that needs a program from outside: node, podman, promtool."""
+"""How the reason of a test begins that needs a program from outside: dbt, node, podman, promtool."""
 
 ALOUD = (BROWSER_SKIPPED, POSTGRES_SKIPPED, TOOL_SKIPPED)
 

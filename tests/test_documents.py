@@ -24,7 +24,7 @@ from tests.two_step_plan import campaign, log, plan, small_models, stages
 
 __all__ = ["campaign", "log", "plan", "small_models", "stages"]
 
-KINDS = {"console", "json", "py", "python", "sh", "text", "toml"}
+KINDS = {"console", "json", "py", "python", "sh", "sql", "text", "toml", "yaml"}
 TYPED = {page: [line for block in blocks(page) for line in lines(block)] for page in PAGES}
 
 NOT_RUN = {
@@ -33,7 +33,7 @@ NOT_RUN = {
 }
 """Lines that are not run, by how they begin, and why."""
 
-SCRIPTS = {"docs/recipes/weekly.md": "tests/test_recipes.py"}
+SCRIPTS = {"docs/recipes/dbt.md": "tests/test_recipes.py", "docs/recipes/weekly.md": "tests/test_recipes.py"}
 """Pages whose block is a script with arguments, and the test that runs it."""
 
 SHORTER = {"python -m tests.adversary --count 20000": "python -m tests.adversary --count 10"}
@@ -152,6 +152,22 @@ def a_lake(folder: Path) -> None:
         users.write_parquet(folder / "users" / f"{part}.parquet")
 
 
+def a_warehouse(folder: Path) -> None:
+    """The log and the users of `two_step_log`, in two databases."""
+    import sqlite3
+
+    import duckdb
+
+    two_step_log(folder)
+    with duckdb.connect(folder / "shop.duckdb") as shop:
+        for table, file in (("offers", "log"), ("users", "users")):
+            shop.execute(f"CREATE TABLE {table} AS SELECT * FROM '{folder / file}.parquet'")
+    users = pl.read_parquet(folder / "users.parquet")
+    with sqlite3.connect(folder / "shop.sqlite") as small:
+        small.execute("CREATE TABLE users (user INTEGER, step INTEGER, state TEXT)")
+        small.executemany("INSERT INTO users VALUES (?, ?, ?)", users.iter_rows())
+
+
 def two_arms(folder: Path) -> None:
     frame = two_step().log(2_000, seed=3)
     treated = pl.col("user") % 10 == 0
@@ -196,6 +212,7 @@ BROUGHT: dict[str, Callable[[Path], None]] = {
     "docs/guides/rules-and-budgets.md": with_outcomes,
     "docs/guides/your-data.md": with_tiers,
     "docs/recipes/ab-test.md": two_arms,
+    "docs/recipes/warehouse.md": a_warehouse,
 }
 """Every page with lines to type, and the tables that its reader brings."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from redenvelope import two_step
+from tests.conftest import TOOL_SKIPPED
 
 ROOT = Path(__file__).parent.parent
 RECIPES = ROOT / "docs" / "recipes"
@@ -71,3 +72,40 @@ def test_the_weekly_script_takes_a_plan_that_is_certified_and_keeps_one_if_not(t
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "plan" / "certificate.json").read_text())["budget"] == 2.9
     assert (tmp_path / "plan").readlink() == Path("plans/first")
+
+
+@pytest.mark.slow
+def test_the_dbt_project_runs_from_raw_tables_to_decisions(tmp_path: Path) -> None:
+    """With the program `dbt` of whatever environment has it."""
+    import os
+    import shutil
+
+    import duckdb
+
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    if shutil.which("dbt", path=path) is None:
+        pytest.skip(f"{TOOL_SKIPPED}: there is no program dbt (pip install dbt-duckdb, in an environment of its own)")
+    text = (RECIPES / "dbt.md").read_text(encoding="utf-8")
+    for kind, content in re.findall(r"```(yaml|sql)\n(.*?)```", text, flags=re.DOTALL):
+        name = re.match(r"(?:#|--) ([\w/.]+)", content)
+        assert name, (kind, content)
+        file = tmp_path / name[1].rstrip(":")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content)
+    frame = two_step().log(3_000, seed=1).rename({"user": "user_id"})
+    sent, outcomes = frame.drop("reward", "cost"), frame.select("user_id", "step", "reward", "cost")
+    with duckdb.connect(tmp_path / "warehouse.duckdb") as warehouse:
+        warehouse.execute("CREATE SCHEMA raw")
+        for table, rows in (("sent", sent), ("outcomes", outcomes)):
+            rows.write_parquet(tmp_path / f"{table}.parquet")
+            warehouse.execute(f"CREATE TABLE raw.{table} AS SELECT * FROM '{tmp_path / table}.parquet'")
+    (tmp_path / "run.sh").write_text(block("dbt.md", "sh"))
+    program = tmp_path / "bin" / "redenvelope"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom redenvelope.cli import main\nmain()\n")
+    program.chmod(0o755)
+    around = os.environ | {"PATH": f"{program.parent}{os.pathsep}{path}", "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
+    done = subprocess.run(["sh", "run.sh"], cwd=tmp_path, env=around, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    with duckdb.connect(tmp_path / "warehouse.duckdb") as warehouse:
+        assert warehouse.execute("SELECT sum(users) FROM spending").fetchone() == (3_000,)

@@ -263,6 +263,33 @@ def test_decisions_are_written_to_a_table(stored: Stored, plan: Plan, tmp_path: 
         assert stored.execute("SELECT count(*) FROM decisions") == [(rows,)]
 
 
+def test_users_may_have_integers_for_ids(stored: Stored, plan: Plan, tmp_path: Path) -> None:
+    plan.save(tmp_path / "plan")
+    users = two_step().log(50, seed=2).filter(step=0).select("user", "step", "state")
+    users.write_parquet(tmp_path / "users.parquet")
+    write_database(stored.of("table=targets"), users.lazy())
+    for source, out in ((stored.of("table=targets"), "a.parquet"), ("users.parquet", "b.parquet")):
+        done = run_here("allocate", "plan", source, "--out", out, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert pl.read_parquet(tmp_path / "a.parquet").equals(pl.read_parquet(tmp_path / "b.parquet"))
+    done = run_here("explain", "plan", str(users["user"][3]), "--users", stored.of("table=targets"), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_rows_are_added_by_name_and_in_the_types_of_the_table(stored: Stored) -> None:
+    stored.execute("CREATE TABLE mine (cost numeric(9,2), place smallint, note varchar(9), id text)")
+    rows = pl.LazyFrame({"id": ["a", "b"], "place": [1, 2], "cost": [0.25, None]})
+    for _ in range(2):
+        write_database(stored.of("table=mine&mode=append"), rows)
+    kept = stored.execute("SELECT id, place, cost, note FROM mine ORDER BY id")
+    assert [(id, place, cost and float(cost), note) for id, place, cost, note in kept] == [
+        *[("a", 1, 0.25, None)] * 2,
+        *[("b", 2, None, None)] * 2,
+    ]
+    write_database(stored.of("table=anew&mode=append"), rows)
+    assert stored.execute("SELECT count(*) FROM anew") == [(2,)]
+
+
 def test_all_or_nothing(stored: Stored) -> None:
     stored.execute("CREATE TABLE kept (place integer PRIMARY KEY)")
     stored.execute("INSERT INTO kept VALUES (7)")

@@ -320,7 +320,7 @@ class UsersTable:
     def _frame(self) -> pl.DataFrame | None:
         """The whole table, where it is text or in a database; None where it is parquet, which is read as needed."""
         if is_database(self.place):
-            return _with_whole_ids(read_database(str(self.place)), self.asked or self.remembered)
+            return read_database(str(self.place))
         if is_address(self.place):
             return None
         path, findings, frame = Path(self.place), Findings(), None

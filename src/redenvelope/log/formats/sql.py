@@ -30,7 +30,9 @@ _FILES = ("duckdb", "sqlite")
 """Databases that are a file."""
 _SECRET = re.compile(r"passw|pwd|token|secret", flags=re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_MODES = {"create": "create", "replace": "replace", "append": "create_append"}
+_MODES = ("create", "replace", "append")
+_ADDED = "redenvelope_added"
+"""A temporary table of one transaction."""
 _ROWS_AT_ONCE = 1_000_000
 _FIRST_BATCH = 10**9  # SQLite's driver takes a column's type from its first batch: from all rows
 _DIGITS = r"^-?[0-9]{1,18}$"
@@ -99,11 +101,12 @@ class _Place:
         if (self.table is None) == (self.query is None):
             raise UsageError(f"{self}: say what to read: end the URL with ?table=NAME or ?query=SELECT … (one of them)")
         # The end of a line, because drivers put the statement into another, and it may end in a comment.
-        return f"{self.query}\n" if self.query else f"SELECT * FROM {self._quoted}"
+        return f"{self.query}\n" if self.query else f"SELECT * FROM {self.quoted}"
 
     @property
-    def _quoted(self) -> str:
-        return ".".join('"{}"'.format(part.replace('"', '""')) for part in (self.table or "").split("."))
+    def quoted(self) -> str:
+        """The table's name as statements write it."""
+        return ".".join(map(_quoted, (self.table or "").split(".")))
 
     def schema_and_table(self) -> tuple[str | None, str]:
         """Where rows are to be written."""
@@ -241,29 +244,42 @@ def require_table(url: str) -> None:
     """Refuse a database that does not answer, and a table that is there and is not to be replaced or added to."""
     place = _Place.of(url)
     place.schema_and_table()
+    if _exists(place) and place.mode == "create":
+        raise UsageError(f"{place}: this table exists; name another, or add &mode=replace or &mode=append to the URL")
+
+
+def _exists(place: _Place) -> bool:
     if place.scheme in _FILES and not Path(place.address([])).is_file():
-        return
+        return False
+    driver = _driver(place)
     with _opened(place, writes=False) as cursor:
-        driver = _driver(place)
         try:
-            cursor.execute(f"SELECT * FROM {place._quoted} WHERE 1 = 0")
+            cursor.execute(f"SELECT * FROM {place.quoted} WHERE 1 = 0")
         except driver.Error:
-            return  # there is none yet, or writing says what is wrong
-        if place.mode == "create":
-            raise UsageError(
-                f"{place}: this table exists; name another, or add &mode=replace or &mode=append to the URL"
-            )
+            return False  # or writing says what is wrong
+    return True
 
 
 def write_database(url: str, rows: pl.LazyFrame) -> None:
     """Write rows to a table; who reads it sees all of them or none."""
     place = _Place.of(url)
     schema, name = place.schema_and_table()
+    # What is added to a table that somebody made is converted to its types, column by column, by the database.
+    added = place.mode == "append" and _exists(place)
+    said = {"temporary": True} if added else {"db_schema_name": schema} if schema else {}
+    mode = "replace" if place.mode == "replace" else "create"
     with _opened(place, writes=True) as cursor:
-        mode, said = _MODES[place.mode], {} if schema is None else {"db_schema_name": schema}
         for part in _slices(rows):
-            cursor.adbc_ingest(name, part, mode=mode, **said)
+            cursor.adbc_ingest(_ADDED if added else name, part, mode=mode, **said)
             mode = "append"
+        if added:
+            names = ", ".join(_quoted(each) for each in rows.collect_schema().names())
+            cursor.execute(f"INSERT INTO {place.quoted} ({names}) SELECT {names} FROM {_ADDED}")
+            cursor.execute(f"DROP TABLE {_ADDED}")
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
 
 
 def _slices(rows: pl.LazyFrame) -> Iterable[pl.DataFrame]:

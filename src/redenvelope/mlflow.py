@@ -46,10 +46,9 @@ def log_model(plan: Plan, name: str = "plan", registered_model_name: str | None 
         registered_model_name=registered_model_name,
         metadata={"certificate": str(certificate.status), "certificate_sentence": certificate.sentence()},
     )
-    run = {"run_id": info.run_id}
-    mlflow.log_metrics(_metrics(plan), model_id=info.model_id, **run)
-    mlflow.log_dict(certificate.as_dict(), "certificate.json", **run)
-    mlflow.log_text(render_report(plan), "report.html", **run)
+    mlflow.log_metrics(_metrics(plan), run_id=info.run_id, model_id=info.model_id)
+    mlflow.log_dict(certificate.as_dict(), "certificate.json", run_id=info.run_id)
+    mlflow.log_text(render_report(plan), "report.html", run_id=info.run_id)
     return info
 
 

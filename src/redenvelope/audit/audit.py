@@ -636,7 +636,7 @@ def _asked_budget(audit: Audit, budget: float) -> str:
     beside = f", {budget / logged:.0%} of what users cost as logged" if logged > 0 else ""
     affordable = [effect for effect in audit.actions if effect.cost.estimate * audit.steps <= budget]
     if not affordable:
-        return f"A budget of {number(budget)} per user{beside} is less than any fixed action costs."
+        return f"A budget of {number(budget)} per user{beside and f'{beside},'} is less than any fixed action costs."
     most = max(affordable, key=lambda effect: effect.cost.estimate)
     everything = "it lets all users get every action: more would buy nothing"
     buys = f"it would give all users {most.label!r} at every step ({number(most.cost.estimate * audit.steps)})"

@@ -31,6 +31,7 @@ from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.policies.action_values import ActionValues
 from redenvelope.prices import checked_prices
 from redenvelope.randomness import fraction
+from redenvelope.wording import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,7 +342,8 @@ def _reasons(evaluation: Evaluation, policy: DeployedPolicy, place: int) -> list
     for reason in _of_costs(evaluation, place):
         message = reason.message
         if reason.rule == "thin_overlap":
-            message += f"; now: --temperature {wanted.temperature:.3g} --horizon {wanted.horizon}"
+            trees = counted(wanted.horizon, "step")
+            message += f"; this plan has temperature {wanted.temperature:.3g} and trees of {trees}"
         found.append(Reason(reason.rule, reason.weight, message))
     return found
 

@@ -122,8 +122,12 @@ class Findings:
         return any(finding.severity is Severity.ERROR for finding in self._found)
 
     def sorted(self) -> tuple[Finding, ...]:
-        """All findings, errors first, each class in the order found."""
-        return merge(tuple(self._found))
+        """All findings, errors first, each class in the order found.
+
+        Where a table lacks several roles, any of its columns may be one, and nothing is said of them as features.
+        """
+        lacking = any(finding.rule == "columns_missing" for finding in self._found)
+        return merge(tuple(each for each in self._found if not (lacking and each.rule.startswith("feature_"))))
 
 
 def require_usable(findings: Iterable[Finding]) -> None:

@@ -56,7 +56,7 @@ _FILE_RULES = {
     "file_undecodable": Rule(
         "error",
         "the file contains bytes that are not UTF-8 text",
-        "export it as UTF-8 (CSV UTF-8 in a spreadsheet)",
+        "export it as UTF-8 (CSV UTF-8 in a spreadsheet), or convert it: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW",
     ),
     "files_hidden": Rule(
         "repaired",

@@ -525,6 +525,10 @@ class Decider:
         eligible: NDArray[np.bool_] | None,
         history: Sequence[Mapping[str, Any]] | None,
     ) -> _Asked:
+        if not isinstance(row, Mapping):
+            raise UsageError(
+                f"a user is a mapping of names to values, not a {type(row).__name__}; see Plan.allocate for tables"
+            )
         user = _user_of(row.get("user"))
         unfamiliar: list[str] = []
         state = self._encoder.encode_row(row, history, unfamiliar)

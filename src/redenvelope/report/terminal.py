@@ -29,6 +29,7 @@ from redenvelope.simulate.campaign import Campaign, Decide, Optimum
 from redenvelope.wording import for_reader, number, signed
 
 _WARNINGS = 6  # more would push the certificate off the screen
+_NAMED = 4  # columns that share a warning
 
 
 class StageView:
@@ -100,10 +101,16 @@ def show_plan(plan: Plan, folder: Path) -> None:
 def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
     """What the audit warned of; the log was used all the same."""
     warnings = [finding for finding in findings if finding.severity is Severity.WARNING]
-    for finding in warnings[:_WARNINGS]:
-        console.print(f"  [yellow]![/] {escape(for_reader(f'{finding.message} → {finding.remedy}'))}", soft_wrap=True)
-    if len(warnings) > _WARNINGS:
-        console.print(f"  … and {len(warnings) - _WARNINGS} more: redenvelope audit shows them")
+    columns: dict[str, list[str]] = {}
+    for finding in warnings:
+        columns.setdefault(f"{finding.message} → {finding.remedy}", []).extend(
+            [finding.column] if finding.column else []
+        )
+    for said, where in list(columns.items())[:_WARNINGS]:
+        named = f"{', '.join(where[:_NAMED])}{', …' if len(where) > _NAMED else ''}: " if where else ""
+        console.print(f"  [yellow]![/] {escape(named + for_reader(said))}", soft_wrap=True)
+    if len(columns) > _WARNINGS:
+        console.print(f"  … and {len(columns) - _WARNINGS} more: redenvelope audit shows them")
 
 
 def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:

@@ -48,7 +48,7 @@ def test_sound_books_are_called_sound(used: Ledger) -> None:
         ("UPDATE tallies SET decided = 9", "tally of step 0"),
         ("UPDATE counters SET value = 1 WHERE name = 'decision'", "counter of decisions"),
         (
-            "INSERT INTO entries VALUES (99, 0, 'hold', 0, 'money', 0, 1000, 0, 0)",
+            "INSERT INTO entries VALUES (99, 9, 1, 'money', 0, 1000, 0, 0)",
             "budget money, after entry 99: the balance says 100 in total, the entries say 1012 spent and held",
         ),
     ],

@@ -270,7 +270,7 @@ def create(
     from redenvelope.ledger.ledger import create_ledger
 
     with closing(create_ledger(url, seed)) as opened:
-        typer.echo(f"created ledger {opened.database.ledger:08x}")
+        typer.echo(f"created ledger {opened.database.ledger}")
 
 
 @ledger.command()

@@ -6,17 +6,16 @@ CHECK constraints refuse every transaction that would overspend.
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from redenvelope.errors import LedgerError, UsageError
+from redenvelope.ledger.tables import FORMAT, POSTGRES, SQLITE, Dialect, first_counters, first_identity
 
 _CHUNK = 500
 """Values that one statement takes."""
@@ -92,13 +91,15 @@ class Database(ABC):
     placeholder = "?"
     seed: int
     """The seed of all draws that are paid from this ledger."""
-    ledger: int
+    ledger: str
     """The random number of this ledger, which is part of every id that it gives to a decision."""
+    epoch: str
+    """Another random number in these ids, which is new whenever the ledger is restored."""
     is_new: bool = False
     """Whether it was created by being opened."""
 
     def __init__(self, name: str, dialect: Dialect, failures: type[Exception]) -> None:
-        self._name, self._dialect, self._failures = name, dialect, failures
+        self.dialect, self._name, self._failures = dialect, name, failures
         self._lock = threading.Lock()
         self._local = threading.local()
         self._opened: list[Any] = []
@@ -137,19 +138,22 @@ class Database(ABC):
                 raise
 
     def _create_tables(self, session: Session, seed: int | None) -> None:
-        for statement in self._dialect.statements():
+        for statement in self.dialect.statements():
             session.run(statement)
         session.many("INSERT INTO counters VALUES (?, ?)", first_counters(seed))
+        session.many("INSERT INTO identity VALUES (?, ?)", first_identity())
         self.is_new = True
 
     def _read_counters(self) -> None:
-        counters = dict(Session(self._writer, self.placeholder).rows("SELECT name, value FROM counters"))
+        session = Session(self._writer, self.placeholder)
+        counters = dict(session.rows("SELECT name, value FROM counters"))
         if counters.get("format") != FORMAT:
             found = f"format {counters['format']}" if "format" in counters else "no format"
             raise LedgerError(
                 f"{self._name}: the ledger has {found}, and this version reads {FORMAT}; use the version that made it"
             )
-        self.seed, self.ledger = counters["seed"], counters["ledger"]
+        identity = dict(session.rows("SELECT name, value FROM identity"))
+        self.seed, self.ledger, self.epoch = counters["seed"], identity["ledger"], identity["epoch"]
 
     def _reader(self) -> Any:
         """The connection with which this thread reads."""
@@ -199,7 +203,7 @@ class SqliteDatabase(Database):
             )
 
     def _remember(self, create: Creation) -> None:
-        own = f"{self.ledger:08x}"
+        own = self.ledger
         if create == "first" and self._marker.exists() and self._marker.read_text(encoding="utf-8").strip() != own:
             self.close()
             raise LedgerError(
@@ -340,144 +344,3 @@ class PostgresDatabase(Database):
 
     def _has_tables(self) -> bool:
         return self._writer.execute("SELECT to_regclass('counters')").fetchone()[0] is not None
-
-
-FORMAT = 5
-"""The version of the tables."""
-
-
-def first_counters(seed: int | None) -> list[tuple[str, int]]:
-    """The counters of a new ledger.
-
-    Without a given seed, one is drawn. If every ledger had the same seed, users who got a rare action in one campaign
-    would get it in the next one too, and the log could not tell the effect of the action from its users.
-    """
-    drawn = secrets.randbits(63) if seed is None else seed
-    own = int(secrets.token_hex(4), 16)
-    return [("format", FORMAT), ("ledger", own), ("seed", drawn), ("decision", 0), ("entry", 0), ("note", 0)]
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a database spells what the tables need."""
-
-    integer: str
-    real: str
-    ending: str
-    append_only: tuple[str, ...]
-    """Statements after which entries can be added, but neither changed nor removed."""
-
-    def statements(self) -> tuple[str, ...]:
-        """Create the tables where they are missing."""
-        tables = (table.format(integer=self.integer, real=self.real, ending=self.ending) for table in _TABLES)
-        return (*tables, *self.append_only)
-
-
-SQLITE = Dialect(
-    integer="INTEGER",
-    real="REAL",
-    ending="STRICT",
-    append_only=tuple(
-        f"CREATE TRIGGER IF NOT EXISTS entries_{event.lower()} BEFORE {event} ON entries "
-        "BEGIN SELECT RAISE(ABORT, 'entries are only ever added'); END"
-        for event in ("UPDATE", "DELETE")
-    ),
-)
-POSTGRES = Dialect(
-    integer="BIGINT",
-    real="DOUBLE PRECISION",
-    ending="",
-    append_only=(
-        "CREATE OR REPLACE FUNCTION entries_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'entries are only ever added'; END $$",
-        "CREATE OR REPLACE TRIGGER entries_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON entries "
-        "EXECUTE FUNCTION entries_append_only()",
-    ),
-)
-
-_TABLES = (
-    # One row each for the format, the ledger's own number, the seed of all draws, and the last number of a decision, an
-    # entry and a price note. A writer locks these rows first, so that the writers of several processes take turns.
-    "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value {integer} NOT NULL) {ending}",
-    """CREATE TABLE IF NOT EXISTS budgets (
-        budget TEXT PRIMARY KEY,
-        place {integer} NOT NULL UNIQUE,
-        total {integer} NOT NULL CHECK (total >= 0),
-        held {integer} NOT NULL CHECK (held >= 0),
-        spent {integer} NOT NULL CHECK (spent >= 0),
-        expected_thousandths {integer} NOT NULL,
-        closed_thousandths {integer} NOT NULL,
-        user_cap {integer} CHECK (user_cap >= 0),
-        measure TEXT NOT NULL,
-        minor_units {integer} NOT NULL CHECK (minor_units >= 1),
-        CONSTRAINT never_overspent CHECK (spent + held <= total)
-    ) {ending}""",
-    # Only for budgets with a cap per user.
-    """CREATE TABLE IF NOT EXISTS user_balances (
-        user_id TEXT NOT NULL,
-        budget TEXT NOT NULL REFERENCES budgets,
-        held {integer} NOT NULL CHECK (held >= 0),
-        spent {integer} NOT NULL CHECK (spent >= 0),
-        user_cap {integer} NOT NULL,
-        PRIMARY KEY (user_id, budget),
-        CONSTRAINT never_above_the_cap CHECK (spent + held <= user_cap)
-    ) {ending}""",
-    """CREATE TABLE IF NOT EXISTS decisions (
-        decision {integer} PRIMARY KEY,
-        request TEXT NOT NULL UNIQUE,
-        fingerprint TEXT NOT NULL,
-        user_id TEXT NOT NULL,
-        step {integer} NOT NULL,
-        action TEXT NOT NULL,
-        is_number {integer} NOT NULL CHECK (is_number IN (0, 1)),
-        propensity {real} NOT NULL CHECK (propensity > 0 AND propensity <= 1),
-        probabilities TEXT NOT NULL,
-        prices TEXT NOT NULL,
-        plan TEXT NOT NULL,
-        features TEXT NOT NULL,
-        status TEXT NOT NULL CHECK (status IN ('open', 'settled', 'released', 'expired')),
-        decided_at {integer} NOT NULL,
-        expires_at {integer} NOT NULL,
-        public_id TEXT NOT NULL,
-        reward {real},
-        closed_at {integer},
-        UNIQUE (user_id, step)
-    ) {ending}""",
-    "CREATE INDEX IF NOT EXISTS decisions_open ON decisions (expires_at) WHERE status = 'open'",
-    """CREATE TABLE IF NOT EXISTS charges (
-        decision {integer} NOT NULL REFERENCES decisions,
-        budget TEXT NOT NULL REFERENCES budgets,
-        held {integer} NOT NULL CHECK (held >= 0),
-        open {integer} NOT NULL CHECK (open >= 0 AND open <= held),
-        ceiling {integer} NOT NULL CHECK (ceiling >= held),
-        spent {integer} NOT NULL CHECK (spent >= 0),
-        expected_thousandths {integer} NOT NULL,
-        PRIMARY KEY (decision, budget),
-        CONSTRAINT never_above_the_ceiling CHECK (spent <= ceiling)
-    ) {ending}""",
-    # `decision` is 0 in entries that set a total.
-    """CREATE TABLE IF NOT EXISTS entries (
-        entry {integer} PRIMARY KEY,
-        at {integer} NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('fund', 'hold', 'settle', 'release', 'expire')),
-        decision {integer} NOT NULL,
-        budget TEXT NOT NULL REFERENCES budgets,
-        total_change {integer} NOT NULL,
-        held_change {integer} NOT NULL,
-        spent_change {integer} NOT NULL,
-        expected_change {integer} NOT NULL
-    ) {ending}""",
-    """CREATE TABLE IF NOT EXISTS tallies (
-        step {integer} NOT NULL,
-        action TEXT NOT NULL,
-        decided {integer} NOT NULL,
-        settled {integer} NOT NULL,
-        released {integer} NOT NULL,
-        expired {integer} NOT NULL,
-        reward {real} NOT NULL,
-        spent {integer} NOT NULL,
-        PRIMARY KEY (step, action)
-    ) {ending}""",
-    "CREATE TABLE IF NOT EXISTS price_notes (note {integer} PRIMARY KEY, at {integer} NOT NULL, content TEXT NOT NULL) "
-    "{ending}",
-)

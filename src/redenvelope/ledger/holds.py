@@ -9,7 +9,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+import msgspec
+
 from redenvelope.errors import UsageError
+from redenvelope.ledger.chain import seed_digest
 from redenvelope.ledger.records import (
     COUNTED,
     Choice,
@@ -19,6 +22,7 @@ from redenvelope.ledger.records import (
     Expire,
     Fund,
     Hold,
+    Identify,
     PriceNote,
     Refusal,
     Refused,
@@ -26,7 +30,7 @@ from redenvelope.ledger.records import (
     Settled,
     Status,
 )
-from redenvelope.ledger.transaction import Account, DecisionState, Entry, Transaction
+from redenvelope.ledger.transaction import Account, DecisionState, Entry, Event, Transaction
 
 Result = Decided | Settled | Refused | Done
 _DECIDED, _SETTLED, _RELEASED, _EXPIRED = range(4)
@@ -37,6 +41,9 @@ def execute(transaction: Transaction, commands: Sequence[Command]) -> list[Resul
     holds = [command for command in commands if isinstance(command, Hold)]
     transaction.load_requests([hold.request for hold in holds], [hold.user for hold in holds])
     transaction.load_decisions([command.decision for command in commands if isinstance(command, Settle)])
+    if not transaction.last["event"]:
+        content = transaction.identity | {"seed_sha256": seed_digest(transaction.last["seed"])}
+        transaction.events.append(Event(transaction.now, "create", content=_json(content)))
     results = [_execute(transaction, command) for command in commands]
     transaction.write()
     return results
@@ -53,15 +60,17 @@ def _execute(transaction: Transaction, command: Command) -> Result:
         case Fund():
             return _fund(transaction, command)
         case PriceNote():
-            transaction.notes.append((command.at, command.content))
+            transaction.events.append(Event(command.at, "price", content=command.content))
             return Done()
+        case Identify():
+            return _identify(transaction, command)
 
 
 def _hold(transaction: Transaction, wanted: Hold) -> Result:
     """Draw an action from what can be paid, and hold what it may cost."""
     before = transaction.by_request.get(wanted.request)
     if before is not None:
-        if before.fingerprint != wanted.fingerprint:
+        if before.record.fingerprint != wanted.fingerprint:
             return Refused(
                 Refusal.REQUEST_DIFFERS, f"request {wanted.request!r} was sent before with different content"
             )
@@ -80,6 +89,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
     record = Decided(
         decision=number,
         request=wanted.request,
+        fingerprint=wanted.fingerprint,
         user=wanted.user,
         step=wanted.step,
         action=choice.action,
@@ -88,6 +98,10 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
         prices=wanted.prices,
         plan=wanted.plan,
         features=wanted.features,
+        eligible=wanted.eligible,
+        rules=wanted.rules,
+        state=wanted.state,
+        holdout=wanted.holdout,
         status=Status.OPEN,
         decided_at=wanted.at,
         expires_at=wanted.expires_at,
@@ -96,16 +110,16 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
         charges=choice.charges,
         spent=dict.fromkeys(held, 0) | counted,
         is_number=choice.is_number,
-        public_id=f"d{number}_{transaction.ledger}_{secrets.token_hex(4)}",
+        public_id=f"d{number}_{transaction.identity['ledger']}_{transaction.identity['epoch']}_{secrets.token_hex(4)}",
     )
-    state = DecisionState(record, wanted.fingerprint, held, dict(record.spent), Status.OPEN, None, None)
+    state = DecisionState(record, held, dict(record.spent), Status.OPEN, None, None)
     transaction.add(state)
     transaction.tally(state, _DECIDED)
+    transaction.events.append(event := Event(wanted.at, "decide", number))
     for charge in choice.charges:
         at_once = counted.get(charge.budget, 0)
         expected = 0 if charge.budget in counted else charge.expected_thousandths
-        entry = Entry(wanted.at, "hold", record.decision, charge.budget, 0, held[charge.budget], at_once, expected)
-        transaction.post(wanted.user, entry)
+        transaction.post(event, wanted.user, Entry(charge.budget, 0, held[charge.budget], at_once, expected))
     return state.now()
 
 
@@ -123,12 +137,12 @@ def _require_payable(transaction: Transaction, wanted: Hold, choice: Choice) -> 
 def _settle(transaction: Transaction, outcome: Settle) -> Result:
     """Check an outcome, then settle or release its hold; a repeated outcome changes nothing."""
     state = transaction.decisions.get(outcome.decision)
-    given = outcome.public_id
-    if given and given.split("_")[1:2] != [transaction.ledger]:
-        return Refused(Refusal.OTHER_LEDGER, f"decision {given!r} is not of this ledger, which is {transaction.ledger}")
-    if state is None:
+    given, own = outcome.public_id, transaction.identity
+    if given and given.split("_")[1:2] != [own["ledger"]]:
+        return Refused(Refusal.OTHER_LEDGER, f"decision {given!r} is not of this ledger, which is {own['ledger']}")
+    if state is None and (not given or given.split("_")[2:-1] == [own["epoch"]]):
         return Refused(Refusal.UNKNOWN_DECISION, f"there is no decision {given or outcome.decision}")
-    if given and given != state.record.public_id:
+    if state is None or (given and given != state.record.public_id):
         message = f"decision {given!r} is not in this ledger, which was restored from a back-up made before it"
         return Refused(Refusal.OTHER_DECISION, message)
     amounts = _amounts_by_budget(transaction, state, outcome)
@@ -180,7 +194,8 @@ def _close(transaction: Transaction, state: DecisionState, outcome: Settle, amou
     late = state.status is Status.EXPIRED
     paid = any(amount for budget, amount in amounts.items() if not transaction.budgets[budget].counts_actions)
     state.status = Status.SETTLED if paid else Status.RELEASED
-    kind = "settle" if paid else "release"
+    event = Event(outcome.at, "settle" if paid else "release", outcome.decision, outcome.reward)
+    transaction.events.append(event)
     if late:
         transaction.tally(state, _EXPIRED, count=-1)
     first = next(iter(transaction.budgets), "")
@@ -190,8 +205,7 @@ def _close(transaction: Transaction, state: DecisionState, outcome: Settle, amou
         settled = late or transaction.budgets[charge.budget].counts_actions
         expected = 0 if settled else -charge.expected_thousandths
         change = spent - state.spent[charge.budget]
-        entry = Entry(outcome.at, kind, outcome.decision, charge.budget, 0, -held, change, expected)
-        transaction.post(state.record.user, entry)
+        transaction.post(event, state.record.user, Entry(charge.budget, 0, -held, change, expected))
         state.open[charge.budget], state.spent[charge.budget] = 0, spent
     state.reward, state.closed_at = outcome.reward, outcome.at
     transaction.changed[outcome.decision] = state
@@ -200,17 +214,19 @@ def _close(transaction: Transaction, state: DecisionState, outcome: Settle, amou
 
 def _expire(transaction: Transaction, command: Expire) -> Done:
     """Give back what is held for decisions whose time is over."""
-    numbers = transaction.load_due(command.at, command.most)
+    # What was promised by one clock is not ended by another one that runs ahead.
+    at = min(command.at, transaction.now)
+    numbers = transaction.load_due(at, command.most)
     # An earlier command of this transaction may have settled it.
     expired = [state for number in numbers if (state := transaction.decisions[number]).status is Status.OPEN]
     for state in expired:
-        state.status, state.closed_at = Status.EXPIRED, command.at
+        state.status, state.closed_at = Status.EXPIRED, at
         transaction.tally(state, _EXPIRED)
+        transaction.events.append(event := Event(at, "expire", state.record.decision))
         for charge in state.record.charges:
             held = state.open[charge.budget]
             expected = 0 if transaction.budgets[charge.budget].counts_actions else -charge.expected_thousandths
-            entry = Entry(command.at, "expire", state.record.decision, charge.budget, 0, -held, 0, expected)
-            transaction.post(state.record.user, entry)
+            transaction.post(event, state.record.user, Entry(charge.budget, 0, -held, 0, expected))
             state.open[charge.budget] = 0
         transaction.changed[state.record.decision] = state
     return Done(len(expired))
@@ -220,6 +236,7 @@ def _fund(transaction: Transaction, wanted: Fund) -> Result:
     """Set the total of a budget and its cap per user."""
     account = transaction.budgets.get(wanted.budget)
     measure = wanted.budget if wanted.measure is None else wanted.measure
+    is_new = account is None
     if account is None:
         account = transaction.budgets[wanted.budget] = Account(0, 0, 0, measure=measure, minor_units=wanted.minor_units)
         row = (wanted.budget, len(transaction.budgets), measure, wanted.minor_units)
@@ -234,9 +251,15 @@ def _fund(transaction: Transaction, wanted: Fund) -> Result:
         message = f"budget {wanted.budget!r} has already spent and held {committed}; its total cannot be {wanted.total}"
         return Refused(Refusal.BELOW_COMMITTED, message)
     change = wanted.total - (account.limit or 0)
+    if not is_new and not change and wanted.user_cap == account.user_cap:
+        return Done()
     account.limit = wanted.total
-    if change:
-        transaction.entries.append(Entry(wanted.at, "fund", 0, wanted.budget, change))
+    content = {
+        **{name: getattr(wanted, name) for name in ("by", "budget", "total", "user_cap", "minor_units")},
+        "measure": measure,
+    }
+    entries = [Entry(wanted.budget, change)] if change else []
+    transaction.events.append(Event(wanted.at, "change", content=_json(content), entries=entries))
     if wanted.user_cap != account.user_cap:
         _set_user_cap(transaction, wanted)
         account.user_cap = wanted.user_cap
@@ -244,6 +267,22 @@ def _fund(transaction: Transaction, wanted: Fund) -> Result:
         "UPDATE budgets SET total = ?, user_cap = ? WHERE budget = ?", [(wanted.total, wanted.user_cap, wanted.budget)]
     )
     return Done()
+
+
+def _identify(transaction: Transaction, wanted: Identify) -> Done:
+    """Say what the campaign is."""
+    given = {"campaign": wanted.campaign, "currency": wanted.currency, "mode": wanted.mode}
+    new = {name: value for name, value in given.items() if value not in (None, transaction.identity[name])}
+    if new:
+        transaction.identity |= new
+        transaction.events.append(Event(wanted.at, "change", content=_json({"by": wanted.by, **new})))
+        rows = [(value, name) for name, value in new.items()]
+        transaction.session.many("UPDATE identity SET value = ? WHERE name = ?", rows)
+    return Done()
+
+
+def _json(content: object) -> str:
+    return msgspec.json.encode(content).decode()
 
 
 def _described(measure: str, minor_units: int) -> str:

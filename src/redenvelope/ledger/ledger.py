@@ -45,9 +45,11 @@ class Ledger:
 
     def _begin(self, session: Session, lock: str = "") -> Transaction:
         """Begin a transaction, unless the tables are now those of another ledger."""
-        transaction = Transaction.begin(session, lock)
-        if transaction.last.get("ledger") != self.database.ledger:
+        transaction = Transaction.begin(self.database, session, lock)
+        if transaction.identity["ledger"] != self.database.ledger:
             raise LedgerError("the ledger was replaced by another one while it was open; stop the service")
+        if transaction.identity["epoch"] != self.database.epoch:
+            raise LedgerError("the ledger was restored from a back-up while it was open; restart the service")
         return transaction
 
     def open_users(self) -> set[str]:
@@ -84,7 +86,8 @@ class Ledger:
 
     def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
         """The last changes of the price (time and content), oldest first."""
-        rows = self._rows("SELECT at, content FROM price_notes ORDER BY note DESC LIMIT ?", [most])
+        query = "SELECT at, content FROM events WHERE decision = 0 AND kind = 'price' ORDER BY event DESC LIMIT ?"
+        rows = self._rows(query, [most])
         return [(int(at), str(content)) for at, content in reversed(rows)]
 
     def close(self) -> None:
@@ -330,7 +333,9 @@ _CHECKS = (
         "SELECT 'decisions', '', value, most FROM counters, "
         "(SELECT coalesce(max(decision), 0) AS most FROM decisions) AS numbers "
         "WHERE name = 'decision' AND value < most UNION ALL SELECT 'entries', '', value, number FROM counters, "
-        "(SELECT count(*) AS number FROM entries) AS numbers WHERE name = 'entry' AND value <> number",
+        "(SELECT count(*) AS number FROM entries) AS numbers WHERE name = 'entry' AND value <> number "
+        "UNION ALL SELECT 'events', '', value, number FROM counters, "
+        "(SELECT count(*) AS number FROM events) AS numbers WHERE name = 'event' AND value <> number",
     ),
 )
 

@@ -105,6 +105,14 @@ class Hold:
     """JSON, as they were sent."""
     at: int
     expires_at: int
+    eligible: str = ""
+    """JSON: the labels that the request allows; empty: all."""
+    rules: str = ""
+    """JSON: the rules that ruled an action out."""
+    state: str = ""
+    """JSON: what the plan decided by."""
+    holdout: bool = False
+    """Whether the user is in the control group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,8 @@ class Fund:
     """What part of an outcome it is charged: budgets with one measure share its amount. None: the budget's own name."""
     minor_units: int = 100
     """Minor units per unit."""
+    by: str = ""
+    """Who wants it."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.total < LARGEST_AMOUNT or (self.user_cap is not None and self.user_cap < 0):
@@ -167,7 +177,20 @@ class PriceNote:
     """JSON."""
 
 
-Command = Hold | Settle | Expire | Fund | PriceNote
+@dataclass(frozen=True, slots=True)
+class Identify:
+    """Say what the campaign of a ledger is; None leaves a part as it is."""
+
+    at: int
+    campaign: str | None = None
+    currency: str | None = None
+    mode: str | None = None
+    """`strict` or `overbook`: what a decision holds."""
+    by: str = ""
+    """Who wants it."""
+
+
+Command = Hold | Settle | Expire | Fund | PriceNote | Identify
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +199,7 @@ class Decided:
 
     decision: int
     request: str
+    fingerprint: str
     user: str
     step: int
     action: str
@@ -184,6 +208,10 @@ class Decided:
     prices: str
     plan: str
     features: str
+    eligible: str
+    rules: str
+    state: str
+    holdout: bool
     decided_at: int
     expires_at: int
     status: Status
@@ -192,13 +220,13 @@ class Decided:
     charges: tuple[Charge, ...]
     spent: Mapping[str, int]
     """By budget, for the budgets it is charged to."""
+    is_number: bool
+    """Whether the action is a number in JSON."""
+    public_id: str
+    """The id for callers: its number, the number of the ledger and its epoch, and a random one that no other decision
+    has, whichever copy the ledger is restored from."""
     repeated: bool = False
     """The request had been answered before."""
-    is_number: bool = False
-    """Whether the action is a number in JSON."""
-    public_id: str = ""
-    """The id for callers: its number, the number of the ledger, and a random one that no other decision has, whichever
-    back-up the ledger is restored from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,7 @@ class Service:
         self.folder, self.ledger = plan, ledger
         self.metrics = Metrics(ledger, lambda: self.active)
         self.clock = clock or steady_clock()
-        self._webhook = (
-            None if webhook is None else Webhook(webhook, f"{ledger.database.ledger:08x}", self.metrics.sent)
-        )
+        self._webhook = None if webhook is None else Webhook(webhook, ledger.database.ledger, self.metrics.sent)
         self.alerts = Alerts(None if self._webhook is None else self._webhook.send)
         self._amounts = amounts
         self._budgets = list(budgets)

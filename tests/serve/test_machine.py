@@ -63,7 +63,10 @@ class Place:
 
 
 import os
-MORE: Any = {'phases': (Phase.generate,), 'report_multiple_bugs': False} if os.environ.get('QUICK') else {}
+
+MORE: Any = {"phases": (Phase.generate,), "report_multiple_bugs": False} if os.environ.get("QUICK") else {}
+
+
 class Played(RuleBasedStateMachine):
     place: Place
 
@@ -129,9 +132,19 @@ class Played(RuleBasedStateMachine):
             wanted = self.place.seen[self.plan, str(request.user), step]
             costs = {name: [100 * cost for cost in wanted.costs[0]] for name in ("coupons",)}
             chances = Distribution(wanted.probabilities, costs | {"messages": [0.0, 1.0, 1.0]}, wanted.uniform)
-        asked = (str(request.user), tuple(request.features.items()), request.step, request.eligible and tuple(request.eligible))
+        asked = (
+            str(request.user),
+            tuple(request.features.items()),
+            request.step,
+            request.eligible and tuple(request.eligible),
+        )
         row = self.books.decide(
-            request.request_id, asked, request.step, eligible, (self.plan, chances), self.now + HOLD  # type: ignore[arg-type]
+            request.request_id,
+            asked,
+            request.step,
+            eligible,
+            (self.plan, chances),
+            self.now + HOLD,  # type: ignore[arg-type]
         )
         if isinstance(row, str):
             assert isinstance(answer, ApiError) and answer.code == row, (answer, row)
@@ -177,10 +190,21 @@ class Played(RuleBasedStateMachine):
         self.ledger.apply([Expire(self.now)])
         self.books.expire(self.now)
 
-    @rule(budget=st.sampled_from(("coupons", "messages")), total=st.sampled_from((0, 3, *TOTALS)), cap=st.sampled_from(CAPS))
+    @rule(
+        budget=st.sampled_from(("coupons", "messages")),
+        total=st.sampled_from((0, 3, *TOTALS)),
+        cap=st.sampled_from(CAPS),
+    )
     def change(self, budget: str, total: int, cap: int | None) -> None:
         counts = budget == "messages"
-        one = Fund(budget, total, self.now, None if cap is None or not counts else cap // 100, "" if counts else "cost", 1 if counts else 100)
+        one = Fund(
+            budget,
+            total,
+            self.now,
+            None if cap is None or not counts else cap // 100,
+            "" if counts else "cost",
+            1 if counts else 100,
+        )
         one = one if counts else replace(one, user_cap=cap)
         (found,) = self.ledger.apply([one])
         code = self.books.change(budget, one.total, one.user_cap)
@@ -301,7 +325,12 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], C
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 @pytest.mark.parametrize(
-    ("campaigns", "steps"), [pytest.param(3, 60, id="tiny"), pytest.param(20, 100, id="short"), pytest.param(400, 250, marks=pytest.mark.slow, id="long")]
+    ("campaigns", "steps"),
+    [
+        pytest.param(3, 60, id="tiny"),
+        pytest.param(20, 100, id="short"),
+        pytest.param(400, 250, marks=pytest.mark.slow, id="long"),
+    ],
 )
 def test_a_campaign_is_what_the_books_say(
     new_url: Any, plans: dict[str, Plan], monkeypatch: pytest.MonkeyPatch, database: str, campaigns: int, steps: int

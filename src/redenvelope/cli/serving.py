@@ -312,8 +312,9 @@ def export(
 ) -> None:
     """Write the decisions and their outcomes as a log, for audit and fit.
 
-    Users with an open decision are left out; an expired decision has reward and cost 0. A campaign.toml next to the log
-    lists the columns that are not features.
+    The log is as of one moment. Users with an open decision are left out; an
+    expired decision has cost 0. A campaign.toml next to the log has the plan's
+    budgets and rules, and the columns that are not features.
     """
     from redenvelope.ledger.export import export_log
     from redenvelope.ledger.ledger import open_ledger
@@ -330,5 +331,7 @@ def export(
     typer.echo(f"{out}: {found.rows:,} rows of {found.users:,} users, {found.expired:,} of which expired")
     if found.open_users:
         typer.echo(f"{found.open_users:,} user(s) with an open decision are left out", err=True)
+    for feature, name in found.renamed.items():
+        typer.echo(f"feature {feature!r} has the name of a column of the log; it is in the log as {name!r}", err=True)
     if found.campaign_file is None:
         typer.echo("campaign.toml exists and was not changed; make it ignore the columns price and plan", err=True)

@@ -7,7 +7,7 @@ an outcome in time expires, and the money can be held again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,12 +17,14 @@ from redenvelope.ledger.records import (
     COUNTED,
     Choice,
     Command,
+    Correct,
     Decided,
     Done,
     Expire,
     Fund,
     Hold,
     Identify,
+    PlanNote,
     PriceNote,
     Refusal,
     Refused,
@@ -33,7 +35,6 @@ from redenvelope.ledger.records import (
 from redenvelope.ledger.transaction import Account, DecisionState, Entry, Event, Transaction
 
 Result = Decided | Settled | Refused | Done
-_DECIDED, _SETTLED, _RELEASED, _EXPIRED = range(4)
 
 
 def execute(transaction: Transaction, commands: Sequence[Command]) -> list[Result]:
@@ -62,6 +63,8 @@ def _execute(transaction: Transaction, command: Command) -> Result:
         case PriceNote():
             transaction.events.append(Event(command.at, "price", content=command.content))
             return Done()
+        case PlanNote():
+            return _note_plan(transaction, command)
         case Identify():
             return _identify(transaction, command)
 
@@ -98,7 +101,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
         prices=wanted.prices,
         plan=wanted.plan,
         features=wanted.features,
-        eligible=wanted.eligible,
+        eligible=choice.eligible,
         rules=wanted.rules,
         state=wanted.state,
         holdout=wanted.holdout,
@@ -114,7 +117,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
     )
     state = DecisionState(record, held, dict(record.spent), Status.OPEN, None, None)
     transaction.add(state)
-    transaction.tally(state, _DECIDED)
+    transaction.count(state, Status.OPEN)
     transaction.events.append(event := Event(wanted.at, "decide", number))
     for charge in choice.charges:
         at_once = counted.get(charge.budget, 0)
@@ -146,25 +149,53 @@ def _settle(transaction: Transaction, outcome: Settle) -> Result:
         message = f"decision {given!r} is not in this ledger, which was restored from a back-up made before it"
         return Refused(Refusal.OTHER_DECISION, message)
     amounts = _amounts_by_budget(transaction, state, outcome)
-    if state.status in (Status.SETTLED, Status.RELEASED):
+    is_correction, is_recorded = isinstance(outcome, Correct), state.status in (Status.SETTLED, Status.RELEASED)
+    if is_recorded:
         names = {*state.spent, *amounts}
         same = all(state.spent.get(name, 0) == amounts.get(name, 0) for name in names)
-        if state.reward != outcome.reward or not same:
-            message = f"decision {outcome.decision} was already settled with a different outcome"
-            return Refused(Refusal.OUTCOME_DIFFERS, message)
-        return Settled(outcome.decision, state.status, outcome.reward, dict(state.spent), repeated=True)
-    ceilings = {charge.budget: charge.ceiling for charge in state.record.charges}
+        if state.reward == outcome.reward and same:
+            return Settled(outcome.decision, state.status, outcome.reward, dict(state.spent), repeated=True)
+    if is_recorded != is_correction:
+        return _unexpected(outcome)
+    refused = _unpaid(transaction, state, amounts)
+    if refused is None:
+        return _close(transaction, state, outcome, amounts)
+    if not is_correction:
+        _keep_reward(transaction, state, outcome, amounts)
+    return refused
+
+
+def _unexpected(outcome: Settle) -> Refused:
+    if isinstance(outcome, Correct):
+        message = f"decision {outcome.decision} has no recorded outcome that could be corrected"
+        return Refused(Refusal.NO_OUTCOME, message)
+    return Refused(Refusal.OUTCOME_DIFFERS, f"decision {outcome.decision} was already settled with a different outcome")
+
+
+def _unpaid(transaction: Transaction, state: DecisionState, amounts: Mapping[str, int]) -> Refused | None:
+    """Why the amounts of an outcome are not paid, if they are not."""
+    number, ceilings = state.record.decision, {charge.budget: charge.ceiling for charge in state.record.charges}
     for budget, amount in amounts.items():
         ceiling = ceilings.get(budget, 0)
         if amount > ceiling:
-            message = f"decision {outcome.decision} can cost budget {budget!r} at most {ceiling}, not {amount}"
+            message = f"decision {number} can cost budget {budget!r} at most {ceiling}, not {amount}"
             return Refused(Refusal.ABOVE_CEILING, message)
         more = amount - state.open.get(budget, 0) - state.spent.get(budget, 0)
         # The hold pays for itself; whatever exceeds it must still be left.
         if more > 0 and more > transaction.left(state.record.user, budget):
-            message = f"budget {budget!r} cannot pay {more} beyond what was held for decision {outcome.decision}"
+            message = f"budget {budget!r} cannot pay {more} beyond what was held for decision {number}"
             return Refused(Refusal.NOTHING_LEFT, message)
-    return _close(transaction, state, outcome, amounts)
+    return None
+
+
+def _keep_reward(transaction: Transaction, state: DecisionState, outcome: Settle, amounts: Mapping[str, int]) -> None:
+    """Record the reward of an outcome whose money is refused: a log without it would be biased."""
+    if state.reward == outcome.reward:
+        return
+    content = _json({"amounts": amounts, "status": state.status})
+    transaction.events.append(Event(outcome.at, "refuse", outcome.decision, outcome.reward, content))
+    _earn(transaction, state, outcome.reward)
+    transaction.changed[outcome.decision] = state
 
 
 def _amounts_by_budget(transaction: Transaction, state: DecisionState, outcome: Settle) -> dict[str, int]:
@@ -191,25 +222,38 @@ def _amounts_by_budget(transaction: Transaction, state: DecisionState, outcome: 
 
 
 def _close(transaction: Transaction, state: DecisionState, outcome: Settle, amounts: dict[str, int]) -> Settled:
-    late = state.status is Status.EXPIRED
+    before = state.status
     paid = any(amount for budget, amount in amounts.items() if not transaction.budgets[budget].counts_actions)
     state.status = Status.SETTLED if paid else Status.RELEASED
-    event = Event(outcome.at, "settle" if paid else "release", outcome.decision, outcome.reward)
-    transaction.events.append(event)
-    if late:
-        transaction.tally(state, _EXPIRED, count=-1)
+    kind, content = "settle" if paid else "release", {}
+    if isinstance(outcome, Correct):
+        kind, content = "correct", {"by": outcome.by, "reason": outcome.reason}
+    said = _json({"amounts": amounts, "status": state.status, **content})
+    transaction.events.append(event := Event(outcome.at, kind, outcome.decision, outcome.reward, said))
     first = next(iter(transaction.budgets), "")
-    transaction.tally(state, _SETTLED if paid else _RELEASED, outcome.reward, amounts.get(first, 0))
+    spent_before = 0 if before in (Status.OPEN, Status.EXPIRED) else state.spent.get(first, 0)
+    transaction.tally(state, 0.0, amounts.get(first, 0) - spent_before)
+    transaction.count(state, before, -1)
+    transaction.count(state, state.status)
     for charge in state.record.charges:
         held, spent = state.open[charge.budget], amounts.get(charge.budget, 0)
-        settled = late or transaction.budgets[charge.budget].counts_actions
-        expected = 0 if settled else -charge.expected_thousandths
+        closed = before is not Status.OPEN or transaction.budgets[charge.budget].counts_actions
+        expected = 0 if closed else -charge.expected_thousandths
         change = spent - state.spent[charge.budget]
         transaction.post(event, state.record.user, Entry(charge.budget, 0, -held, change, expected))
         state.open[charge.budget], state.spent[charge.budget] = 0, spent
-    state.reward, state.closed_at = outcome.reward, outcome.at
+    _earn(transaction, state, outcome.reward)
+    state.closed_at = outcome.at
     transaction.changed[outcome.decision] = state
     return Settled(outcome.decision, state.status, outcome.reward, dict(state.spent))
+
+
+def _earn(transaction: Transaction, state: DecisionState, reward: float) -> None:
+    """Set the reward of a decision."""
+    transaction.tally(state, reward - (state.reward or 0.0), 0)
+    if state.reward is not None:
+        transaction.recounted.add((state.record.step, state.record.action))
+    state.reward = reward
 
 
 def _expire(transaction: Transaction, command: Expire) -> Done:
@@ -221,7 +265,7 @@ def _expire(transaction: Transaction, command: Expire) -> Done:
     expired = [state for number in numbers if (state := transaction.decisions[number]).status is Status.OPEN]
     for state in expired:
         state.status, state.closed_at = Status.EXPIRED, at
-        transaction.tally(state, _EXPIRED)
+        transaction.count(state, Status.EXPIRED)
         transaction.events.append(event := Event(at, "expire", state.record.decision))
         for charge in state.record.charges:
             held = state.open[charge.budget]
@@ -278,6 +322,13 @@ def _identify(transaction: Transaction, wanted: Identify) -> Done:
         transaction.events.append(Event(wanted.at, "change", content=_json({"by": wanted.by, **new})))
         rows = [(value, name) for name, value in new.items()]
         transaction.session.many("UPDATE identity SET value = ? WHERE name = ?", rows)
+    return Done()
+
+
+def _note_plan(transaction: Transaction, wanted: PlanNote) -> Done:
+    known = transaction.session.rows("SELECT content FROM events WHERE decision = 0 AND kind = 'plan'")
+    if (wanted.content,) not in known:
+        transaction.events.append(Event(wanted.at, "plan", content=wanted.content))
     return Done()
 
 

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from redenvelope.errors import LedgerError, UsageError
 from redenvelope.ledger.database import Database, Session, open_database
 from redenvelope.ledger.holds import Result, execute
-from redenvelope.ledger.records import Balance, Command, Decided, PastStep, Status, Tally
+from redenvelope.ledger.records import Balance, Change, Command, Decided, PastStep, Status, Tally
 from redenvelope.ledger.transaction import Transaction, decision_states, decisions_where
 
+PLAN_NOTES = "SELECT content FROM events WHERE decision = 0 AND kind = 'plan' ORDER BY event"
 _MOST_COMMANDS = 512
 """Commands in one transaction: with more, everybody would wait for the last one."""
 
@@ -52,10 +53,6 @@ class Ledger:
             raise LedgerError("the ledger was restored from a back-up while it was open; restart the service")
         return transaction
 
-    def open_users(self) -> set[str]:
-        """Users with a decision that is still open."""
-        return {row[0] for row in self._rows("SELECT DISTINCT user_id FROM decisions WHERE status = 'open'")}
-
     def pasts(self, users: Sequence[str], requests: Sequence[str] = ()) -> tuple[dict[str, list[PastStep]], set[str]]:
         """The earlier decisions of users, by rising step, where users without one are left out; and those of the
         requests that were decided before, as of the same moment."""
@@ -83,6 +80,26 @@ class Ledger:
         query = decisions_where("decision > ? ORDER BY decision LIMIT ?")
         with self.database.reading() as session:
             return [state.now() for state in decision_states(session, session.rows(query, [after, most]))]
+
+    def changes(self, after: int = 0, most: int = 1_000) -> list[Change]:
+        """What happened to decisions after a number of an event, in its order."""
+        query = (
+            "SELECT event, at, kind, events.reward, content, events.decision, public_id FROM events JOIN decisions "
+            "ON decisions.decision = events.decision WHERE event > ? AND events.decision > 0 ORDER BY event LIMIT ?"
+        )
+        with self.database.reading() as session:
+            rows = session.rows(query, [after, most])
+            new = [row[5] for row in rows if row[2] == "decide"]
+            states = decision_states(session, session.rows_in(decisions_where("decision IN ({})"), new))
+        decided = {one.record.decision: one.record for one in states}
+        return [
+            Change(event, at, kind, public_id, reward, content, decided[number] if kind == "decide" else None)
+            for event, at, kind, reward, content, number, public_id in rows
+        ]
+
+    def plan_notes(self) -> list[str]:
+        """What the plans are that have decided, oldest first; JSON."""
+        return [row[0] for row in self._rows(PLAN_NOTES)]
 
     def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
         """The last changes of the price (time and content), oldest first."""

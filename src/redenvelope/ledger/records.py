@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,9 @@ COUNTED = ""
 
 LARGEST_AMOUNT = 2**53
 """Larger numbers would be rounded in JSON."""
+
+LARGEST_REWARD = 1e15
+"""Either way: a log takes no larger one."""
 
 
 class Status(StrEnum):
@@ -47,6 +49,8 @@ class Refusal(StrEnum):
     """The ledger has another decision of that number: it was restored from a back-up made before the id was given."""
     OUTCOME_DIFFERS = "outcome_differs"
     """The decision was settled with a different outcome."""
+    NO_OUTCOME = "no_outcome"
+    """There is no recorded outcome to correct."""
     ABOVE_CEILING = "above_ceiling"
     """More than the decision can cost."""
     BELOW_COMMITTED = "below_committed"
@@ -83,6 +87,8 @@ class Choice:
     charges: tuple[Charge, ...]
     is_number: bool = False
     """Whether the action is a number in JSON: it stays one in repeated answers, whatever plan is active then."""
+    eligible: str = ""
+    """JSON: the labels of the actions that the draw could give; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +111,6 @@ class Hold:
     """JSON, as they were sent."""
     at: int
     expires_at: int
-    eligible: str = ""
-    """JSON: the labels that the request allows; empty: all."""
     rules: str = ""
     """JSON: the rules that ruled an action out."""
     state: str = ""
@@ -129,10 +133,19 @@ class Settle:
     """The id by which the caller knows the decision; empty: only the number is compared."""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.reward):
-            raise UsageError("the reward of an outcome must be a finite number")
+        if not abs(self.reward) <= LARGEST_REWARD:
+            raise UsageError(f"the reward of an outcome must be a number of at most {LARGEST_REWARD:g}, either way")
         if any(not 0 <= amount < LARGEST_AMOUNT for amount in self.amounts.values()):
             raise UsageError(f"the amounts of an outcome must be at least 0 and below {LARGEST_AMOUNT:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Correct(Settle):
+    """Replace a recorded outcome that was wrong. What it costs more has to be left; what it costs less is left anew."""
+
+    by: str = ""
+    """Who wants it."""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +203,16 @@ class Identify:
     """Who wants it."""
 
 
-Command = Hold | Settle | Expire | Fund | PriceNote | Identify
+@dataclass(frozen=True, slots=True)
+class PlanNote:
+    """Record what a plan is that decides from now on; it is recorded once."""
+
+    at: int
+    content: str
+    """JSON: plan, labels, features with their kinds, and the budgets and rules of its campaign."""
+
+
+Command = Hold | Settle | Expire | Fund | PriceNote | PlanNote | Identify
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +276,22 @@ class Done:
 
     count: int = 0
     """Holds that expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to a decision."""
+
+    number: int
+    """That of the event; changes are read in this order."""
+    at: int
+    kind: str
+    public_id: str
+    reward: float | None
+    content: str
+    """JSON of an outcome: amounts and the status after it; of a correction also who and why."""
+    decided: Decided | None
+    """The decision, where it is new."""
 
 
 @dataclass(frozen=True, slots=True)

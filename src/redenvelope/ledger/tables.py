@@ -16,15 +16,15 @@ FORMAT = 6
 """The version of the tables."""
 
 EVENTS = (
-    *("create", "change", "restore", "migrate", "price", "forget"),
+    *("create", "change", "restore", "migrate", "plan", "price", "forget"),
     *("decide", "settle", "release", "expire", "refuse", "correct"),
 )
 """The kinds of events: those in the first line are of no decision.
 
 `create` begins a ledger and `change` alters what it is or a budget (who, what); `restore` begins a new epoch; `migrate`
-follows the events of an older format; `price` records paced prices; `forget` erases what identifies a user. An outcome
-settles or releases a decision; `refuse` keeps the reward of one whose money could not be paid; `correct` replaces a
-recorded outcome.
+follows the events of an older format; `plan` says what a plan is, and `price` records paced prices; `forget` erases
+what identifies a user. An outcome settles or releases a decision; `refuse` keeps the reward of one whose money could
+not be paid; `correct` replaces a recorded outcome.
 """
 
 IDENTITY = ("ledger", "epoch", "campaign", "currency", "mode")
@@ -123,9 +123,10 @@ TABLES = (
         PRIMARY KEY (user_id, budget),
         CONSTRAINT never_above_the_cap CHECK (spent + held <= user_cap)
     ) {ending}""",
-    # JSON: probabilities (by label), prices (empty: control group), features (as sent), eligible (labels; empty: all),
-    # rules (those that ruled an action out), state (what the plan decided by). `salt` goes into the digest of what
-    # identifies the user; once they are forgotten, the digest itself is here, and the salt is gone.
+    # JSON: probabilities (by label), prices (empty: control group), features (as sent), eligible (labels that could be
+    # drawn; empty: all), rules (those that ruled an action out), state (what the plan decided by, besides features).
+    # `salt` goes into the digest of what identifies the user; once they are forgotten, the digest itself is here, and
+    # the salt is gone.
     """CREATE TABLE decisions (
         decision {integer} PRIMARY KEY,
         request TEXT NOT NULL UNIQUE,

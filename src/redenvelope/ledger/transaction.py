@@ -21,6 +21,7 @@ _CLOSED = ("status", "reward", "closed_at")
 _DECISION = ", ".join((*LASTING, *PERSONAL, *_CLOSED))
 _COLUMNS = [name.replace("user_id", "user") for name in (*LASTING, *PERSONAL, *_CLOSED)]
 _LASTING, _PERSONAL = attrgetter(*LASTING[:-2]), attrgetter(*_COLUMNS[len(LASTING) : -len(_CLOSED)])
+_COUNTED_AS = (Status.OPEN, Status.SETTLED, Status.RELEASED, Status.EXPIRED)
 _ENTRY = attrgetter("budget", "total_change", "held_change", "spent_change", "expected_change")
 _CHARGE = attrgetter("budget", "held", "ceiling", "expected_thousandths")
 
@@ -122,6 +123,8 @@ class Transaction:
     """Users whose balances were loaded: one who is not in `users` has spent nothing."""
     tallies: dict[tuple[int, str], list[float]] = field(default_factory=dict)
     """Changes by step and action: decided, settled, released, expired, reward, spent."""
+    recounted: set[tuple[int, str]] = field(default_factory=set)
+    """Steps and actions of which a reward was corrected: a difference of large numbers would lose small ones."""
     added: list[DecisionState] = field(default_factory=list)
     changed: dict[int, DecisionState] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -217,13 +220,19 @@ class Transaction:
         budget.expected += entry.expected_change
         budget.closed -= min(0, entry.expected_change)
 
-    def tally(self, state: DecisionState, place: int, reward: float = 0.0, spent: int = 0, count: int = 1) -> None:
-        """Count a decision among those of its step and action."""
-        key = (state.record.step, state.record.action)
-        row = self.tallies.setdefault(key, [0, 0, 0, 0, 0.0, 0])
-        row[place] += count
+    def count(self, state: DecisionState, status: Status, change: int = 1) -> None:
+        """Count a decision of a status among those of its step and action; every new one is open."""
+        if status is not Status.OPEN or change > 0:
+            self._tally(state)[_COUNTED_AS.index(status)] += change
+
+    def tally(self, state: DecisionState, reward: float, spent: int) -> None:
+        """Add to what the decisions of a step and action earned and spent."""
+        row = self._tally(state)
         row[4] += reward
         row[5] += spent
+
+    def _tally(self, state: DecisionState) -> list[float]:
+        return self.tallies.setdefault((state.record.step, state.record.action), [0, 0, 0, 0, 0.0, 0])
 
     def add(self, state: DecisionState) -> None:
         """Add a new decision."""
@@ -260,6 +269,11 @@ class Transaction:
             "released = tallies.released + excluded.released, expired = tallies.expired + excluded.expired, "
             "reward = tallies.reward + excluded.reward, spent = tallies.spent + excluded.spent",
             [(*key, *counts) for key, counts in self.tallies.items()],
+        )
+        self.session.many(
+            "UPDATE tallies SET reward = (SELECT coalesce(sum(reward), 0.0) FROM decisions WHERE step = tallies.step "
+            "AND action = tallies.action) WHERE step = ? AND action = ?",
+            sorted(self.recounted),
         )
         counters = [(value, name) for name, value in self.last.items()]
         self.session.many("UPDATE counters SET value = ? WHERE name = ?", counters)

@@ -20,7 +20,20 @@ import msgspec
 from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
 from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock, verify
-from redenvelope.ledger.records import COUNTED, Choice, Decided, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
+from redenvelope.ledger.records import (
+    COUNTED,
+    Choice,
+    Correct,
+    Decided,
+    Expire,
+    Fund,
+    Hold,
+    PlanNote,
+    Refusal,
+    Refused,
+    Settle,
+    Settled,
+)
 from redenvelope.policies.pricing import Pricing
 from redenvelope.serve.active_plan import (
     ActionDistribution,
@@ -33,6 +46,7 @@ from redenvelope.serve.alerts import Alerts, Webhook, WebhookSettings, capacity
 from redenvelope.serve.funds import Amounts, choose
 from redenvelope.serve.messages import (
     ApiError,
+    CorrectionRequest,
     DecisionAnswer,
     DecisionRequest,
     OutcomeAnswer,
@@ -111,12 +125,17 @@ class Service:
             if isinstance(result, Refused):
                 self.active = None
                 raise UsageError(result.message)
+        await self._note(self.active)
         await self._pace()
         await self.read(self._tell_capacity)
         self._begin(self._decide_forever())
         self._begin(self._expire_holds_forever())
         self._begin(self._watch_forever())
         self._begin(self._verify_forever())
+
+    async def _note(self, active: ActivePlan) -> None:
+        """Record what the plan is, so that the log can be read without it."""
+        await asyncio.wrap_future(self._writer.submit([PlanNote(self.clock(), active.described())]))
 
     def _tell_capacity(self) -> None:
         """How many users can wait at once: with fewer than the audience, holds may starve the campaign."""
@@ -163,15 +182,25 @@ class Service:
         self._wake.set()
         return [await one.answer for one in pending]
 
+    async def correct(self, correction: CorrectionRequest, by: str) -> OutcomeAnswer | ApiError:
+        """Replace a recorded outcome."""
+        (answer,) = await self._outcomes([correction], partial(Correct, by=by, reason=correction.reason))
+        return answer
+
     async def settle(self, outcomes: Sequence[OutcomeRequest]) -> list[OutcomeAnswer | ApiError]:
         """Settle or release the holds of decisions by their outcomes."""
+        return await self._outcomes(outcomes, Settle)
+
+    async def _outcomes(
+        self, outcomes: Sequence[OutcomeRequest | CorrectionRequest], command: Callable[..., Settle]
+    ) -> list[OutcomeAnswer | ApiError]:
         now = self.clock()
         answers: list[OutcomeAnswer | ApiError | None] = [None] * len(outcomes)
         commands: dict[int, Settle] = {}
         for place, outcome in enumerate(outcomes):
             try:
                 number = decision_number(outcome.decision_id)
-                commands[place] = Settle(number, outcome.reward, self._amounts_of(outcome), now, outcome.decision_id)
+                commands[place] = command(number, outcome.reward, self._amounts_of(outcome), now, outcome.decision_id)
             except ApiError as error:
                 answers[place] = error
         try:
@@ -192,6 +221,9 @@ class Service:
         try:
             active, funds = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
             self._require_same(funds)
+            await self._note(active)
+        except LedgerError as error:
+            raise _unavailable(error) from error
         except (PlanError, UsageError, ModelError, OSError) as error:
             message = f"plan rejected: {error}; the current plan stays active"
             raise ApiError(409, "plan_refused", message, "correct the plan and activate it again") from None
@@ -218,7 +250,7 @@ class Service:
     def _measures(self) -> dict[str, str]:
         return {fund.budget: fund.budget if fund.measure is None else fund.measure for fund in self._budgets}
 
-    def _amounts_of(self, outcome: OutcomeRequest) -> Mapping[str, int]:
+    def _amounts_of(self, outcome: OutcomeRequest | CorrectionRequest) -> Mapping[str, int]:
         if isinstance(outcome.amount, int):
             paid = {fund.measure: fund.budget for fund in reversed(self._budgets) if fund.measure != COUNTED}
             if len(paid) != 1 and outcome.amount:
@@ -492,12 +524,13 @@ def _hold(
     planned: tuple[DecisionQuery, ActionDistribution] | None = None,
 ) -> Hold:
     """The command; `planned` is None for a request that was decided before."""
-    step, prices, features = 0, "[]", "{}"
+    step, prices, features, state, holdout = 0, "[]", "{}", "", False
     draw: Callable[[Mapping[str, int]], Choice | None] = _no_draw
     if planned is not None:
         query, chances = planned
         step, prices = query.step, msgspec.json.encode(chances.prices).decode()
-        features = msgspec.json.encode(query.features).decode()
+        features, holdout = msgspec.json.encode(query.features).decode(), not chances.prices
+        state = msgspec.json.encode(query.past).decode() if query.past else ""
         table = active.charges.at(query.features, query.step)
         given = (chances.probabilities, chances.costs, chances.allowed, chances.uniform)
         draw = partial(choose, table, *given, short=metrics.short)
@@ -510,6 +543,8 @@ def _hold(
         prices=prices,
         plan=active.plan.sha256,
         features=features,
+        state=state,
+        holdout=holdout,
         at=times[0],
         expires_at=times[1],
     )

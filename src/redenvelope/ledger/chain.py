@@ -15,7 +15,7 @@ import msgspec
 PERSONAL = ("request", "fingerprint", "user_id", "features", "eligible", "state")
 """Columns of a decision that identify a user, or may."""
 LASTING = (
-    *("decision", "step", "action", "propensity", "probabilities", "prices", "plan", "rules", "decided_at"),
+    *("decision", "propensity", "step", "action", "probabilities", "prices", "plan", "rules", "decided_at"),
     *("expires_at", "public_id", "is_number", "holdout"),
 )
 """Columns of a decision that never change."""
@@ -32,20 +32,17 @@ def personal_digest(salt: str, personal: Row) -> str:
     return sha256(_encode([salt, personal])).hexdigest()
 
 
-def decision_digest(personal: str, lasting: Row, charges: Sequence[Row]) -> str:
-    """The digest of a decision: of PERSONAL, and the columns LASTING and CHARGED, by rising name of the budget."""
-    row = [repr(value) if type(value) is float else value for value in lasting]
-    return sha256(_encode([personal, row, charges])).hexdigest()
+def next_link(chain: str, event: Row, digest: str = "", lasting: Row = (), charges: Sequence[Row] = ()) -> str:
+    """The chain after an event: its number, time, kind, decision, reward, content and entries.
 
-
-def next_link(chain: str, event: Row, decision: str, entries: Sequence[Row]) -> str:
-    """The chain after an event (number, at, kind, decision, reward, content) with its entries.
-
-    `decision` is the digest of what was decided by it, or empty. Floats go in as text, which is the same everywhere.
+    Where it decided something, this goes in too: the digest of PERSONAL, the columns LASTING and CHARGED, by rising
+    name of the budget. Floats go in as text, which is the same everywhere.
     """
-    number, at, kind, of, reward, content = event
-    row = (number, at, kind, of, None if reward is None else repr(float(reward)), content)
-    return sha256(_encode([chain or _BEGINNING, row, decision, entries])).hexdigest()
+    number, at, kind, decision, reward, *rest = event
+    row: list[Any] = [chain or _BEGINNING, number, at, kind, decision, None if reward is None else repr(reward), *rest]
+    if lasting:
+        row += [repr(lasting[1]), lasting[0], *lasting[2:], digest, charges]
+    return sha256(_encode(row)).hexdigest()
 
 
 def seed_digest(seed: int) -> str:

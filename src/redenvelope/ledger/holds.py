@@ -123,7 +123,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
         at_once = counted.get(charge.budget, 0)
         expected = 0 if charge.budget in counted else charge.expected_thousandths
         transaction.post(event, wanted.user, Entry(charge.budget, 0, held[charge.budget], at_once, expected))
-    return state.now()
+    return record
 
 
 def _require_payable(transaction: Transaction, wanted: Hold, choice: Choice) -> None:

@@ -1,10 +1,9 @@
 """The tables of a ledger, the same in SQLite and PostgreSQL.
 
-What happened is in `events`, in the order in which it was committed; what an event changed in a balance is in
-`entries`, and what was decided in `decisions` and `charges`. These rows stay as they are written, and a chain of hashes
-runs through them. Balances, states of decisions and counts (`budgets`, `user_balances`, `tallies`, `open` and `spent`
-of `charges`, `status`, `reward` and `closed_at` of `decisions`) repeat what the events say, so that nobody has to add
-them up.
+What happened is in `events`, in the order in which it was committed, with the changes of balances that it brought;
+what was decided is in `decisions` and `charges`. These rows stay as they are written, and a chain of hashes runs through
+them. Balances, states of decisions and counts (`budgets`, `user_balances`, `tallies`, `open` and `spent` of `charges`,
+`status`, `reward` and `closed_at` of `decisions`) repeat what the events say, so that nobody has to add them up.
 """
 
 from __future__ import annotations
@@ -49,16 +48,14 @@ class Dialect:
         return (*tables, *self.append_only)
 
 
-_APPEND_ONLY = ("events", "entries")
 SQLITE = Dialect(
     integer="INTEGER",
     real="REAL",
     ending="STRICT",
     clock="CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
     append_only=tuple(
-        f"CREATE TRIGGER {table}_{event.lower()} BEFORE {event} ON {table} "
-        f"BEGIN SELECT RAISE(ABORT, '{table} are only ever added'); END"
-        for table in _APPEND_ONLY
+        f"CREATE TRIGGER events_{event.lower()} BEFORE {event} ON events "
+        "BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END"
         for event in ("UPDATE", "DELETE")
     ),
 )
@@ -68,13 +65,10 @@ POSTGRES = Dialect(
     ending="",
     clock="CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
     append_only=(
-        "CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION '% are only ever added', TG_TABLE_NAME; END $$",
-        *(
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
-            "EXECUTE FUNCTION append_only()"
-            for table in _APPEND_ONLY
-        ),
+        "CREATE FUNCTION events_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'events are only ever added'; END $$",
+        "CREATE TRIGGER events_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON events "
+        "EXECUTE FUNCTION events_append_only()",
     ),
 )
 
@@ -86,7 +80,7 @@ def first_counters(seed: int | None) -> list[tuple[str, int]]:
     would get it in the next one too, and the log could not tell the effect of the action from its users.
     """
     drawn = secrets.randbits(63) if seed is None else seed
-    return [("format", FORMAT), ("seed", drawn), ("decision", 0), ("entry", 0), ("event", 0)]
+    return [("format", FORMAT), ("seed", drawn), ("decision", 0), ("event", 0)]
 
 
 def first_identity() -> list[tuple[str, str]]:
@@ -95,8 +89,8 @@ def first_identity() -> list[tuple[str, str]]:
 
 
 TABLES = (
-    # One row each for the format, the seed of all draws, and the last number of a decision, an entry and an event. A
-    # writer locks these rows first, so that the writers of several processes take turns.
+    # One row each for the format, the seed of all draws, and the last number of a decision and an event. A writer locks
+    # these rows first, so that the writers of several processes take turns.
     "CREATE TABLE counters (name TEXT PRIMARY KEY, value {integer} NOT NULL) {ending}",
     # One row for each of IDENTITY.
     "CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL) {ending}",
@@ -168,7 +162,8 @@ TABLES = (
         CONSTRAINT never_above_the_ceiling CHECK (spent <= ceiling)
     ) {ending}""",
     # The numbers of events have no gaps, so that whoever has read up to one of them knows what is new. `decision` is 0
-    # where there is none, `content` is JSON or empty, and `chain` the hash of all events so far with their rows.
+    # where there is none, and `content` is JSON or empty. `entries` are the changes of balances, as JSON: budget, and
+    # what is added to its total, held, spent and expected amounts. `chain` is the hash of all events so far.
     f"""CREATE TABLE events (
         event {{integer}} PRIMARY KEY,
         at {{integer}} NOT NULL,
@@ -176,19 +171,10 @@ TABLES = (
         decision {{integer}} NOT NULL,
         reward {{real}},
         content TEXT NOT NULL,
+        entries TEXT NOT NULL,
         chain TEXT NOT NULL
     ) {{ending}}""",
     "CREATE INDEX events_rare ON events (kind, event) WHERE decision = 0",
-    """CREATE TABLE entries (
-        entry {integer} PRIMARY KEY,
-        event {integer} NOT NULL,
-        decision {integer} NOT NULL,
-        budget TEXT NOT NULL REFERENCES budgets,
-        total_change {integer} NOT NULL,
-        held_change {integer} NOT NULL,
-        spent_change {integer} NOT NULL,
-        expected_change {integer} NOT NULL
-    ) {ending}""",
     """CREATE TABLE tallies (
         step {integer} NOT NULL,
         action TEXT NOT NULL,

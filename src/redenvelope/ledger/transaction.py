@@ -12,10 +12,13 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
-from redenvelope.ledger.chain import LASTING, PERSONAL, decision_digest, next_link, personal_digest
+import msgspec
+
+from redenvelope.ledger.chain import LASTING, PERSONAL, next_link, personal_digest
 from redenvelope.ledger.database import Database, Session, placeholders
 from redenvelope.ledger.records import COUNTED, Balance, Charge, Decided, Status
 
+_ENCODE = msgspec.json.Encoder().encode
 _CLOSED = ("status", "reward", "closed_at")
 """Columns of a decision that are written with its outcome."""
 _DECISION = ", ".join((*LASTING, *PERSONAL, *_CLOSED))
@@ -250,7 +253,8 @@ class Transaction:
 
     def write(self) -> None:
         """Write all changes; nobody sees them before the transaction is committed."""
-        self._write_events(self._write_decisions())
+        self._write_events()
+        self._write_charges_and_outcomes()
         self.session.many(
             "UPDATE budgets SET held = ?, spent = ?, expected_thousandths = ?, closed_thousandths = ? WHERE budget = ?",
             [
@@ -278,32 +282,28 @@ class Transaction:
         counters = [(value, name) for name, value in self.last.items()]
         self.session.many("UPDATE counters SET value = ? WHERE name = ?", counters)
 
-    def _write_events(self, digests: Mapping[int, str]) -> None:
-        """Write the events with their entries and their links of the chain; `digests` are those of new decisions."""
-        rows, entries = [], []
+    def _write_events(self) -> None:
+        """Write the events with their links of the chain, and what they decided."""
+        events, decisions = [], []
         for event in self.events:
-            first, number = self.last["entry"] + 1, self.next_number("event")
-            own = [(place, *_ENTRY(entry)) for place, entry in enumerate(event.entries, first)]
-            self.last["entry"] += len(own)
-            row = (number, event.at, event.kind, event.decision, event.reward, event.content)
-            digest = digests[event.decision] if event.kind == "decide" else ""
-            self.chain = next_link(self.chain, row, digest, own)
-            rows.append((*row, self.chain))
-            entries += [(place, number, event.decision, *entry) for place, *entry in own]
-        self.session.many(f"INSERT INTO events VALUES ({placeholders(7)})", rows)
-        self.session.many(f"INSERT INTO entries VALUES ({placeholders(8)})", entries)
-
-    def _write_decisions(self) -> dict[int, str]:
-        """Write decisions, and give the digests of new ones."""
-        rows, digests = [], {}
-        for state in self.added:
-            one, salt = state.record, secrets.token_hex(8)
-            lasting = (*_LASTING(one), int(one.is_number), int(one.holdout))
-            personal, charges = _PERSONAL(one), sorted(map(_CHARGE, one.charges))
-            digests[one.decision] = decision_digest(personal_digest(salt, personal), lasting, charges)
-            rows.append((*lasting, *personal, "open", None, None, salt))
+            row = (
+                *(self.next_number("event"), event.at, event.kind, event.decision, event.reward, event.content),
+                _ENCODE([_ENTRY(entry) for entry in event.entries]).decode(),
+            )
+            if event.kind == "decide":
+                one, salt = self.decisions[event.decision].record, secrets.token_hex(8)
+                lasting = (*_LASTING(one), int(one.is_number), int(one.holdout))
+                personal, charges = _PERSONAL(one), sorted(map(_CHARGE, one.charges))
+                self.chain = next_link(self.chain, row, personal_digest(salt, personal), lasting, charges)
+                decisions.append((*lasting, *personal, "open", None, None, salt))
+            else:
+                self.chain = next_link(self.chain, row)
+            events.append((*row, self.chain))
+        self.session.many(f"INSERT INTO events VALUES ({placeholders(8)})", events)
         columns = placeholders(len(_COLUMNS) + 1)
-        self.session.many(f"INSERT INTO decisions ({_DECISION}, salt) VALUES ({columns})", rows)
+        self.session.many(f"INSERT INTO decisions ({_DECISION}, salt) VALUES ({columns})", decisions)
+
+    def _write_charges_and_outcomes(self) -> None:
         self.session.many(
             "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
@@ -328,7 +328,6 @@ class Transaction:
                 for budget in state.open
             ],
         )
-        return digests
 
     def _load(self, condition: str, values: Sequence[Any]) -> None:
         """Load decisions with the balances of their own users, not of the user who asks."""
@@ -364,7 +363,8 @@ def _state(row: tuple[Any, ...], charged: Sequence[tuple[Any, ...]]) -> Decision
     fields = dict(zip(_COLUMNS, row, strict=True))
     spent = {budget: amount for budget, _, _, _, amount, _ in charged}
     charges = tuple(Charge(budget, held, ceiling, expected) for budget, held, _, ceiling, _, expected in charged)
-    fields |= {name: bool(fields[name]) for name in ("is_number", "holdout")} | {"status": Status(fields["status"])}
+    fields["is_number"], fields["holdout"] = bool(fields["is_number"]), bool(fields["holdout"])
+    fields["status"] = Status(fields["status"])
     record = Decided(**fields, charges=charges, spent=spent)
     still_held = {budget: amount for budget, _, amount, _, _, _ in charged}
     return DecisionState(record, still_held, spent, record.status, record.reward, record.closed_at)

@@ -193,7 +193,7 @@ def _keep_reward(transaction: Transaction, state: DecisionState, outcome: Settle
     if state.reward == outcome.reward:
         return
     content = _json({"amounts": amounts, "status": state.status})
-    transaction.events.append(Event(outcome.at, "refuse", outcome.decision, outcome.reward, content))
+    transaction.events.append(Event(outcome.at, "refuse", outcome.decision, float(outcome.reward), content))
     _earn(transaction, state, outcome.reward)
     transaction.changed[outcome.decision] = state
 
@@ -229,7 +229,7 @@ def _close(transaction: Transaction, state: DecisionState, outcome: Settle, amou
     if isinstance(outcome, Correct):
         kind, content = "correct", {"by": outcome.by, "reason": outcome.reason}
     said = _json({"amounts": amounts, "status": state.status, **content})
-    transaction.events.append(event := Event(outcome.at, kind, outcome.decision, outcome.reward, said))
+    transaction.events.append(event := Event(outcome.at, kind, outcome.decision, float(outcome.reward), said))
     first = next(iter(transaction.budgets), "")
     spent_before = 0 if before in (Status.OPEN, Status.EXPIRED) else state.spent.get(first, 0)
     transaction.tally(state, 0.0, amounts.get(first, 0) - spent_before)

@@ -144,7 +144,7 @@ def test_the_commands(url: str, tmp_path: Path) -> None:
     runner = CliRunner()
     said = runner.invoke(app, ["ledger", "verify", url])
     assert said.exit_code == 0, said.output
-    assert "every balance matches the entries" in said.output
+    assert "every row matches the events" in said.output
     found = json.loads(runner.invoke(app, ["ledger", "verify", url, "--json"]).output)
     assert found["status"] == "sound"
     out = tmp_path / "log.parquet"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from redenvelope.serve.admission import Tokens
 
 
+_HEAD = re.compile("[0-9a-fA-F]{12,64}")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -274,16 +276,30 @@ def create(
 
 
 @ledger.command()
-def verify(url: LedgerArgument, as_json: options.Json = False) -> None:
-    """Recompute every balance from the entries, and report differences.
+def verify(
+    url: LedgerArgument,
+    head: Annotated[
+        str,
+        typer.Option(
+            metavar="HEX",
+            help="A head of the chain that was kept elsewhere (from /v1/campaign, /metrics or a back-up), or its first "
+            "12 digits: the events up to it have to be as they were.",
+        ),
+    ] = "",
+    as_json: options.Json = False,
+) -> None:
+    """Recompute the chain of hashes and every balance from the events, check the database, and report differences.
 
-    Exit code 0: no difference; 2: the ledger cannot be opened; 3: differences.
+    Nothing is written, so that an archive can be verified. Exit code 0: no
+    difference; 2: the ledger cannot be opened; 3: differences.
     """
     from redenvelope.ledger.ledger import open_ledger
     from redenvelope.ledger.ledger import verify as verify_ledger
 
-    with closing(open_ledger(url, create=False)) as opened:
-        found = verify_ledger(opened)
+    if head and not _HEAD.fullmatch(head):
+        raise UsageError(f"--head {head[:80]!r}: give at least 12 hexadecimal digits of a head")
+    with closing(open_ledger(url, read_only=True)) as opened:
+        found = verify_ledger(opened, head)
     if as_json:
         options.print_json(found.as_dict())
     else:
@@ -295,8 +311,19 @@ def verify(url: LedgerArgument, as_json: options.Json = False) -> None:
             )
         for difference in found.differences:
             typer.echo(str(difference), err=True)
-        verdict = "every balance matches the entries" if found.is_sound else "balances differ from the entries"
-        typer.echo(f"{found.decisions:,} decisions, {found.entries:,} entries: {verdict}")
+        for what in found.unchecked:
+            typer.echo(f"not checked: {what}", err=True)
+        verdict = "every row matches the events" if found.is_sound else "rows differ from the events"
+        typer.echo(f"{found.decisions:,} decisions, {found.events:,} events: {verdict}")
+        if found.head_event is not None:
+            later = f"; the {found.events - found.head_event:,} later ones are vouched for by the chain alone"
+            typer.echo(f"events up to {found.head_event:,} are those of the head that was kept elsewhere{later}")
+        elif found.head and not head:
+            typer.echo(f"head of the chain: {found.head}")
+            typer.echo(
+                "keep it elsewhere and give it with --head: last events that are removed, or a ledger that is "
+                "rewritten as a whole, are found by nothing else"
+            )
     if not found.is_sound:
         raise typer.Exit(options.NOT_CERTIFIED)
 

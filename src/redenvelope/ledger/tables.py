@@ -1,9 +1,10 @@
 """The tables of a ledger, the same in SQLite and PostgreSQL.
 
 What happened is in `events`, in the order in which it was committed, with the changes of balances that it brought;
-what was decided is in `decisions` and `charges`. These rows stay as they are written, and a chain of hashes runs through
-them. Balances, states of decisions and counts (`budgets`, `user_balances`, `tallies`, `open` and `spent` of `charges`,
-`status`, `reward` and `closed_at` of `decisions`) repeat what the events say, so that nobody has to add them up.
+what was decided is in `decisions` and `charges`. These rows stay as they are written, and a chain of hashes runs
+through them. Balances, states of decisions and counts (`budgets`, `user_balances`, `tallies`, `open` and `spent` of
+`charges`, `status`, `reward` and `closed_at` of `decisions`) repeat what the events say, so that nobody has to add them
+up.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 
 FORMAT = 6
 """The version of the tables."""
+
+OLDER_FORMATS = (4, 5)
+"""Formats that can be migrated."""
 
 EVENTS = (
     *("create", "change", "restore", "migrate", "plan", "price", "forget"),

@@ -109,7 +109,7 @@ def test_the_columns_are_those_of_the_plans(ledger: Ledger) -> None:
     ledger.apply([replace(hold(f"{place}"), features=json.dumps(row)) for place, row in enumerate(given)])
     ledger.apply([settle(number, 1) for number in (1, 2, 3)])
     frame = log_frame(ledger).frame
-    assert dict(frame.select(kinds).schema) == {
+    assert dict(frame.select(*kinds).schema) == {
         "age": pl.Int64,
         "city": pl.String,
         "never sent": pl.Float64,

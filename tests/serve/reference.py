@@ -141,17 +141,20 @@ class Books:
             return row if same else "outcome_differs"
         if corrects and not is_known:
             return "no_outcome"
-        for name, amount in wanted.items():
-            if amount > (self.budgets[name].most[row.action] if name in row.spent else 0):
-                return "above_ceiling"
-            more = amount - row.spent[name] - row.open[name]
-            if more > 0 and more > self.left(name, row.user):
-                row.reward = row.reward if corrects else reward  # of an outcome whose money is refused, it is kept
-                return "nothing_left"
+        refused = next(filter(None, (self.unpaid(row, name, amount) for name, amount in wanted.items())), None)
+        if refused is not None:
+            row.reward = row.reward if corrects else reward  # of an outcome whose money is refused, it is kept
+            return refused
         paid = any(amount for name, amount in wanted.items() if not self.budgets[name].counts)
         row.status, row.reward, row.spent = "settled" if paid else "released", reward, wanted
         row.open = dict.fromkeys(row.open, 0)
         return row
+
+    def unpaid(self, row: Row, budget: str, amount: int) -> str | None:
+        if amount > (self.budgets[budget].most[row.action] if budget in row.spent else 0):
+            return "above_ceiling"
+        more = amount - row.spent[budget] - row.open[budget] if budget in row.spent else 0
+        return "nothing_left" if more > 0 and more > self.left(budget, row.user) else None
 
     def expire(self, now: int) -> None:
         for row in self.rows.values():

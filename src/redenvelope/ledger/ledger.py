@@ -98,6 +98,14 @@ class Ledger:
             for event, at, kind, reward, content, number, public_id in rows
         ]
 
+    def unpaid(self) -> dict[str, tuple[int, int]]:
+        """By budget: open decisions whose outcome was refused for want of money, and what is still held for them."""
+        query = (
+            "SELECT budget, count(*), sum(open) FROM decisions JOIN charges ON charges.decision = decisions.decision "
+            "WHERE status = 'open' AND reward IS NOT NULL AND open > 0 GROUP BY budget"
+        )
+        return {budget: (int(count), int(held)) for budget, count, held in self._rows(query)}
+
     def plan_notes(self) -> list[str]:
         """What the plans are that have decided, oldest first; JSON."""
         return [row[0] for row in self._rows(PLAN_NOTES)]

@@ -398,7 +398,8 @@ class Service:
 
     def _watch(self) -> None:
         if self.active is not None:
-            self.alerts.look(self.active, self.ledger.balances(), self.settings, self.metrics.short_decisions)
+            balances, short = self.ledger.balances(), self.metrics.short_decisions
+            self.alerts.look(self.active, balances, self.settings, short, self.ledger.unpaid)
 
     async def _verify_forever(self) -> None:
         """Verify the ledger from time to time, in a thread of its own."""

@@ -51,6 +51,8 @@ class Refusal(StrEnum):
     """More than the decision can cost."""
     BELOW_COMMITTED = "below_committed"
     """The total would be below what is already spent and held."""
+    OTHER_CAMPAIGN = "other_campaign"
+    """The ledger is of a campaign with other budgets, totals, caps or another mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,32 @@ class Identify:
     """Who wants it."""
 
 
-Command = Hold | Settle | Expire | Fund | PriceNote | Identify
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin a campaign in a new ledger, or find that the ledger is of the same one."""
+
+    identity: Identify
+    funds: tuple[Fund, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Erase what identifies a user, and keep all amounts."""
+
+    user: str
+    at: int
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """Begin a new epoch: what was decided after the back-up that was restored is not known here."""
+
+    at: int
+    by: str = ""
+
+
+Command = Hold | Settle | Expire | Fund | PriceNote | Identify | Begin | Forget | NewEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +280,7 @@ class Done:
     """The result of a command without a record of its own."""
 
     count: int = 0
-    """Holds that expired."""
+    """Holds that expired, or decisions of a user that was forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,11 @@ _CHUNK = 500
 """Values that one statement takes."""
 _OURS = 0x52456E76
 """'REnv': marks an SQLite file as ours, and is the advisory lock under which PostgreSQL's tables are created."""
+_EVER = (
+    *("price_notes", "entries", "events", "tallies", "charges", "user_balances", "decisions", "budgets", "identity"),
+    "counters",
+)
+"""The tables of all formats, in an order in which they can be dropped."""
 _BUSY_SECONDS = 10.0
 _CONNECT_SECONDS = 10
 
@@ -72,6 +77,10 @@ class Session:
     def run(self, statement: str) -> None:
         """Run a statement that takes no values."""
         self._connection.execute(statement)
+
+    def columns(self, table: str) -> list[str]:
+        """The names of a table's columns."""
+        return [str(one[0]) for one in self._connection.execute(f"SELECT * FROM {table} LIMIT 0").description]
 
     def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement once per row of values."""
@@ -130,6 +139,12 @@ class Database(ABC):
     def damage(self) -> tuple[list[str], list[str]]:
         """What the database finds wrong with itself, and what could not be checked."""
 
+    def clean_up(self) -> None:
+        """Remove what was overwritten from the files, as far as that can be done here."""
+        with self._lock, self._errors():
+            for statement in self.dialect.cleaning:
+                self._writer.execute(statement)
+
     @abstractmethod
     def _connect(self) -> Any: ...
 
@@ -146,6 +161,13 @@ class Database(ABC):
             except BaseException:
                 self.close()
                 raise
+
+    def create_again(self, session: Session) -> None:
+        """Create the tables, empty, in place of those that are there, of whatever format."""
+        for table in _EVER:
+            session.run(f"DROP TABLE IF EXISTS {table}")
+        for statement in (*self.dialect.dropped, *self.dialect.statements()):
+            session.run(statement)
 
     def _create_tables(self, session: Session, seed: int | None) -> None:
         for statement in self.dialect.statements():
@@ -326,6 +348,7 @@ class SqliteDatabase(Database):
         # A commit is on the disk when it returns; otherwise a loss of power could undo the last ones.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = ON")  # whoever is forgotten is not found in unused space
         return connection
 
     def _prepare(self, access: Access, seed: int | None) -> None:

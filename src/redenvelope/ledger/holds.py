@@ -1,4 +1,4 @@
-"""Hold, settle, release, expire: what each command changes, inside one transaction.
+"""What each command changes, inside one transaction: hold, settle, release, expire; change a campaign; forget a user.
 
 A decision holds what it may cost. Its outcome settles the hold, or releases it when nothing was spent. A hold without
 an outcome in time expires, and the money can be held again.
@@ -7,23 +7,27 @@ an outcome in time expires, and the money can be held again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 
 import msgspec
 
 from redenvelope.errors import UsageError
-from redenvelope.ledger.chain import seed_digest
+from redenvelope.ledger.chain import PERSONAL, personal_digest, seed_digest
 from redenvelope.ledger.records import (
     COUNTED,
+    Begin,
     Choice,
     Command,
     Correct,
     Decided,
     Done,
     Expire,
+    Forget,
     Fund,
     Hold,
     Identify,
+    NewEpoch,
     PlanNote,
     PriceNote,
     Refusal,
@@ -67,6 +71,13 @@ def _execute(transaction: Transaction, command: Command) -> Result:
             return _note_plan(transaction, command)
         case Identify():
             return _identify(transaction, command)
+        case Begin():
+            return _begin(transaction, command)
+        case Forget():
+            return _forget(transaction, command)
+        case NewEpoch():
+            _set_identity(transaction, "restore", command, {"epoch": secrets.token_hex(4)})
+            return Done()
 
 
 def _hold(transaction: Transaction, wanted: Hold) -> Result:
@@ -141,11 +152,13 @@ def _settle(transaction: Transaction, outcome: Settle) -> Result:
     """Check an outcome, then settle or release its hold; a repeated outcome changes nothing."""
     state = transaction.decisions.get(outcome.decision)
     given, own = outcome.public_id, transaction.identity
-    if given and given.split("_")[1:2] != [own["ledger"]]:
+    is_own = state is not None and given == state.record.public_id
+    parts = given.split("_")  # a ledger of the oldest format gave numbers alone
+    if not is_own and len(parts) > 1 and parts[1] != own["ledger"]:
         return Refused(Refusal.OTHER_LEDGER, f"decision {given!r} is not of this ledger, which is {own['ledger']}")
-    if state is None and (not given or given.split("_")[2:-1] == [own["epoch"]]):
+    if (given and not is_own and len(parts) == 1) or (state is None and parts[2:-1] in ([], [own["epoch"]])):
         return Refused(Refusal.UNKNOWN_DECISION, f"there is no decision {given or outcome.decision}")
-    if state is None or (given and given != state.record.public_id):
+    if state is None or (given and not is_own):
         message = f"decision {given!r} is not in this ledger, which was restored from a back-up made before it"
         return Refused(Refusal.OTHER_DECISION, message)
     amounts = _amounts_by_budget(transaction, state, outcome)
@@ -318,10 +331,7 @@ def _identify(transaction: Transaction, wanted: Identify) -> Done:
     given = {"campaign": wanted.campaign, "currency": wanted.currency, "mode": wanted.mode}
     new = {name: value for name, value in given.items() if value not in (None, transaction.identity[name])}
     if new:
-        transaction.identity |= new
-        transaction.events.append(Event(wanted.at, "change", content=_json({"by": wanted.by, **new})))
-        rows = [(value, name) for name, value in new.items()]
-        transaction.session.many("UPDATE identity SET value = ? WHERE name = ?", rows)
+        _set_identity(transaction, "change", wanted, new)
     return Done()
 
 
@@ -330,6 +340,79 @@ def _note_plan(transaction: Transaction, wanted: PlanNote) -> Done:
     if (wanted.content,) not in known:
         transaction.events.append(Event(wanted.at, "plan", content=wanted.content))
     return Done()
+
+
+def _set_identity(transaction: Transaction, kind: str, wanted: Identify | NewEpoch, new: Mapping[str, str]) -> None:
+    transaction.identity |= new
+    transaction.events.append(Event(wanted.at, kind, content=_json({"by": wanted.by, **new})))
+    rows = [(value, name) for name, value in new.items()]
+    transaction.session.many("UPDATE identity SET value = ? WHERE name = ?", rows)
+
+
+def _begin(transaction: Transaction, wanted: Begin) -> Done | Refused:
+    """Begin a campaign, or say what differs from the one that the ledger is of."""
+    if transaction.budgets:
+        differences = [
+            f"{what} is {own!r} in the ledger and {given!r} here"
+            for what, own, given in _compared(transaction, wanted)
+            if own != given
+        ]
+        if differences:
+            return Refused(Refusal.OTHER_CAMPAIGN, "; ".join(differences))
+    # What was never said, as in a ledger of an older format, is said now.
+    _identify(transaction, wanted.identity)
+    for fund in wanted.funds:
+        _fund(transaction, fund)
+    return Done()
+
+
+def _compared(transaction: Transaction, wanted: Begin) -> Iterator[tuple[str, object, object]]:
+    """What has to agree, in the ledger and as it is wanted."""
+    for name in ("campaign", "currency", "mode"):
+        own, given = transaction.identity[name], getattr(wanted.identity, name)
+        if own and given is not None:
+            yield name, own, given
+    funds = {fund.budget: fund for fund in wanted.funds}
+    yield "the list of budgets", sorted(transaction.budgets), sorted(funds)
+    for name, fund in funds.items():
+        account = transaction.budgets.get(name)
+        if account is None:
+            continue
+        units = account.minor_units
+        of = f" of budget {name!r}" if len(transaction.budgets) > 1 else ""
+        yield f"the total{of}", _units(account.limit, units), _units(fund.total, fund.minor_units)
+        yield f"the cap per user{of}", _units(account.user_cap, units), _units(fund.user_cap, fund.minor_units)
+        yield f"what is measured{of}", account.measure, fund.budget if fund.measure is None else fund.measure
+        yield f"the number of minor units{of}", units, fund.minor_units
+
+
+def _units(amount: int | None, minor_units: int) -> str:
+    return "none" if amount is None else f"{Decimal(amount) / minor_units:,}"
+
+
+def _forget(transaction: Transaction, wanted: Forget) -> Done:
+    """Replace what identifies a user: by a random name, which their decisions keep in common, and by nothing."""
+    if transaction.added or transaction.changed:
+        raise UsageError(
+            "a user cannot be forgotten in a transaction that decides or settles; forget in one of its own"
+        )
+    rows = transaction.session.rows(
+        f"SELECT decision, salt, {', '.join(PERSONAL)} FROM decisions WHERE user_id = ?", [wanted.user]
+    )
+    unknown = f"forgotten-{secrets.token_hex(8)}"
+    erased = [
+        (f"{unknown}-{number}", unknown, personal_digest(salt, personal), number) for number, salt, *personal in rows
+    ]
+    transaction.session.many(
+        "UPDATE decisions SET request = ?, fingerprint = '', user_id = ?, features = '{}', eligible = '', state = '', "
+        "salt = NULL, digest = ? WHERE decision = ?",
+        erased,
+    )
+    transaction.session.many("UPDATE user_balances SET user_id = ? WHERE user_id = ?", [(unknown, wanted.user)])
+    if erased:
+        content = {"by": wanted.by, "decisions": [one[-1] for one in erased]}
+        transaction.events.append(Event(wanted.at, "forget", content=_json(content)))
+    return Done(len(erased))
 
 
 def _json(content: object) -> str:

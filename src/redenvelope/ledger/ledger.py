@@ -54,6 +54,16 @@ class Ledger:
             raise LedgerError("the ledger was restored from a back-up while it was open; restart the service")
         return transaction
 
+    def now(self) -> int:
+        """The time of the database, in milliseconds since 1970."""
+        return int(self._rows(f"SELECT {self.database.dialect.clock}")[0][0])
+
+    def identity(self) -> dict[str, str]:
+        """What the ledger and its campaign are, and the head of its chain."""
+        with self.database.reading() as session:
+            found = self._begin(session)
+        return {**found.identity, "head": found.chain, "event": str(found.last["event"])}
+
     def pasts(self, users: Sequence[str], requests: Sequence[str] = ()) -> tuple[dict[str, list[PastStep]], set[str]]:
         """The earlier decisions of users, by rising step, where users without one are left out; and those of the
         requests that were decided before, as of the same moment."""
@@ -213,11 +223,11 @@ Clock = Callable[[], int]
 """Milliseconds since 1970."""
 
 
-def steady_clock() -> Clock:
-    """A clock that is set once, when the process starts, and never runs backwards.
+def steady_clock(now: int | None = None) -> Clock:
+    """A clock that is set once, to the time of the database, and never runs backwards.
 
-    Setting the machine's clock changes no hold of a running process. After a restart holds may expire earlier or later
-    than announced. Money is safe in both cases, because a late outcome has to be paid from what is left.
+    Setting the machine's clock changes no hold of a running process. Holds expire once both this clock and that of the
+    database say so: a process that runs ahead of the others ends nothing early.
     """
-    started_at, began = time.time_ns() // 1_000_000, time.monotonic_ns()
+    started_at, began = time.time_ns() // 1_000_000 if now is None else now, time.monotonic_ns()
     return lambda: started_at + (time.monotonic_ns() - began) // 1_000_000

@@ -55,6 +55,8 @@ class Refusal(StrEnum):
     """More than the decision can cost."""
     BELOW_COMMITTED = "below_committed"
     """The total would be below what is already spent and held."""
+    OTHER_CAMPAIGN = "other_campaign"
+    """The ledger is of a campaign with other budgets, totals, caps or another mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,32 @@ class PlanNote:
     """JSON: plan, labels, features with their kinds, and the budgets and rules of its campaign."""
 
 
-Command = Hold | Settle | Expire | Fund | PriceNote | PlanNote | Identify
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin a campaign in a new ledger, or find that the ledger is of the same one."""
+
+    identity: Identify
+    funds: tuple[Fund, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Erase what identifies a user, and keep all amounts."""
+
+    user: str
+    at: int
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """Begin a new epoch: what was decided after the back-up that was restored is not known here."""
+
+    at: int
+    by: str = ""
+
+
+Command = Hold | Settle | Expire | Fund | PriceNote | PlanNote | Identify | Begin | Forget | NewEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +302,7 @@ class Done:
     """The result of a command without a record of its own."""
 
     count: int = 0
-    """Holds that expired."""
+    """Holds that expired, or decisions of a user that was forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

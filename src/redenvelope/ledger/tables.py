@@ -45,6 +45,10 @@ class Dialect:
     """The time of the database, in milliseconds since 1970."""
     append_only: tuple[str, ...]
     """Statements after which rows can be added, but neither changed nor removed."""
+    cleaning: tuple[str, ...]
+    """Statements that remove what was overwritten from the files of the database."""
+    dropped: tuple[str, ...] = ()
+    """Statements that remove what is left when tables of any format are dropped."""
 
     def statements(self) -> tuple[str, ...]:
         """Create the tables."""
@@ -62,6 +66,7 @@ SQLITE = Dialect(
         "BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END"
         for event in ("UPDATE", "DELETE")
     ),
+    cleaning=("PRAGMA wal_checkpoint(TRUNCATE)",),
 )
 POSTGRES = Dialect(
     integer="BIGINT",
@@ -74,6 +79,8 @@ POSTGRES = Dialect(
         "CREATE TRIGGER events_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON events "
         "EXECUTE FUNCTION events_append_only()",
     ),
+    cleaning=("VACUUM decisions", "VACUUM user_balances"),
+    dropped=("DROP FUNCTION IF EXISTS entries_append_only, events_append_only",),
 )
 
 

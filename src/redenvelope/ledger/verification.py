@@ -30,8 +30,8 @@ _CHUNK = 10_000
 _STATUSES = tuple(Status)
 _OUTCOMES = {"settle": Status.SETTLED, "release": Status.RELEASED, "expire": Status.EXPIRED}
 _TALLY = ("decided", "settled", "released", "expired")
-LEAST_HEAD = 12
-"""Digits of a head that are enough to know it by."""
+HEAD_DIGITS = 12
+"""Of a head: as many as a floating-point number holds, and enough to know it by."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,13 @@ def verify(ledger: Ledger, head: str = "") -> Verification:
         *(replay.decided, replay.last, tuple(budgets), tuple(found[:_MOST_SHOWN])),
         *(replay.stored_identity, replay.chain, replay.head_event, tuple(unchecked)),
     )
+
+
+def replayed(session: Session) -> list[Difference]:
+    """What differs from the events, as of this session."""
+    replay = _Replay(session, "")
+    replay.run()
+    return replay.differences
 
 
 @dataclass(slots=True)

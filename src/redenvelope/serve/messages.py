@@ -143,7 +143,7 @@ def decoded(content: bytes | bytearray, kind: Any) -> Any:
 
 _MOST_FAULTS = 3
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
-_DECISION = re.compile(r"d([1-9][0-9]{0,17})_[0-9a-f]{8}(?:_[0-9a-f]{8}){1,2}")
+_DECISION = re.compile(r"d([1-9][0-9]{0,17})(?:(?:_[0-9a-f]{8}){2,3})?")
 _STATUS = {
     Refusal.NOTHING_LEFT: (409, "wait until holds expire, or raise the total of the budget"),
     Refusal.REQUEST_DIFFERS: (409, "use a new request_id for a new request"),
@@ -158,6 +158,7 @@ _STATUS = {
     Refusal.NO_OUTCOME: (409, "report the outcome to /v1/outcomes"),
     Refusal.ABOVE_CEILING: (409, "report at most the ceiling of the offer, in minor units"),
     Refusal.BELOW_COMMITTED: (409, "set a larger total"),
+    Refusal.OTHER_CAMPAIGN: (409, "use the ledger of this campaign"),
 }
 
 

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import asdict
@@ -23,6 +23,7 @@ from prometheus_client.core import GaugeMetricFamily
 from redenvelope.errors import LedgerError
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import COUNTED, Balance, Change, Tally
+from redenvelope.ledger.verification import HEAD_DIGITS
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.reprice import budget_points
 from redenvelope.serve.active_plan import ActivePlan, ExpectedFeatures, FeatureFault
@@ -44,9 +45,10 @@ def campaign_view(
     """The campaign in plain data; amounts are in minor units, costs per user in units of currency."""
     balances, tallies = {one.budget: one for one in ledger.balances()}, ledger.tallies()
     plan, names = active.plan, active.charges.names
-    certificate = plan.plan.certificate
+    certificate, identity = plan.plan.certificate, ledger.identity()
     return {
         "at": now,
+        "ledger": {**identity, "event": int(identity["event"])},
         "plan": {
             "sha256": plan.sha256,
             "certificate": certificate.status,
@@ -238,8 +240,9 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in the text format that Prometheus reads; amounts are integers, to the last unit."""
-        balances = self._ledger.balances()
+        balances, identity = self._ledger.balances(), self._ledger.identity()
         amounts = [line for name in ("total", "spent", "held", "left") for line in _amounts(name, balances)]
+        amounts += _chain(identity)
         return generate_latest(self._registry) + "".join(f"{line}\n" for line in amounts).encode()
 
     def collect(self) -> Iterator[Metric]:
@@ -273,6 +276,17 @@ def _amounts(name: str, balances: Sequence[Balance]) -> Iterator[str]:
     for one in balances:
         label = one.budget.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
         yield f'redenvelope_budget_{name}{{budget="{label}"}} {getattr(one, name)}'
+
+
+def _chain(identity: Mapping[str, str]) -> Iterator[str]:
+    """The last event of the ledger, and the head of its chain as a number, because every label is kept for ever."""
+    labels = f'{{ledger="{identity["ledger"]}",epoch="{identity["epoch"]}"}}'
+    yield "# HELP redenvelope_ledger_events Events in the ledger."
+    yield "# TYPE redenvelope_ledger_events gauge"
+    yield f"redenvelope_ledger_events{labels} {identity['event']}"
+    yield f"# HELP redenvelope_ledger_head The first {HEAD_DIGITS} hexadecimal digits of the head of its chain."
+    yield "# TYPE redenvelope_ledger_head gauge"
+    yield f"redenvelope_ledger_head{labels} {int(identity['head'][:HEAD_DIGITS] or '0', 16)}"
 
 
 def _gauge(name: str, values: Any) -> GaugeMetricFamily:

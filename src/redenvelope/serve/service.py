@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,12 +22,14 @@ from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock, verify
 from redenvelope.ledger.records import (
     COUNTED,
+    Begin,
     Choice,
     Correct,
     Decided,
     Expire,
     Fund,
     Hold,
+    Identify,
     PlanNote,
     Refusal,
     Refused,
@@ -90,7 +92,7 @@ class Service:
         self.settings = settings or ServeSettings()
         self.folder, self.ledger = plan, ledger
         self.metrics = Metrics(ledger, lambda: self.active)
-        self.clock = clock or steady_clock()
+        self.clock = clock or steady_clock(ledger.now())
         self._webhook = None if webhook is None else Webhook(webhook, ledger.database.ledger, self.metrics.sent)
         self.alerts = Alerts(None if self._webhook is None else self._webhook.send)
         self._amounts = amounts
@@ -121,10 +123,16 @@ class Service:
     async def start(self) -> None:
         """Load and compile the plan, fund the budgets, and begin to decide and to expire holds."""
         self.active, self._budgets = await self._run(partial(self._load, self.folder))
-        for result in await asyncio.wrap_future(self._writer.submit(self._budgets)):
-            if isinstance(result, Refused):
-                self.active = None
-                raise UsageError(result.message)
+        identity = Identify(self.clock(), None, self.active.plan.plan.record.money.currency or None, self.settings.mode)
+        begin = Begin(replace(identity, by="serve"), tuple(replace(fund, by="serve") for fund in self._budgets))
+        (result,) = await asyncio.wrap_future(self._writer.submit([begin]))
+        if isinstance(result, Refused):
+            self.active = None
+            raise UsageError(
+                f"the ledger is not of this campaign: {result.message}. Leave out what the ledger says itself "
+                "(--budget-total, --user-cap, --mode, --minor-units), alter it with redenvelope ledger change, or give "
+                "another campaign a ledger of its own"
+            )
         await self._note(self.active)
         await self._pace()
         await self.read(self._tell_capacity)

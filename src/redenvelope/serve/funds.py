@@ -241,8 +241,9 @@ def choose(
     shares = [share / total for share in shares]
     action = _drawn(shares, uniform)
     drawn_from = msgspec.json.encode(dict(zip(table.labels, shares, strict=True))).decode()
-    charges = [Charge(table.budgets[place].name, *amounts) for place, *amounts in table.held(action, expected)]
-    return Choice(table.labels[action], min(1.0, shares[action]), drawn_from, tuple(charges), table.numeric)
+    charges = tuple(Charge(table.budgets[place].name, *amounts) for place, *amounts in table.held(action, expected))
+    could = "" if len(payable) == len(shares) else msgspec.json.encode([table.labels[one] for one in payable]).decode()
+    return Choice(table.labels[action], min(1.0, shares[action]), drawn_from, charges, table.numeric, could)
 
 
 def _drawn(shares: Sequence[float], uniform: float) -> int:

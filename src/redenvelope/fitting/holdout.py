@@ -264,9 +264,9 @@ def check_policies(
     """
     planned = planned or planned_fold(candidates, encoded, shown_users, seed)
     items = evaluated(planned.data, estimator)
-    groups = over_groups(planned.data, items)
-    shown = encoded.select(_shown(encoded, shown_users, seed))
     first = next(iter(candidates.values()))
+    groups = over_groups(planned.data, items, len(first.prices))
+    shown = encoded.select(_shown(encoded, shown_users, seed))
     costs = concentrations(encoded.log) if costs is None else costs
     shown_rows = Shown(shown, planned.shown, first)
     return Check(encoded.log, dict(candidates), groups or items, shown_rows, costs, over_groups=groups is not None)
@@ -277,15 +277,15 @@ def evaluated(data: Sequence[OffPolicyData], estimator: Estimator) -> Evaluation
     return evaluate_partitions(data, [estimator], engine=LocalEngine())[estimator.name]
 
 
-def over_groups(data: Sequence[OffPolicyData], items: Evaluation) -> Evaluation | None:
+def over_groups(data: Sequence[OffPolicyData], items: Evaluation, compared: int) -> Evaluation | None:
     """The evaluation with weights over groups of items, of which the data know where there are many; None where the one
-    over single `items` contradicts it."""
+    over single `items` contradicts it at one of the first prices, of which so many are `compared`."""
     if any(part.group_ratio is None for part in data):
         return None
     groups = evaluated([part.over_groups() for part in data], items.estimator)
-    compared = zip(*agreement(groups, items), strict=True)
+    pairs = list(zip(*agreement(groups, items), strict=True))[:compared]
     # Of few effective users, not even the error of a difference is known: it contradicts nothing.
-    firm = [pair for price, pair in enumerate(compared) if not items.diagnostics.is_refused(price)]
+    firm = [pair for price, pair in enumerate(pairs) if not items.diagnostics.is_refused(price)]
     return groups if all(each.is_noise for pair in firm for each in pair) else None
 
 

@@ -73,6 +73,17 @@ def fit(
             help="The most that a user may cost over the campaign: logged costs are cut there, and serve enforces it.",
         ),
     ] = None,
+    cross_fit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=20,
+            metavar="GROUPS",
+            help="Groups of users, each checked by a member of the plan made of the others: all users check, and the "
+            "bounds are narrower. 1 checks one fold. By default as many as pay for this number of users.",
+            show_default=False,
+        ),
+    ] = None,
     cache: options.Cache = True,
     work: options.Work = None,
     engine: options.Engine = None,
@@ -112,6 +123,7 @@ def fit(
         known_before=options.split_names(known_before),
         explore=explore,
         most_per_user=most_per_user,
+        cross_fit=cross_fit,
     )
     wanted = options.budget_per_user(budget, budget_total, audience)
     for_profit = options.is_for_profit(maximise, value_per_reward, wanted, target_reward)

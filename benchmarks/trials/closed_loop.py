@@ -21,14 +21,14 @@ def closed_loop(task: Task) -> dict[str, Any]:
     from redenvelope.log.read import log_from_frame
     from trials.families.registry import FAMILIES
 
-    _, family, seed, users, share, explore = task
+    _, family, seed, users, share, explore, cross_fit = task
     start, processor = time.perf_counter(), time.process_time()
     campaign = campaign_of(family, seed)
     budget = budget_of(campaign, share)
     row: dict[str, Any] = {**task._asdict(), "budget": budget}
     try:
         log = log_from_frame(campaign.log(users, seed), ColumnMap(cluster=FAMILIES[family].cluster))
-        plan = fit(log, budget=budget, settings=replace(quick_settings(seed), explore=explore))
+        plan = fit(log, budget=budget, settings=replace(quick_settings(seed), explore=explore, cross_fit=cross_fit))
     except LogError as refused:
         row |= {"certified": False, "rules": [f"audit: {finding.rule}" for finding in refused.findings]}
     except UsageError as refused:

@@ -26,7 +26,7 @@ def halves(log: Log) -> Plan:
 def test_nobody_makes_the_member_that_they_check_and_everybody_checks_one(log: Log, members: int) -> None:
     checking: list[int] = []
     for number in range(members):
-        folds = folds_of(log, number, members, SETTINGS)
+        folds = folds_of(log, number, replace(SETTINGS, cross_fit=members))
         made, checked = {*folds.train.users, *folds.tune.users}, {*folds.check.users}
         assert not made & checked
         assert made | checked == {*log.users}

@@ -141,3 +141,9 @@ def test_repricing_certifies_as_a_fit_with_that_budget_does(halves: Plan, log: L
     assert repriced.certificate.cost == again.certificate.cost
     assert repriced.certificate.policy_sha256 == again.certificate.policy_sha256
     assert repriced.certificate.members == 2
+
+
+def test_the_report_says_how_it_was_checked(halves: Plan, tmp_path: Path) -> None:
+    page = halves.report(tmp_path / "report.html").read_text()
+    assert "by what the 2 members of the plan predict for users who did not train them" in page
+    assert "who neither trained the model nor chose the price" not in page

@@ -74,16 +74,16 @@ def fit(
         ),
     ] = None,
     cross_fit: Annotated[
-        int | None,
+        int,
         typer.Option(
+            "--cross-fit",
             min=1,
             max=20,
             metavar="GROUPS",
-            help="Groups of users, each checked by a member of the plan made of the others: all users check, and the "
-            "bounds are narrower. 1 checks one fold. By default as many as pay for this number of users.",
-            show_default=False,
+            help="Groups of users, each of which checks a member of the plan made of the others: with 2, all users "
+            "check, bounds are narrower, and fit takes up to twice as long. 1 checks one fold.",
         ),
-    ] = None,
+    ] = 1,
     cache: options.Cache = True,
     work: options.Work = None,
     engine: options.Engine = None,

@@ -95,7 +95,7 @@ def fit(
         )
     log = with_attributes(capped_log(objective.charged(log), settings.most_per_user), campaign.items)
     population = _audit(learn.as_logged_under(log, campaign.rules), objective, population, settings, stages)
-    folds = _split(log, _members(log, settings, population), settings, stages)
+    folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules)))
     unpriced = _learn(log, folds, objective, campaign, run)
     audit = learn.with_rules(population.audit, log, unpriced.terms.eligible(log))
@@ -154,13 +154,6 @@ class _Folds:
     check: Log
 
 
-def _members(log: Log, settings: FitSettings, population: PopulationSummary) -> int:
-    """How many members the plan has."""
-    if settings.cross_fit is not None:
-        return settings.cross_fit
-    return 1
-
-
 def _sizes(log: Log, folds: tuple[_Folds, ...]) -> dict[str, FoldSize]:
     """Of each fold, by name; with several members, of the first one's, and of all users, who check."""
     named = {"train": folds[0].train, "tune": folds[0].tune, "check": folds[0].check if len(folds) == 1 else log}
@@ -181,10 +174,11 @@ def _audit(
     return population
 
 
-def _split(log: Log, members: int, settings: FitSettings, stages: Stages) -> tuple[_Folds, ...]:
+def _split(log: Log, settings: FitSettings, stages: Stages) -> tuple[_Folds, ...]:
     """Divide the users into the folds of each member, [members]; folds that are too small are refused."""
     stages.begin("folds")
-    folds = tuple(folds_of(log, number, members, settings) for number in range(members))
+    members = settings.cross_fit
+    folds = tuple(folds_of(log, number, settings) for number in range(members))
     for place, own in enumerate(folds):
         train, tune, check = own.train.people, own.tune.people, own.check.people
         clusters = [fold.independent for fold in (own.train, own.tune, own.check)]
@@ -202,8 +196,9 @@ def _split(log: Log, members: int, settings: FitSettings, stages: Stages) -> tup
     return folds
 
 
-def folds_of(log: Log, number: int, members: int, settings: FitSettings) -> _Folds:
+def folds_of(log: Log, number: int, settings: FitSettings) -> _Folds:
     """The folds of one member: of several, each is checked by its own group, and made of the users of all others."""
+    members = settings.cross_fit
     if members == 1:
         return _Folds(*split(log, settings.parts, settings.seed))
     own = member_of(log.keys, members) == number

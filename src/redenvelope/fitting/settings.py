@@ -68,9 +68,9 @@ class FitSettings:
     seed: int = 0
     parts: tuple[float, float, float] = SHARES
     """Shares of users in the train fold (models), the tune fold (method, temperature, prices) and the check fold."""
-    cross_fit: int | None = None
-    """Number of groups of users: each is checked by a member of the plan that was made of the others, so that all users
-    check; 1 checks the check fold alone. None chooses by the number of users."""
+    cross_fit: int = 1
+    """Number of groups of users: each checks a member of the plan that was made of the others, so that all users check;
+    1 has one member, which the check fold checks."""
     history: History = "auto"
     """Whether states contain the user's history; `auto` includes it where held-out users are predicted better."""
     explore: float | None = None
@@ -106,7 +106,7 @@ class FitSettings:
             raise UsageError(f"the horizon must be a whole number of steps, not {self.horizon!r}")
         members = self.cross_fit
         whole = isinstance(members, int) and not isinstance(members, bool)
-        if members is not None and not (whole and 1 <= members <= MOST_MEMBERS):
+        if not (whole and 1 <= members <= MOST_MEMBERS):
             raise UsageError(f"cross_fit is a whole number of groups from 1 to {MOST_MEMBERS}, not {members!r}")
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
             raise UsageError(f"the seed must be a whole number from 0 to {2**32 - 1:,}, not {self.seed}")

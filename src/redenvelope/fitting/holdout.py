@@ -28,7 +28,7 @@ from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.stage_cache import Arrays, Codec, flat_codec
 from redenvelope.log.log import Log
 from redenvelope.plan.ladder import Ladder, Mixtures, Place, new_ladder
-from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.policy import DeployedPolicy, Rows
 from redenvelope.policies.action_values import ActionValues
 from redenvelope.prices import checked_prices
 from redenvelope.randomness import fraction
@@ -245,7 +245,10 @@ class Shown:
     def decided(self, policy: DeployedPolicy, place: Place) -> DecidedRows:
         """The policy's decisions at a place of its ladder."""
         mixed = self.candidate.at(place, self.probabilities, axis=1)
-        costs = policy.valuer.outcomes(self.encoded.states)[1]
+        states = self.encoded.states
+        (costs,) = policy.by_member(
+            self.encoded.row_keys, lambda own, rows: (own.valuer.outcomes(states[rows])[1],), (0,)
+        )
         return DecidedRows(self.encoded.log, mixed, (mixed * costs).sum(axis=1))
 
 
@@ -405,8 +408,13 @@ def _diagnostics(check: Check, place: int) -> dict[str, Any]:
 
 def priced_values(policy: DeployedPolicy, prices: ArrayLike, encoded: EncodedLog) -> ActionValues:
     """Action values of every row at prices [prices, budgets], to the end of the campaign."""
-    table = checked_prices(prices, policy.valuer.budgets)
-    return policy.to_the_end(encoded.states, encoded.steps_left, table, encoded.eligibility)
+    table = checked_prices(prices, policy.pricing.budgets)
+
+    def of_member(own: DeployedPolicy, rows: Rows) -> ActionValues:
+        eligibility = None if encoded.eligibility is None else encoded.eligibility[rows]
+        return own.to_the_end(encoded.states[rows], encoded.steps_left[rows], table, eligibility)
+
+    return ActionValues(*policy.by_member(encoded.row_keys, of_member, (0, 0, 1)))
 
 
 def encoded_data(encoded: EncodedLog, values: Sequence[ActionValues], extent: Extent) -> OffPolicyData:

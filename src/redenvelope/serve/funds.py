@@ -18,6 +18,7 @@ from redenvelope.campaign.rows import OneRow
 from redenvelope.errors import UsageError
 from redenvelope.ledger.records import COUNTED, LARGEST_AMOUNT, THOUSANDTHS, Charge, Choice, Fund
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import Source
 from redenvelope.serve.settings import ServeSettings
 
 ONLY = "budget"
@@ -326,7 +327,12 @@ def _given(labels: Sequence[str], amounts: Mapping[str, float]) -> list[float]:
 
 def face_values(plan: Plan, budget: int = 0) -> list[float] | None:
     """The face value of each action: its one cost in the log; None where costs vary."""
-    source, measured = plan.policy.source, 1
+    found = [_face_values(member.source, budget) for member in plan.policy.members]
+    return found[0] if all(each == found[0] for each in found) else None
+
+
+def _face_values(source: Source, budget: int) -> list[float] | None:
+    measured = 1
     if source.charges is not None:
         measured = source.charges.budgets[budget].measured or 0
     if measured == 0:  # the reward, which no face value bounds

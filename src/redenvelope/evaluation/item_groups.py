@@ -3,10 +3,10 @@
 With hundreds of items, the weight of a single item is nearly always zero and sometimes huge. Items that are predicted
 to cost and earn about the same for a user are exchangeable for the estimate, because the baseline accounts for what
 little they differ by. So the ratio of an item is replaced by that of its group, π(group | s) / p(group | s) (Saito and
-Joachims 2022; with a baseline, Saito, Ren and Joachims 2023), times a factor for each step and item: it makes weighted
-users get each item as often as they do under the policy, and so corrects for items that are better or worse than
-predicted. What remains of the bias is that users differ within a group in ways the predictions miss; where the estimate
-over single items contradicts this one, it is not used (`fitting.holdout`).
+Joachims 2022; with a baseline, Saito, Ren and Joachims 2023), times a factor for each item, step and member of the
+policy: it makes weighted users get each item as often as under the policy, and so corrects for items that are better or
+worse than predicted. What remains of the bias is that users differ within a group in ways the predictions miss; where
+the estimate over single items contradicts this one, it is not used (`fitting.holdout`).
 """
 
 from __future__ import annotations
@@ -100,34 +100,44 @@ class GroupedRows:
 
     ratio: Table
     """Of the group of the logged item, [rows, prices]."""
-    position: NDArray[np.intp]
-    """Which of its user's steps a row is, [rows]."""
+    stratum: NDArray[np.intp]
+    """Which step of which member's users a row is, [rows]."""
     action: NDArray[np.integer]
     """[rows]"""
     planned: FloatArray
-    """Summed probability of each item under the policy, [steps, prices, actions]."""
+    """Summed probability of each item under the policy, [strata, prices, actions]."""
     weighted: FloatArray
-    """The same as logged and weighted by ratios over groups, [steps, prices, actions]."""
+    """The same as logged and weighted by ratios over groups, [strata, prices, actions]."""
 
     @classmethod
-    def of(cls, log: Log, probabilities: Table, likely: FloatArray, outcomes: FloatArray, steps: int) -> GroupedRows:
-        """Of a policy's probabilities [rows, prices, actions]; `likely` and `outcomes` as in `grouped`."""
+    def of(
+        cls,
+        log: Log,
+        probabilities: Table,
+        likely: FloatArray,
+        outcomes: FloatArray,
+        steps: int,
+        member: NDArray[np.integer] | int = 0,
+        members: int = 1,
+    ) -> GroupedRows:
+        """Of a policy's probabilities [rows, prices, actions], `member` [rows] being the member of the policy that
+        decides; `likely` and `outcomes` as in `grouped`."""
         groups = grouped(likely, outcomes)
-        member = np.zeros((*groups.shape, _BY_COST * _BY_REWARD), np.float32)
-        np.put_along_axis(member, groups[:, :, None], 1.0, 2)
-        position = np.arange(len(log)) - np.repeat(log.starts[:-1], log.lengths)
+        in_group = np.zeros((*groups.shape, _BY_COST * _BY_REWARD), np.float32)
+        np.put_along_axis(in_group, groups[:, :, None], 1.0, 2)
+        stratum = member * steps + np.arange(len(log)) - np.repeat(log.starts[:-1], log.lengths)
         policy = probabilities.astype(np.float32, copy=False)
-        logged = np.einsum("na,nag->ng", likely, member)
+        logged = np.einsum("na,nag->ng", likely, in_group)
         shares = np.where(logged > 0, 1 / np.where(logged > 0, logged, 1.0), 0.0).astype(np.float32)
-        ratios = (policy @ member) * shares[:, None]
-        of_items: Float32Array = ratios @ member.transpose(0, 2, 1)
-        sums = np.zeros((2, steps, *policy.shape[1:]))
-        for step in np.unique(position):
-            rows = position == step
-            sums[0, step] = policy[rows].sum(axis=0, dtype=np.float64)
-            sums[1, step] = np.einsum("npa,na->pa", of_items[rows], likely[rows])
+        ratios = (policy @ in_group) * shares[:, None]
+        of_items: Float32Array = ratios @ in_group.transpose(0, 2, 1)
+        sums = np.zeros((2, members * steps, *policy.shape[1:]))
+        for own in np.unique(stratum):
+            rows = stratum == own
+            sums[0, own] = policy[rows].sum(axis=0, dtype=np.float64)
+            sums[1, own] = np.einsum("npa,na->pa", of_items[rows], likely[rows])
         ratio = of_items[np.arange(len(log)), :, log.action].astype(probabilities.dtype)
-        return cls(ratio, position, log.action, *sums)
+        return cls(ratio, stratum, log.action, *sums)
 
 
 def with_group_ratios(parts: Iterable[OffPolicyData], rows: Iterable[GroupedRows]) -> tuple[OffPolicyData, ...]:
@@ -136,6 +146,6 @@ def with_group_ratios(parts: Iterable[OffPolicyData], rows: Iterable[GroupedRows
     planned, weighted = sum(each.planned for each in rows), sum(each.weighted for each in rows)
     factor = np.divide(planned, weighted, out=np.zeros_like(planned), where=weighted > 0)
     return tuple(
-        replace(part, group_ratio=own.ratio * factor[own.position, :, own.action].astype(own.ratio.dtype))
+        replace(part, group_ratio=own.ratio * factor[own.stratum, :, own.action].astype(own.ratio.dtype))
         for part, own in zip(parts, rows, strict=True)
     )

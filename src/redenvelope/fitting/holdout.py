@@ -31,7 +31,7 @@ from redenvelope.plan.ladder import Ladder, Mixtures, Place, new_ladder
 from redenvelope.plan.policy import DeployedPolicy, Rows
 from redenvelope.policies.action_values import ActionValues
 from redenvelope.prices import checked_prices
-from redenvelope.randomness import fraction
+from redenvelope.randomness import fraction, member_of
 from redenvelope.wording import counted
 
 
@@ -245,10 +245,7 @@ class Shown:
     def decided(self, policy: DeployedPolicy, place: Place) -> DecidedRows:
         """The policy's decisions at a place of its ladder."""
         mixed = self.candidate.at(place, self.probabilities, axis=1)
-        states = self.encoded.states
-        (costs,) = policy.by_member(
-            self.encoded.row_keys, lambda own, rows: (own.valuer.outcomes(states[rows])[1],), (0,)
-        )
+        costs = policy.outcomes(self.encoded.states, self.encoded.row_keys)[1]
         return DecidedRows(self.encoded.log, mixed, (mixed * costs).sum(axis=1))
 
 
@@ -307,15 +304,18 @@ def planned_fold(
     """Plan for the users of a fold by every candidate at all of its prices."""
     shown, extent = _shown(encoded, shown_users, seed), Extent.of(encoded.log)
     behaviour = behaviour_of(encoded.log) if len(encoded.log.catalogue) >= FEWEST_ITEMS else None
-    valuer = next(iter(candidates.values())).policy.valuer
+    policy = next(iter(candidates.values())).policy
     data, grouped, probabilities, first_user = [], [], [], 0
     for batch in encoded.batches():
         values = [priced_values(each.policy, each.prices, batch) for each in candidates.values()]
         data.append(encoded_data(batch, values, extent))
         if behaviour is not None:
             every = np.concatenate([part.probabilities for part in values], axis=1)
-            likely, outcomes = behaviour(batch.log), valuer.outcomes(batch.states)
-            grouped.append(GroupedRows.of(batch.log, every, likely, outcomes, extent.steps))
+            outcomes, members = policy.outcomes(batch.states, batch.row_keys), len(policy.members)
+            member = member_of(batch.row_keys, members)
+            grouped.append(
+                GroupedRows.of(batch.log, every, behaviour(batch.log), outcomes, extent.steps, member, members)
+            )
         own = shown[first_user : first_user + len(batch.log.users)]
         probabilities.append(values[0].probabilities[np.repeat(own, batch.log.lengths)])
         first_user += len(own)

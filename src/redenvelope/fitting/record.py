@@ -255,9 +255,9 @@ class FixedActions:
         """Decisions and baselines, [rows, policies, actions]: the model's for this step, means for those after it."""
         given = given_actions(encoded, self.policy.constraint, actions)
         probabilities = (given[:, :, None] == np.arange(len(self.labels))).astype(np.float32)
-        states, keys = encoded.states, encoded.row_keys
-        (now,) = self.policy.by_member(keys, lambda own, rows: (own.valuer.outcomes(states[rows]),), (1,))
-        later = np.moveaxis(self.later[member_of(keys, len(self.later)), :, encoded.steps_left], 0, 1)
+        now = self.policy.outcomes(encoded.states, encoded.row_keys)
+        member = member_of(encoded.row_keys, len(self.later))
+        later = np.moveaxis(self.later[member, :, encoded.steps_left], 0, 1)
         to_go = now[:, :, None, :] + later[:, :, actions, None]
         return ActionValues(None, probabilities, to_go.astype(np.float32))
 

@@ -87,6 +87,10 @@ class DeployedPolicy:
         """What says how much every action is worth, of a policy with one member."""
         return self.source.valuer(self.specification, self.constraint)
 
+    def outcomes(self, states: Float32Array, keys: KeyArray) -> FloatArray:
+        """Expected outcomes of this step alone, for the rows of users with these keys, [outcomes, rows, actions]."""
+        return self.by_member(keys, lambda own, rows: (own.valuer.outcomes(states[rows]),), (1,))[0]
+
     @property
     def plans(self) -> bool:
         """Whether it plans with a model."""

@@ -99,7 +99,7 @@ def test_the_log_is_audited_without_findings_and_certified_again(campaigned: Cam
     assert frame["cost"].sum() == pytest.approx(campaigned.paid / 100)
     assert frame["reward"].sum() == pytest.approx(campaigned.earned)
     campaign = str(tmp_path / "campaign.toml")
-    audited = runner.invoke(app, ["audit", str(out), "--columns", campaign, "--json"])
+    audited = runner.invoke(app, ["audit", str(out), "--campaign", campaign, "--json"])
     assert audited.exit_code == 0, audited.output
     found = json.loads(audited.output[audited.output.index("{") :])
     assert found["findings"] == [], found["findings"]

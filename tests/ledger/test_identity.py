@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
 from redenvelope import Ledger, LedgerError, UsageError, open_ledger
-from redenvelope.ledger.ledger import create_ledger
-from redenvelope.ledger.records import Decided, Refusal, Refused, Settle, Settled
-from tests.ledger.asking import NOW, fund, hold
+from redenvelope.cli import app
+from redenvelope.ledger.ledger import create_ledger, steady_clock, verify
+from redenvelope.ledger.records import (
+    Begin,
+    Decided,
+    Done,
+    Expire,
+    Fund,
+    Identify,
+    Refusal,
+    Refused,
+    Settle,
+    Settled,
+    Status,
+)
+from tests.ledger.asking import NOW, TTL, fund, hold, rows
+
+if TYPE_CHECKING:
+    from tests.ledger.postgres_server import PostgresServer
 
 
 def one_decision(ledger: Ledger, request: str = "a") -> Decided:
@@ -95,6 +115,128 @@ def test_a_missing_ledger_does_not_become_a_new_one(tmp_path: Path, how: str) ->
         open_ledger(url)
     create_ledger(url).close()
     open_ledger(url).close()
+
+
+def test_a_lost_database_does_not_become_a_new_ledger(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDENVELOPE_CACHE", str(tmp_path))
+    url = postgres.database()
+    ledger = open_ledger(url)
+    one_decision(ledger)
+    with ledger.database.transaction() as session:
+        ledger.database.create_again(session)
+        session.many("INSERT INTO counters VALUES (?, ?)", [("format", 6), ("seed", 1), ("decision", 0), ("event", 0)])
+        session.many("INSERT INTO identity VALUES (?, ?)", [("ledger", "0" * 8), ("epoch", "0" * 8)])
+    with pytest.raises(LedgerError, match="replaced by another"):
+        ledger.apply([hold("b")])
+    with pytest.raises(LedgerError, match="another ledger than the one"):
+        open_ledger(url)
+    with ledger.database.transaction() as session:
+        for table in ("user_balances", "charges", "decisions", "budgets", "events", "tallies", "counters", "identity"):
+            session.run(f"DROP TABLE {table}")
+        session.run("DROP FUNCTION events_append_only")
+    with pytest.raises(LedgerError, match="not available"):
+        ledger.apply([hold("b")])
+    with pytest.raises(LedgerError, match="is gone"):
+        open_ledger(url)
+    ledger.close()
+    create_ledger(url).close()
+    open_ledger(url).close()
+
+
+def begin(ledger: Ledger, *funds: Fund, mode: str = "strict", currency: str | None = "EUR") -> object:
+    (found,) = ledger.apply([Begin(Identify(NOW, None, currency, mode, "ada"), funds)])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("funds", "more", "said"),
+    [
+        ([fund(101, user_cap=10)], {}, "the total is '1' in the ledger and '1.01' here"),
+        ([fund(100)], {}, "the cap per user is '0.1' in the ledger and 'none' here"),
+        ([fund(100, user_cap=11)], {}, "the cap per user"),
+        ([fund(100, "other", 10)], {}, "the list of budgets is ['money'] in the ledger and ['other'] here"),
+        ([fund(100, user_cap=10), fund(5, "more")], {}, "the list of budgets"),
+        ([replace(fund(100, user_cap=10), minor_units=10)], {}, "the number of minor units"),
+        ([replace(fund(100, user_cap=10), measure="x")], {}, "what is measured"),
+        ([fund(100, user_cap=10)], {"mode": "overbook"}, "mode is 'strict' in the ledger and 'overbook' here"),
+        ([fund(100, user_cap=10)], {"currency": "USD"}, "currency is 'EUR' in the ledger and 'USD' here"),
+    ],
+)
+def test_what_is_another_campaign_is_refused_and_changes_nothing(
+    opened: Callable[[], Ledger], funds: list[Fund], more: dict[str, str], said: str
+) -> None:
+    ledger = opened()
+    assert begin(ledger, fund(100, user_cap=10)) == begin(opened(), fund(100, user_cap=10)) == Done()
+    before = ledger.identity()
+    found = begin(opened(), *funds, **more)  # type: ignore[arg-type]
+    assert refusal(found) is Refusal.OTHER_CAMPAIGN
+    assert said in found.message  # type: ignore[attr-defined]
+    assert ledger.identity() == before
+    assert begin(ledger, fund(100, user_cap=10), currency=None) == Done()
+
+
+def test_ledgers_are_created_and_changed_by_commands(url: str) -> None:
+    runner = CliRunner()
+
+    def run(*words: str) -> str:
+        said = runner.invoke(app, ["ledger", *words])
+        assert said.exit_code == 0, (said.output, said.exception)
+        return said.output
+
+    def refused(*words: str) -> str:
+        said = runner.invoke(app, ["ledger", *words])
+        assert isinstance(said.exception, UsageError), said.output
+        return str(said.exception)
+
+    run(
+        "create",
+        url,
+        "--budget-total",
+        "10",
+        "--user-cap",
+        "2",
+        "--currency",
+        "EUR",
+        "--campaign",
+        "spring",
+        "--by",
+        "ada",
+    )
+    ledger = open_ledger(url, create=False)
+    ledger.apply([hold("a", "u", {"budget": 150})])
+    assert "1.5 of 'budget' are spent and held" in refused("change", url, "--budget-total", "1.49")
+    assert "no budget 'x'" in refused("change", url, "--budget-total", "x=5")
+    run("change", url, "--budget-total", "1.50", "--user-cap", "budget=1", "--mode", "overbook", "--by", "bob")
+    (balance,) = ledger.balances()
+    assert (balance.total, balance.user_cap, ledger.identity()["mode"]) == (150, 100, "overbook")
+    assert run("change", url, "--budget-total", "1.5") == "nothing to change\n"
+    run("change", url, "--no-user-cap", "")
+    (balance,) = ledger.balances()
+    assert balance.user_cap is None
+    said = [json.loads(content) for (content,) in rows(ledger, "SELECT content FROM events WHERE kind = 'change'")]
+    assert [one["by"] for one in said[:4]] == ["ada", "ada", "bob", "bob"]
+    assert all(at > NOW for (at,) in rows(ledger, "SELECT at FROM events WHERE kind = 'change'"))
+    assert verify(ledger).is_sound
+    ledger.close()
+
+
+def test_a_hold_is_not_expired_by_a_clock_that_runs_ahead(opened: Callable[[], Ledger]) -> None:
+    ledger, ahead = opened(), opened()
+    now = ledger.now()
+    ledger.apply([fund(100), hold("a", at=now)])
+    late = now + 2 * 3_600_000
+    assert ahead.apply([Expire(late)]) == [Done(0)]
+    assert [one.status for one in ledger.decided()] == [Status.OPEN]
+    ledger.apply([hold("b", at=now - 2 * TTL)])
+    assert ledger.apply([Expire(late)]) == [Done(1)]
+
+
+def test_the_clock_of_a_service_is_that_of_its_database(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: 0)
+    assert abs(steady_clock(ledger.now())() - ledger.now()) < 10_000
+    assert ledger.now() > NOW
 
 
 def test_another_ledger_in_its_place_is_refused(tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from urllib.parse import quote
 
 from redenvelope.errors import LedgerError, UsageError
+from redenvelope.files import cache_folder
 from redenvelope.ledger.damage import lost_commits, postgres_damage, sqlite_damage
 from redenvelope.ledger.tables import FORMAT, OLDER_FORMATS, POSTGRES, SQLITE, Dialect, first_counters, first_identity
 
@@ -112,6 +114,8 @@ class Database(ABC):
     format: int | None
     is_new: bool = False
     """Whether it was created by being opened."""
+    _marker: Path | None = None
+    """A file that remembers which ledger is here."""
 
     def __init__(self, name: str, dialect: Dialect, failures: type[Exception], formats: Sequence[int]) -> None:
         self.dialect, self._name, self.failures, self._formats = dialect, name, failures, formats
@@ -161,6 +165,32 @@ class Database(ABC):
             except BaseException:
                 self.close()
                 raise
+
+    def _require_none_before(self, access: Access) -> None:
+        """Refuse to create a ledger where there was one, and where none is to be created."""
+        if access in ("read", "write"):
+            raise LedgerError(f"{self._name}: there is no ledger; create one with redenvelope ledger create")
+        if access == "first" and self._marker is not None and self._marker.exists():
+            raise LedgerError(
+                f"{self._name}: the ledger that was here is gone, and a new one would have all of its money again; "
+                "restore it from a back-up (redenvelope ledger restore), or start anew with redenvelope ledger create"
+            )
+
+    def _remember(self, access: Access) -> None:
+        """Remember that this ledger is here."""
+        if self._marker is None:
+            return
+        if access == "first" and self._marker.exists():
+            if self._marker.read_text(encoding="utf-8").strip() == self.ledger:
+                return
+            self.close()
+            raise LedgerError(
+                f"{self._name}: is another ledger than the one that was created here; open the right one, or remove "
+                f"{self._marker} if the ledger was moved here"
+            )
+        with suppress(OSError):  # without it, a missing ledger is not noticed, but this one is as good
+            self._marker.parent.mkdir(parents=True, exist_ok=True)
+            self._marker.write_text(f"{self.ledger}\n", encoding="utf-8")
 
     def create_again(self, session: Session) -> None:
         """Create the tables, empty, in place of those that are there, of whatever format."""
@@ -222,7 +252,7 @@ class SqliteDatabase(Database):
         self._copy: TemporaryDirectory[str] | None = None
         self._how = "mode=rwc"
         if not self._path.is_file() or not self._path.stat().st_size:
-            self._require_none_before(path, access)
+            self._require_none_before(access)
         self._lost = lost_commits(self._wal)
         if access == "read":
             self._read_only()
@@ -260,26 +290,6 @@ class SqliteDatabase(Database):
         found = file.stat()
         changes = (found.st_mtime_ns, found.st_size) if self._how == "immutable=1" else ()
         return found.st_dev, found.st_ino, *changes
-
-    def _require_none_before(self, path: str, access: Access) -> None:
-        if access in ("read", "write"):
-            raise LedgerError(f"{path}: there is no ledger; create one with redenvelope ledger create")
-        if access == "first" and self._marker.exists():
-            raise LedgerError(
-                f"{path}: the ledger that was here is gone, and a new one would have all of its money again; restore "
-                f"it from a back-up, or start anew with redenvelope ledger create sqlite:///{path}"
-            )
-
-    def _remember(self, access: Access) -> None:
-        own = self.ledger
-        if access == "first" and self._marker.exists() and self._marker.read_text(encoding="utf-8").strip() != own:
-            self.close()
-            raise LedgerError(
-                f"{self._name}: is another ledger than the one that was created here; open the right file, or remove "
-                f"{self._marker.name} next to it if the ledger was moved here"
-            )
-        with suppress(OSError):  # without it, a missing ledger is not noticed, but this one is as good
-            self._marker.write_text(f"{own}\n", encoding="utf-8")
 
     def _require_same_files(self) -> None:
         """Refuse to go on with files that were removed or replaced: nobody would find again what is written there."""
@@ -372,7 +382,8 @@ class SqliteDatabase(Database):
 class PostgresDatabase(Database):
     """A ledger in PostgreSQL: several processes may write, and the lock of the counters makes them take turns.
 
-    A connection that was lost is opened again by the next transaction.
+    A connection that was lost is opened again by the next transaction. A file among the caches of this machine
+    remembers that there is a ledger at a URL.
     """
 
     lock = "FOR UPDATE"
@@ -385,7 +396,11 @@ class PostgresDatabase(Database):
             raise LedgerError("a ledger in PostgreSQL needs psycopg; run: pip install 'redenvelope[serve]'") from None
         super().__init__("PostgreSQL", POSTGRES, psycopg.Error, formats)
         self._url, self._driver = url, psycopg
+        if (folder := cache_folder()) is not None:
+            self._marker = folder / "ledgers" / sha256(_without_password(url).encode()).hexdigest()[:32]
         self._open(access, seed)
+        if access in ("first", "anew") and self.format == FORMAT:
+            self._remember(access)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -424,10 +439,7 @@ class PostgresDatabase(Database):
     def _prepare(self, access: Access, seed: int | None) -> None:
         if self._has_tables():
             return
-        if access in ("read", "write"):
-            raise LedgerError(
-                "PostgreSQL: there is no ledger in this database; create one with redenvelope ledger create"
-            )
+        self._require_none_before(access)
         with self.transaction() as session:
             session.rows("SELECT pg_advisory_xact_lock(?)", [_OURS])
             if not self._has_tables():  # another process may have created them meanwhile

@@ -57,7 +57,7 @@ def test_a_campaign_by_the_client(folder: Path, tmp_path: Path) -> None:
         assert (only.action, only.propensity) == ("nothing", 1.0)
         many = client.decide_many([Request("u3", FEATURES), Request("u4", {"reward": 1}), Request(5, FEATURES)])
         assert [type(each) for each in many] == [Decision, RefusedError, Decision]
-        assert isinstance(many[1], RefusedError) and many[1].code == "invalid_request"
+        assert isinstance(many[1], RefusedError) and many[1].code == "unknown_feature"
         decided = [each.decision_id for each in many if isinstance(each, Decision)]
         settled = client.settle_many([Outcome(each, 0.5) for each in (*decided, "d9_00000000_00000000")])
         assert [type(each) for each in settled] == [Settled, Settled, RefusedError]

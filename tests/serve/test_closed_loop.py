@@ -82,28 +82,38 @@ def ledger_of(campaigned: Campaigned) -> Ledger:
     return open_ledger(campaigned.url, create=False)
 
 
-def test_the_log_is_audited_without_findings_and_certified_again(campaigned: Campaigned, tmp_path: Path) -> None:
-    out, runner = tmp_path / "log.parquet", CliRunner()
+@pytest.fixture(scope="module")
+def exported(campaigned: Campaigned, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exported log, with its campaign file beside it."""
+    out = tmp_path_factory.mktemp("exported") / "log.parquet"
     ledger = ledger_of(campaigned)
     assert verify(ledger).is_sound
     ledger.close()
-    exported = runner.invoke(app, ["ledger", "export", campaigned.url, "--out", str(out), "--json"])
-    assert json.loads(exported.output)["rows"] == STEPS * USERS
-    frame, written = pl.read_parquet(out), Campaign.from_toml(tmp_path / "campaign.toml")
+    done = CliRunner().invoke(app, ["ledger", "export", campaigned.url, "--out", str(out), "--json"])
+    assert json.loads(done.output)["rows"] == STEPS * USERS
+    return out
+
+
+def test_the_log_is_audited_without_findings(campaigned: Campaigned, exported: Path) -> None:
+    frame, campaign = pl.read_parquet(exported), exported.parent / "campaign.toml"
+    written = Campaign.from_toml(campaign)
     assert (written.budgets, written.rules) == (BUDGETS, RULES)
-    assert {"eligible", "price", "price of messages", "taste", "city"} <= set(frame.columns)
+    assert {"eligible", "price", "price of messages", "past as decided", "taste", "city"} <= set(frame.columns)
     assert frame.select(pl.col("eligible").list.contains(pl.col("action")).all()).item()
-    # Rules ruled out what they should, and nothing else of it was ever eligible.
+    # What rules ruled out was never eligible.
     forbidden = frame.filter((pl.col("city") != "Lyon") & (pl.col("taste") <= 0.5))
-    assert not forbidden.select(pl.col("eligible").list.contains("3 €").any()).item()
+    assert len(forbidden) and not forbidden.select(pl.col("eligible").list.contains("3 €").any()).item()
     assert frame["cost"].sum() == pytest.approx(campaigned.paid / 100)
     assert frame["reward"].sum() == pytest.approx(campaigned.earned)
-    campaign = str(tmp_path / "campaign.toml")
-    audited = runner.invoke(app, ["audit", str(out), "--columns", campaign, "--json"])
+    audited = CliRunner().invoke(app, ["audit", str(exported), "--campaign", str(campaign), "--json"])
     assert audited.exit_code == 0, audited.output
-    found = json.loads(audited.output[audited.output.index("{") :])
-    assert found["findings"] == [], found["findings"]
-    fitted = runner.invoke(app, ["fit", str(out), "--campaign", campaign, "--out", str(tmp_path / "next"), "--json"])
+    assert json.loads(audited.output[audited.output.index("{") :])["findings"] == []
+
+
+@pytest.mark.slow
+def test_the_log_is_certified_again(exported: Path, tmp_path: Path) -> None:
+    given = ["--campaign", str(exported.parent / "campaign.toml"), "--out", str(tmp_path / "next")]
+    fitted = CliRunner().invoke(app, ["fit", str(exported), *given, "--json"])
     assert fitted.exit_code in (0, 4), fitted.output
     assert Plan.load(tmp_path / "next").certificate.status == "certified"
 

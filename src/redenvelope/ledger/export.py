@@ -203,7 +203,7 @@ def _feature(name: str, values: dict[int, Any], rows: int, kind: str | None) -> 
     kinds = {type(value) for value in column if value is not None}
     if kinds == {bool} or (not kinds and kind is None):
         return pl.Series(name, column, dtype=pl.Boolean)
-    if kinds <= {int, float} or kind == "number":
+    if kind == "number" or (kinds and kinds <= {int, float}):
         integer = kinds <= {int, bool} and all(-(2**63) <= value < 2**63 for value in column if value is not None)
         numbers = [value if value is None else int(value) if integer else float(value) for value in column]
         return pl.Series(name, numbers, dtype=pl.Int64 if integer and kinds else pl.Float64)

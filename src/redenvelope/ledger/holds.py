@@ -337,7 +337,8 @@ def _identify(transaction: Transaction, wanted: Identify) -> Done:
 
 def _note_plan(transaction: Transaction, wanted: PlanNote) -> Done:
     known = transaction.session.rows("SELECT content FROM events WHERE decision = 0 AND kind = 'plan'")
-    if (wanted.content,) not in known:
+    new = [(event.content,) for event in transaction.events if event.kind == "plan"]
+    if (wanted.content,) not in [*known, *new]:
         transaction.events.append(Event(wanted.at, "plan", content=wanted.content))
     return Done()
 

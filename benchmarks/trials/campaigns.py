@@ -59,10 +59,14 @@ def exact_truth(campaign: SimulatedCampaign, plan: Any) -> tuple[float, float, f
     columns = [plan.catalogue.labels.index(label) for label in campaign.actions]
     pricing = plan.policy.pricing
     values = [
-        exact.value(lambda frame, row=row: plan.policy.probabilities(frame, row)[:, columns])
-        for row in range(len(pricing.shares))
+        [
+            exact.value(lambda frame, own=own, row=row: own.probabilities(frame, row)[:, columns])
+            for row in range(len(pricing.shares))
+        ]
+        for own in plan.policy.members
     ]
-    cost, reward = pricing.mix(np.array([(value.cost, value.reward) for value in values]), axis=0)
+    outcomes = np.mean([[(value.cost, value.reward) for value in own] for own in values], axis=0)
+    cost, reward = pricing.mix(outcomes, axis=0)
     base = exact.cheapest().reward
     gain = (reward - base) / (exact.optimum(plan.certificate.budget).reward - base)
     return float(cost), float(reward), float(gain)

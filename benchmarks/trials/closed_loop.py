@@ -21,14 +21,14 @@ def closed_loop(task: Task) -> dict[str, Any]:
     from redenvelope.log.read import log_from_frame
     from trials.families.registry import FAMILIES
 
-    _, family, seed, users, share, explore = task
+    _, family, seed, users, share, explore, cross_fit = task
     start, processor = time.perf_counter(), time.process_time()
     campaign = campaign_of(family, seed)
     budget = budget_of(campaign, share)
     row: dict[str, Any] = {**task._asdict(), "budget": budget}
     try:
         log = log_from_frame(campaign.log(users, seed), ColumnMap(cluster=FAMILIES[family].cluster))
-        plan = fit(log, budget=budget, settings=replace(quick_settings(seed), explore=explore))
+        plan = fit(log, budget=budget, settings=replace(quick_settings(seed), explore=explore, cross_fit=cross_fit))
     except LogError as refused:
         row |= {"certified": False, "rules": [f"audit: {finding.rule}" for finding in refused.findings]}
     except UsageError as refused:
@@ -43,10 +43,17 @@ def judged(campaign: Any, plan: Any, log: Any, budget: float) -> dict[str, Any]:
     """What a certificate says, beside the truth."""
     pricing, labels, certificate = plan.policy.pricing, plan.catalogue.labels, plan.certificate
     exact = exact_truth(campaign, plan)
-    truths = [truth_of(campaign, labels, deployed(plan.policy, row)) for row in range(len(pricing.shares))]
-    cost = float(pricing.mix(np.array([truth.cost for truth in truths]))) if exact is None else exact[0]
+    members = plan.policy.members
+    truths = [
+        [truth_of(campaign, labels, deployed(member, row)) for row in range(len(pricing.shares))] for member in members
+    ]
+    cost, reward = (
+        float(pricing.mix(np.array([[getattr(truth, name) for truth in own] for own in truths])).mean())
+        for name in ("cost", "reward")
+    )
+    cost = cost if exact is None else exact[0]
     refusals = [reason.rule for reason in certificate.reasons if reason.weight.value == "refusal"]
-    plug_in = truth_of(campaign, labels, plug_in_policy(plan.policy, log, budget))
+    plug_in = truth_of(campaign, labels, plug_in_policy(members[0], log, budget))
     return {
         "method": certificate.method,
         "certified": certificate.is_certified,
@@ -57,8 +64,9 @@ def judged(campaign: Any, plan: Any, log: Any, budget: float) -> dict[str, Any]:
         "estimator": certificate.cost.estimator,
         "true_cost": cost,
         "gain": None if exact is None else exact[2],
-        "true_reward": float(pricing.mix(np.array([truth.reward for truth in truths]))),
-        "truth_error": 0.0 if exact is not None else max(truth.cost_error for truth in truths),
+        "members": len(members),
+        "true_reward": reward if exact is None else exact[1],
+        "truth_error": 0.0 if exact is not None else max(truth.cost_error for own in truths for truth in own),
         "plug_in_cost": plug_in.cost,
     }
 

@@ -17,8 +17,10 @@ class Task(NamedTuple):
     """Where the budget lies between what the cheapest policy costs and what the uniform one does."""
     explore: float | None = None
     """Share of decisions by chance; None for what is usual."""
+    cross_fit: int = 1
+    """Groups of users, each of which checks a member of the plan made of the others."""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Task:
         """The task that a row tells the outcome of."""
-        return cls(*(row.get(name) for name in cls._fields))  # type: ignore[arg-type]
+        return cls(*(row.get(name, cls._field_defaults.get(name)) for name in cls._fields))  # type: ignore[arg-type]

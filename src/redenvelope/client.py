@@ -42,12 +42,15 @@ _MOST_ROWS = 1_000
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What is held for a decision, in minor units, and until when."""
+    """What is held for a decision, and until when."""
 
-    amount: int
+    amount: int | None
+    """In minor units; None where several columns are paid, which do not add up."""
     amounts: dict[str, int]
     """By budget."""
     expires_at: str
+    units: dict[str, str] = {}
+    """Of each budget: minor units or actions."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -77,8 +80,10 @@ class Settled(msgspec.Struct, frozen=True):
     decision_id: str
     status: str
     reward: float
-    amount: int
+    amount: int | None
+    """As in the hold."""
     amounts: dict[str, int]
+    units: dict[str, str] = {}
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,6 +102,13 @@ class Outcome(msgspec.Struct, frozen=True):
     decision_id: str
     reward: float
     amount: int | dict[str, int] = 0
+
+
+class _Correction(msgspec.Struct, frozen=True):
+    decision_id: str
+    reward: float
+    amount: int | dict[str, int]
+    reason: str
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -251,6 +263,9 @@ class _Calls:
     def _settle_many(self, outcomes: Sequence[Outcome], deadline: float | None) -> _Call[list[Settled | RefusedError]]:
         return self._call("/v1/outcomes/batch", Settled, {"outcomes": outcomes}, deadline, many=True)
 
+    def _correct(self, correction: _Correction, deadline: float | None) -> _Call[Settled]:
+        return self._call("/v1/corrections", Settled, correction, deadline)
+
     def _campaign(self) -> _Call[dict[str, Any]]:
         return self._call("/v1/campaign", dict[str, Any])
 
@@ -315,12 +330,24 @@ class Client(_Calls):
         """Report up to 1,000 outcomes; each is recorded or refused on its own."""
         return self._answer(self._settle_many(outcomes, deadline))
 
+    def correct(
+        self,
+        decision_id: str,
+        reward: float,
+        amount: int | dict[str, int] = 0,
+        *,
+        reason: str,
+        deadline: float | None = None,
+    ) -> Settled:
+        """Replace a recorded outcome that was wrong; this needs a token of the role admin."""
+        return self._answer(self._correct(_Correction(decision_id, reward, amount, reason), deadline))
+
     def campaign(self) -> dict[str, Any]:
         """Balances, prices, pacing, and counts of actions."""
         return self._answer(self._campaign())
 
     def log(self, after: int = 0) -> Iterator[dict[str, Any]]:
-        """The decisions after a number, the oldest first."""
+        """Decisions, and what came of them, after the number of a line; that of the last line finds what is new."""
         while rows := _rows(self._answer(self._log(after))):
             yield from rows
             after = rows[-1]["number"]
@@ -401,6 +428,18 @@ class AsyncClient(_Calls):
     ) -> list[Settled | RefusedError]:
         """See `Client.settle_many`."""
         return await self._answer(self._settle_many(outcomes, deadline))
+
+    async def correct(
+        self,
+        decision_id: str,
+        reward: float,
+        amount: int | dict[str, int] = 0,
+        *,
+        reason: str,
+        deadline: float | None = None,
+    ) -> Settled:
+        """See `Client.correct`."""
+        return await self._answer(self._correct(_Correction(decision_id, reward, amount, reason), deadline))
 
     async def campaign(self) -> dict[str, Any]:
         """See `Client.campaign`."""

@@ -84,6 +84,12 @@ def fold(keys: KeyArray, folds: int, stream: str, seed: int) -> NDArray[np.int64
     return np.minimum((fraction(keys, stream, seed) * folds).astype(np.int64), folds - 1)
 
 
+def member_of(keys: KeyArray, members: int) -> NDArray[np.int64]:
+    """Which member of a cross-fitted plan each key follows, [users]: the one that was made without it, whatever the
+    seed of a fit or of its decisions."""
+    return fold(keys, members, "member", 0)
+
+
 def draw(probabilities: ArrayLike, uniforms: ArrayLike) -> NDArray[np.intp]:
     """One action for each row of probabilities: [..., actions] and numbers in [0, 1) [...] -> [...]."""
     # Actions first, so that every operation goes along all rows at once: numpy is slow along short rows.

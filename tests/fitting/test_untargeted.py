@@ -15,6 +15,7 @@ from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.record import FixedActions, given_actions
 from redenvelope.log.encoding.encoder import Encoder
+from redenvelope.log.log import ActionCatalogue
 from redenvelope.plan.record import Untargeted
 from tests.two_step_plan import true_value
 
@@ -53,8 +54,12 @@ def fold() -> tuple[EncodedLog, np.ndarray]:
 
 def fixed(outcomes: np.ndarray) -> FixedActions:
     """With a model that predicts nothing: the estimates are then by weights alone."""
-    nothing = SimpleNamespace(outcomes=lambda states: np.zeros((2, len(states), len(LABELS))))
-    return FixedActions(nothing, None, np.zeros((2, 1 + STEPS, len(LABELS))), LABELS, outcomes)  # type: ignore[arg-type]
+    valuer = SimpleNamespace(outcomes=lambda states: np.zeros((2, len(states), len(LABELS))))
+    policy: Any = SimpleNamespace(
+        valuer=valuer, constraint=None, catalogue=ActionCatalogue(LABELS, numeric=False), members=(None,)
+    )
+    policy.by_member = lambda keys, work, axes: work(policy, slice(None))
+    return FixedActions(policy, np.zeros((1, 2, 1 + STEPS, len(LABELS))), outcomes[None])
 
 
 def truth(allowed: np.ndarray) -> np.ndarray:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,8 +15,9 @@ from typer.testing import CliRunner
 
 from redenvelope import ColumnMap, Ledger, LedgerError, audit_log, open_ledger, read_log
 from redenvelope.cli import app
+from redenvelope.ledger import export
 from redenvelope.ledger.export import export_log, log_frame
-from redenvelope.ledger.records import Charge, Choice, Expire, Hold
+from redenvelope.ledger.records import Charge, Choice, Expire, Hold, PlanNote
 from tests.ledger.asking import NOW, TTL, fund, hold, settle
 
 USERS = 700
@@ -75,7 +77,7 @@ def test_mixed_features_become_one_type(ledger: Ledger) -> None:
     holds = [replace(hold(f"{place}"), features=json.dumps(row)) for place, row in enumerate(given)]
     ledger.apply([*holds])
     ledger.apply([settle(number, 1) for number in (1, 2, 3)])
-    frame, _, _ = log_frame(ledger)
+    frame = log_frame(ledger).frame
     assert frame.schema["a"] == pl.Float64
     assert frame.schema["b"] == pl.Boolean
     assert frame["c"].to_list() == ["1", "x", None]
@@ -88,11 +90,52 @@ def test_an_empty_ledger_has_no_log(ledger: Ledger, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.parquet")) == []
 
 
-def test_a_feature_must_not_be_called_as_a_column(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.apply([fund(100), replace(hold("a"), features='{"cost": 1}')])
-    ledger.apply([settle(1, 1)])
-    with pytest.raises(LedgerError, match="rename"):
-        export_log(ledger, tmp_path / "log.parquet")
+def test_a_feature_that_is_called_as_a_column_is_exported_under_another_name(ledger: Ledger, tmp_path: Path) -> None:
+    given = {name: place for place, name in enumerate(("cost", "expired", "price of money", "plan", "feature cost"))}
+    ledger.apply([fund(100), replace(hold("a"), features=json.dumps(given))])
+    ledger.apply([settle(1, 7)])
+    found = export_log(ledger, tmp_path / "log.parquet")
+    (row,) = pl.read_parquet(tmp_path / "log.parquet").to_dicts()
+    assert row["cost"] == 0.07 and row["plan"] == "plan"
+    assert found.renamed.keys() == given.keys() - {"feature cost"}
+    assert {name: row[found.renamed.get(name, name)] for name in given} == given
+
+
+def test_the_columns_are_those_of_the_plans(ledger: Ledger) -> None:
+    kinds = {"age": "number", "city": "text", "never sent": "number", "nor this": "text"}
+    note = {"plan": "p", "labels": [], "features": kinds, "campaign": {}}
+    ledger.apply([fund(100), PlanNote(NOW, json.dumps(note)), PlanNote(NOW + 1, json.dumps(note))])
+    given = [{"age": 30, "city": "Lyon"}, {"age": True, "city": None}, {"age": "thirty", "city": "7"}]
+    ledger.apply([replace(hold(f"{place}"), features=json.dumps(row)) for place, row in enumerate(given)])
+    ledger.apply([settle(number, 1) for number in (1, 2, 3)])
+    frame = log_frame(ledger).frame
+    assert dict(frame.select(*kinds).schema) == {
+        "age": pl.Int64,
+        "city": pl.String,
+        "never sent": pl.Float64,
+        "nor this": pl.String,
+    }
+    assert frame["age"].to_list() == [30, 1, None]
+    assert len(ledger.plan_notes()) == 1
+
+
+def test_the_export_is_of_one_moment(ledger: Ledger, opened: Callable[[], Ledger], monkeypatch: Any) -> None:
+    """Decisions that others make while it is written, also of users who had none open, are not in it."""
+    ledger.apply([fund(1_000_000), *(hold(f"{user}-0", f"{user}", 0) for user in range(50))])
+    ledger.apply([settle(number, 0, 2.0) for number in range(1, 51)])
+    other, asked = opened(), iter(range(10**6))
+    load = export.decision_states
+
+    def meanwhile(*given: Any) -> Any:
+        turn = next(asked)
+        decided = other.apply([hold(f"{user}-{turn + 1}", f"{user}", 0, turn + 1) for user in range(50)])
+        other.apply([settle(one.decision, 0) for one in decided[::2]])  # type: ignore[union-attr]
+        return load(*given)
+
+    monkeypatch.setattr(export, "decision_states", meanwhile)
+    found = log_frame(ledger)
+    assert next(asked) > 1
+    assert (len(found.frame), found.open_users, set(found.frame["reward"])) == (50, 0, {2.0})
 
 
 def test_the_commands(url: str, tmp_path: Path) -> None:
@@ -101,7 +144,7 @@ def test_the_commands(url: str, tmp_path: Path) -> None:
     runner = CliRunner()
     said = runner.invoke(app, ["ledger", "verify", url])
     assert said.exit_code == 0, said.output
-    assert "every balance matches the entries" in said.output
+    assert "every row matches the events" in said.output
     found = json.loads(runner.invoke(app, ["ledger", "verify", url, "--json"]).output)
     assert found["status"] == "sound"
     out = tmp_path / "log.parquet"

@@ -80,7 +80,7 @@ def test_other_tables_in_its_place_are_noticed(opened: Callable[[], Ledger]) -> 
     ledger = opened()
     one_decision(ledger)
     with ledger.database.transaction() as session:
-        session.many("UPDATE counters SET value = value - 1 WHERE name = ?", [("ledger",)])
+        session.many("UPDATE identity SET value = 'another' WHERE name = ?", [("ledger",)])
     for ask in (lambda: ledger.apply([hold("b")]), ledger.balances):
         with pytest.raises(LedgerError, match="replaced by another"):
             ask()

@@ -203,8 +203,8 @@ def test_the_database_itself_refuses_to_overspend(ledger: Ledger) -> None:
     for statement in (
         "UPDATE budgets SET spent = 11",
         "UPDATE charges SET spent = 11",
-        "UPDATE entries SET held_change = 0",
-        "DELETE FROM entries",
+        "UPDATE events SET entries = ''",
+        "DELETE FROM events",
         "UPDATE decisions SET status = 'lost'",
     ):
         with pytest.raises(LedgerError), database.transaction() as session:

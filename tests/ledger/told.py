@@ -73,7 +73,7 @@ class Told:
             if number not in self.settled
         )
         settlements = rows(
-            ledger, "SELECT count(*), count(DISTINCT decision) FROM entries WHERE kind IN ('settle', 'release')"
+            ledger, "SELECT count(*), count(DISTINCT decision) FROM events WHERE kind IN ('settle', 'release')"
         )
         return {
             "acknowledged": len(self.held),

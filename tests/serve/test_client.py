@@ -62,7 +62,13 @@ def test_a_campaign_by_the_client(folder: Path, tmp_path: Path) -> None:
         settled = client.settle_many([Outcome(each, 0.5) for each in (*decided, "d9_00000000_00000000")])
         assert [type(each) for each in settled] == [Settled, Settled, RefusedError]
         rows = list(client.log())
-        assert [row["request_id"] for row in rows][:2] == ["r1", only.request_id]
+        decided_rows = [row for row in rows if row["change"] == "decide"]
+        assert [row["request_id"] for row in decided_rows][:2] == ["r1", only.request_id]
+        fixed = client.correct(one.decision_id, 0.5, reason="counted twice")
+        assert (fixed.reward, fixed.amount, fixed.status) == (0.5, 0, "released")
+        (row,) = client.log(after=rows[-1]["number"])
+        assert (row["change"], row["decision_id"], row["reason"]) == ("correct", one.decision_id, "counted twice")
+        rows.append(row)
         assert list(client.log(after=rows[-1]["number"])) == []
         assert client.campaign()["budgets"]
 
@@ -307,7 +313,7 @@ def test_async_calls_run_together(folder: Path, tmp_path: Path) -> None:
             found = await asyncio.gather(*(client.decide(f"u{number}", FEATURES) for number in range(20)))
             settled = await client.settle_many([Outcome(one.decision_id, 1.0, one.hold.amount) for one in found])
             assert all(isinstance(one, Settled) for one in settled)
-            assert len([row async for row in client.log()]) == 20
+            assert [row["change"] async for row in client.log()].count("decide") == 20
             assert (await client.campaign())["budgets"]
             again = await client.decide_many(
                 [Request(one.user, FEATURES, step=0, request_id=one.request_id) for one in found]

@@ -106,7 +106,9 @@ def test_many_at_once_are_decided_as_one_by_one(served: Running, plan: Plan) -> 
     assert {one["status"] for one in settled["answers"][:-1]} == {"released"}
     assert settled["answers"][-1]["code"] == "outcome_differs"
     lines = served.answer("GET", "/v1/log?limit=5")[1].splitlines()
-    assert [json.loads(line)["number"] for line in lines] == [1, 2, 3, 4, 5]
+    rows = [json.loads(line) for line in lines]
+    assert [row["decision_id"] for row in rows] == [one["decision_id"] for one in found["answers"][:5]]
+    assert {row["change"] for row in rows} == {"decide"}
 
 
 def test_holds_expire_by_the_clock(served: Running, clock: Moved) -> None:

@@ -224,7 +224,7 @@ def test_the_exported_log_has_the_budgets_columns(two_budgets: Path, tmp_path: P
     totals = (10_000, 160)
     money, _, earned = asyncio.run(campaign(two_budgets, url, totals, (1.0, 1.0), paced=True, users=200))
     ledger = open_ledger(url)
-    frame, _, _ = log_frame(ledger)
+    frame = log_frame(ledger).frame
     ledger.close()
     assert frame["cost"].sum() == pytest.approx(money / 100)
     assert frame["reward"].sum() == earned

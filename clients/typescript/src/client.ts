@@ -12,6 +12,7 @@ type Schemas = components["schemas"];
 export type Decision = Schemas["DecisionAnswer"];
 export type Settled = Schemas["OutcomeAnswer"];
 export type Outcome = Schemas["OutcomeRequest"];
+export type Correction = Schemas["CorrectionRequest"];
 /** The one shape of the service's errors; rows of a batch may have it. */
 export type ServiceError = Schemas["Error"];
 /** A user to decide for; a `request_id` is made where none is given. */
@@ -71,6 +72,11 @@ export class Client {
 
   async settleMany(outcomes: Outcome[]): Promise<(Settled | ServiceError)[]> {
     return answerOf(await this.service.POST("/v1/outcomes/batch", { body: { outcomes } })).answers ?? [];
+  }
+
+  /** Replaces a recorded outcome that was wrong; this needs a token of the role admin. */
+  async correct(correction: Correction): Promise<Settled> {
+    return answerOf(await this.service.POST("/v1/corrections", { body: correction }));
   }
 
   /** Balances, prices, pacing, and counts of actions. */

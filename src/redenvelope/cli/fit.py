@@ -73,6 +73,17 @@ def fit(
             help="The most that a user may cost over the campaign: logged costs are cut there, and serve enforces it.",
         ),
     ] = None,
+    cross_fit: Annotated[
+        int,
+        typer.Option(
+            "--cross-fit",
+            min=1,
+            max=20,
+            metavar="GROUPS",
+            help="Groups of users, each of which checks a member of the plan made of the others: with 2, all users "
+            "check, bounds are narrower, and fit takes up to twice as long. 1 checks one fold.",
+        ),
+    ] = 1,
     cache: options.Cache = True,
     work: options.Work = None,
     engine: options.Engine = None,
@@ -112,6 +123,7 @@ def fit(
         known_before=options.split_names(known_before),
         explore=explore,
         most_per_user=most_per_user,
+        cross_fit=cross_fit,
     )
     wanted = options.budget_per_user(budget, budget_total, audience)
     for_profit = options.is_for_profit(maximise, value_per_reward, wanted, target_reward)

@@ -65,6 +65,8 @@ class OffPolicyData:
     past: NDArray[np.floating] | None = None
     """What happened to the user before, as far as the states do not include it, [rows, columns]: for estimators that
     check another one."""
+    group_ratio: Table | None = None
+    """The importance ratio of groups of items, for `over_groups`, [rows, prices]."""
     own_weights: FloatArray | None = None
     """Importance weights after each step, [steps, users, prices], of an estimator that does not multiply ratios."""
 
@@ -159,6 +161,7 @@ class OffPolicyData:
             starts=starts,
             keys=self.keys[users],
             ratio=self.ratio[rows],
+            group_ratio=None if self.group_ratio is None else self.group_ratio[rows],
             outcomes=self.outcomes[:, rows],
             values=None if self.values is None else self.values[:, rows],
             action_values=None if self.action_values is None else self.action_values[:, rows],
@@ -174,11 +177,17 @@ class OffPolicyData:
         return replace(
             self,
             ratio=self.ratio[:, places],
+            group_ratio=None if self.group_ratio is None else self.group_ratio[:, places],
             values=None if self.values is None else self.values[..., places],
             action_values=None if self.action_values is None else self.action_values[..., places],
             unlogged=self.unlogged[places],
             clipped=self.clipped[places],
         )
+
+    def over_groups(self) -> OffPolicyData:
+        """The same rows, weighted over groups of items (`evaluation.item_groups`)."""
+        assert self.group_ratio is not None
+        return replace(self, ratio=self.group_ratio, group_ratio=None)
 
     def clip(self, limit: float) -> OffPolicyData:
         """The same rows with no ratio of a step above a limit: less variance, and an unknown bias."""

@@ -118,6 +118,10 @@ class Diagnostics:
         ]
         return tuple(reason for reason in found if reason is not None)
 
+    def is_refused(self, price: int) -> bool:
+        """Whether weighted estimates at one of the prices are refused."""
+        return any(reason.weight is Weight.REFUSAL for reason in self.reasons(price))
+
     def _deterministic(self, price: int) -> Reason | None:
         if self.certain < 1 or float(self.sums[:, price].min()) >= self.users * (1 - 1e-9):
             return None

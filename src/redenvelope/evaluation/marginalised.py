@@ -23,8 +23,9 @@ from redenvelope.errors import UsageError
 from redenvelope.evaluation.data import OffPolicyData, Rows
 from redenvelope.evaluation.doubly_robust import doubly_robust
 from redenvelope.evaluation.estimators import Estimator, Prepared
-from redenvelope.evaluation.partitions import Folds, Partitions
+from redenvelope.evaluation.partitions import Folds, Partitions, as_partitions
 from redenvelope.merging import MAXIMUM, SAME, FieldwiseSums, Mergeable, merged
+from redenvelope.randomness import member_of
 
 Features = NDArray[np.floating]
 
@@ -226,6 +227,8 @@ class Marginalised(Estimator):
     whether the state shows them or not. 0 relies on the state; all steps give sequential doubly robust."""
     knows_past: bool = False
     """Whether ratios are also regressed on what happened before (`OffPolicyData.past`), not on the state alone."""
+    members: int = 1
+    """Members of the evaluated policy: ratios are learned from the users of each by themselves."""
     name: str = "marginalised"
     caution: float = 1.15
     """Ratios are learned, and their errors are shared by many users, which the spread of users does not show. Measured
@@ -241,16 +244,18 @@ class Marginalised(Estimator):
         return replace(self, window=window, name=f"marginalised {window} before" if window else "marginalised")
 
     @classmethod
-    def named(cls, name: str, seed: int) -> Marginalised:
+    def named(cls, name: str, seed: int, members: int = 1) -> Marginalised:
         """The one of that name, whatever its window."""
-        return cls(seed=seed).looking_back(next((int(word) for word in name.split() if word.isdecimal()), 0))
+        return cls(seed=seed, members=members).looking_back(
+            next((int(word) for word in name.split() if word.isdecimal()), 0)
+        )
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """See Estimator."""
-        key = ("marginal ratios", self.regression, self.folds, self.seed, self.knows_past)
+        key = ("marginal ratios", self.regression, self.folds, self.seed, self.knows_past, self.members)
         if key not in users.learned:  # estimators that differ by their window learn the same
-            users.learned[key] = self.ratios(users)
-        return Prepared(doubly_robust, partial(users.learned[key].weigh, window=self.window))
+            users.learned[key] = tuple(self.ratios(own) for own in _by_member(users, self.members))
+        return Prepared(doubly_robust, partial(_weighed, ratios=users.learned[key], window=self.window))
 
     def ratios(self, users: Partitions) -> MarginalRatios:
         """Learn the ratios of states, one pass per step.
@@ -391,6 +396,33 @@ class MarginalRatios:
             arrived *= data.ratio[data.starts[users] + position - 1]
             np.copyto(found, arrived, where=np.isnan(found))
         return found
+
+
+def _by_member(users: Partitions, members: int) -> list[Partitions]:
+    """The users who follow each member of a policy; without baselines, which ratios do not need."""
+    if members == 1:
+        return [users]
+    found: list[list[OffPolicyData]] = [[] for _ in range(members)]
+    for part in users.parts():
+        member = member_of(part.keys, members)
+        for number in np.unique(member):
+            found[number].append(_without_baseline(part).of_users(member == number))
+    return [as_partitions(own, users.engine) for own in found]
+
+
+def _weighed(data: OffPolicyData, ratios: tuple[MarginalRatios, ...], window: int) -> OffPolicyData:
+    """The data with weights by the ratios of the member that each user follows."""
+    if len(ratios) == 1:
+        return ratios[0].weigh(data, window)
+    member, weights = member_of(data.keys, len(ratios)), np.empty((data.steps, data.users, data.prices))
+    for number in np.unique(member):
+        chosen = member == number
+        weights[:, chosen] = ratios[number].weigh(_without_baseline(data).of_users(chosen), window).weights
+    return replace(data, own_weights=weights)
+
+
+def _without_baseline(data: OffPolicyData) -> OffPolicyData:
+    return replace(data, values=None, action_values=None)
 
 
 def _by_own(fitted: Fitted, features: Features, fold: int) -> FloatArray:

@@ -113,7 +113,7 @@ def certify_plan(
     ladder = replace(ladder, most_per_user=settings.most_per_user)
     stop = walk(ladder, question)
     if settings.most_per_user is not None and _decided_by_few(ladder, stop):
-        check, ladder, stop = _for_any_tail(check, ladder, stop, settings.most_per_user, question)
+        check, ladder, stop = _for_any_tail(check, policy, ladder, stop, settings.most_per_user, question)
     policy = replace(policy, pricing=ladder.pricing(stop.place))
     logged = tuple(float(value) for value in logged_by_user(check.log).mean(axis=1))
     certificate = certify(ladder, stop, question, policy, Checked(logged, fold_sha256(check.log), objections))
@@ -130,14 +130,15 @@ def _decided_by_few(ladder: Ladder, stop: Stop) -> bool:
 
 
 def _for_any_tail(
-    check: Check, ladder: Ladder, stop: Stop, most: float, question: Question
+    check: Check, policy: DeployedPolicy, ladder: Ladder, stop: Stop, most: float, question: Question
 ) -> tuple[Check, Ladder, Stop]:
     """The same by bounds that hold for any tail, if the walk gets further: of the importance-weighted sum of capped
     costs, which is the mean of independent numbers from 0 to the cap times the largest weight.
 
-    Learned baselines and ratios would make these numbers depend on each other, so none are used. Clusters add up more.
+    Learned baselines and ratios would make these numbers depend on each other, so none are used; nor are members that
+    the users of other groups trained. Clusters add up more.
     """
-    if check.log.clusters is not None or question.target_reward is not None:
+    if len(policy.members) > 1 or check.log.clusters is not None or question.target_reward is not None:
         return check, ladder, stop
     least = [check.log.propensity[check.log.step == step].min() for step in np.unique(check.log.step)]
     largest = most * float(np.prod(1 / np.array(least)))

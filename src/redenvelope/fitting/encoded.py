@@ -10,15 +10,16 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from redenvelope.arrays import Float32Array
+from redenvelope.arrays import Float32Array, KeyArray
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.history import HistoryEncoding
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import Log
 from redenvelope.models.past_effects import PastEffects, lagged
+from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.policies.eligibility_state import EligibilityState, allowed, eligibility_of_log
 from redenvelope.policies.rules import RuleConstraint
-from redenvelope.randomness import fraction
+from redenvelope.randomness import fraction, member_of
 
 _PAST_ROWS = 80_000  # of the users whose past is looked at; its columns are many
 _USERS_PER_BATCH = 2_048  # trees and tables of all actions are large; for this many users they fit in memory
@@ -69,6 +70,20 @@ class EncodedLog:
         """The users that are `chosen`, [users]."""
         rows = np.repeat(chosen, self.log.lengths)
         return self._part(self.log.select(chosen), rows)
+
+    @property
+    def row_keys(self) -> KeyArray:
+        """The key of each row's user, or cluster, [rows]."""
+        return np.repeat(self.log.keys, self.log.lengths)
+
+    def by_member(self, policy: DeployedPolicy) -> Iterator[tuple[DeployedPolicy, EncodedLog]]:
+        """Each member of a policy with the users who follow it; everybody where there is one."""
+        member = member_of(self.log.keys, len(policy.members))
+        for number, own in enumerate(policy.members):
+            if len(policy.members) == 1:
+                yield own, self
+            elif (chosen := member == number).any():
+                yield own, self.select(chosen)
 
     # The name of a stream decides which users it selects: another name would give other plans.
 

@@ -68,7 +68,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     estimator = _estimator(plan)
     extent, prices = Extent.of(encoded.log), plan.policy.pricing.table
     data = [encoded_data(part, [priced_values(plan.policy, prices, part)], extent) for part in encoded.batches()]
-    shown = {each.name: each for each in (*ESTIMATORS.values(), Marginalised(seed=plan.record.seed), estimator)}
+    shown = {each.name: each for each in (*ESTIMATORS.values(), _marginalised(plan), estimator)}
     evaluations = evaluate_partitions(data, list(shown.values()))
     logged = logged_by_user(encoded.log).mean(axis=1)
     check = _checked(plan, encoded, estimator)
@@ -127,11 +127,17 @@ def _drift(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
 def _estimator(plan: Plan) -> Estimator:
     """The estimator that certified the plan."""
     name = plan.certificate.cost.estimator
-    return ESTIMATORS[name] if name in ESTIMATORS else Marginalised.named(name, plan.record.seed)
+    return ESTIMATORS[name] if name in ESTIMATORS else _marginalised(plan, name)
+
+
+def _marginalised(plan: Plan, name: str = Marginalised.name) -> Marginalised:
+    return Marginalised.named(name, plan.record.seed, len(plan.policy.members))
 
 
 def _held_out(plan: Plan, log: Log) -> tuple[Log, str]:
     """The users whose rows did not make the plan, and who is left out, in words."""
+    if len(plan.policy.members) > 1:  # nobody made the member that they follow
+        return log, ""
     listed = plan.record.made_with
     if listed is None:  # by the fold that their ids fall into
         known, same = ~_checking(plan, log), True
@@ -194,6 +200,8 @@ def _logged_costs(plan: Plan, costs: NDArray[np.float64]) -> dict[str, Any]:
 
 def _checking(plan: Plan, log: Log) -> NDArray[np.bool_]:
     """Who is in the check fold, [users]: by cluster where the plan was made so, else by user."""
+    if len(plan.policy.members) > 1:  # everybody checks the member that they follow
+        return np.ones(len(log.users), dtype=bool)
     keys = log.keys if plan.columns.cluster is not None else log.user_keys
     return np.asarray(split_fold(keys, plan.record.parts, plan.record.seed) == len(plan.record.parts) - 1)
 

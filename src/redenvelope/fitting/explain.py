@@ -17,7 +17,7 @@ from redenvelope.arrays import FloatArray
 from redenvelope.fitting.holdout import DecidedRows, Shown
 from redenvelope.log.log import FeatureTable
 from redenvelope.plan.ladder import Place
-from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.policy import DeployedPolicy, Rows
 from redenvelope.plan.record import (
     ActionShares,
     Alternative,
@@ -29,6 +29,7 @@ from redenvelope.plan.record import (
     StepGroups,
     StepShares,
 )
+from redenvelope.policies.action_values import ActionValues
 
 _STEPS, _GROUPS, _DEEPEST = 5, 5, 3
 _LEAST_SHARE = 0.04
@@ -397,7 +398,12 @@ def examples(
     price = int(np.argmax(pricing.shares))  # the price that most users follow
     states, left = shown.encoded.states[rows], shown.encoded.steps_left[rows]
     eligibility = None if shown.encoded.eligibility is None else shown.encoded.eligibility[rows]
-    values = policy.valuer.values(states, left, pricing.table[[price]], eligibility)
+
+    def of_member(own: DeployedPolicy, some: Rows) -> ActionValues:
+        standing = None if eligibility is None else eligibility[some]
+        return own.valuer.values(states[some], left[some], pricing.table[[price]], standing)
+
+    values = ActionValues(*policy.by_member(shown.encoded.row_keys[rows], of_member, (0, 0, 1)))
     q, chances, to_go = (np.asarray(part, dtype=np.float64) for part in (values.q, values.probabilities, values.to_go))
     found = []
     for at, (place, row) in enumerate(zip(groups, rows, strict=True)):

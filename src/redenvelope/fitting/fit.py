@@ -2,32 +2,39 @@
 
 Audit, folds, model, fidelity, policy, prices, check, certificate, comparison, plan. The train fold teaches the models,
 the tune fold chooses how to decide and which prices to check, and the check fold says what that costs and earns.
+
+A cross-fitted plan has several members, each with folds of its own: the users of one group check the member that was
+made of all others, and follow it later. So all users check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from redenvelope.audit.audit import report_few_clusters, report_few_users
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import capped_log
 from redenvelope.campaign.items import with_attributes
+from redenvelope.campaign.records import Rule
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.engine import one_blas_thread
 from redenvelope.engine.memory import give_back
 from redenvelope.engine.programs import forget_programs
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.estimators import Estimator
+from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting import certify, holdout, learn, price_grid, record
 from redenvelope.fitting.certify import Certification, PopulationSummary
 from redenvelope.fitting.encoded import EncodedLog, encode, past_effects
 from redenvelope.fitting.holdout import CandidatePolicy, Check
-from redenvelope.fitting.learn import UnpricedPolicy
+from redenvelope.fitting.learn import CampaignTerms, LearnedModel, Policies, UnpricedPolicy
 from redenvelope.fitting.objective import Objective, objective_of
 from redenvelope.fitting.settings import FitSettings, settings_of
 from redenvelope.fitting.stage_cache import Cache, StageCache, flat_codec, record_codec
@@ -41,6 +48,7 @@ from redenvelope.plan.money import Money
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy, FoldSize, MadeWith
 from redenvelope.progress import Progress, Stages
+from redenvelope.randomness import member_of
 from redenvelope.wording import number, signed
 
 
@@ -89,13 +97,18 @@ def fit(
     population = _audit(learn.as_logged_under(log, campaign.rules), objective, population, settings, stages)
     folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules)))
-    unpriced = _learn(folds, objective, campaign, run)
+    unpriced = _learn(log, folds, objective, campaign, run)
     audit = learn.with_rules(population.audit, log, unpriced.terms.eligible(log))
     estimator = settings.estimator or certify.default_estimator(audit, settings.seed)
-    fixed = record.fixed_actions(folds.train, unpriced, estimator, settings.seed)
-    sizes, learned, made_with = folds.sizes, unpriced.learned, MadeWith.of(folds.train, folds.tune)
-    held_out = encode(folds.check, learned.encoder, learned.steps, unpriced.terms.constraint)
-    del folds  # the train fold is most of the log and is not needed any more
+    trained = [own.train for own in folds]
+    fixed = record.fixed_actions(trained, unpriced.policies.compared["uniform"], estimator, settings.seed)
+    if isinstance(estimator, Marginalised):
+        estimator = replace(estimator, members=len(folds))
+    sizes, learned = _sizes(log, folds), unpriced.learned
+    made_with = MadeWith.of(folds[0].train, folds[0].tune) if len(folds) == 1 else None
+    checked = folds[0].check if len(folds) == 1 else log
+    held_out = encode(checked, learned.encoder, learned.steps, unpriced.terms.constraint)
+    del folds, trained, checked  # the train fold is most of the log and is not needed any more
     give_back()
     stages.begin("check")
     policies = unpriced.policies.by_name
@@ -134,17 +147,17 @@ class _Run(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Folds:
-    """The users of a log, divided by the hash of their ids."""
+    """The users of a log, divided by the hash of their ids: for the plan, or for one of its members."""
 
     train: Log
     tune: Log
     check: Log
 
-    @property
-    def sizes(self) -> dict[str, FoldSize]:
-        """Of each fold, by name."""
-        named = {"train": self.train, "tune": self.tune, "check": self.check}
-        return {name: FoldSize(fold.people, len(fold)) for name, fold in named.items()}
+
+def _sizes(log: Log, folds: tuple[_Folds, ...]) -> dict[str, FoldSize]:
+    """Of each fold, by name; with several members, of the first one's, and of all users, who check."""
+    named = {"train": folds[0].train, "tune": folds[0].tune, "check": folds[0].check if len(folds) == 1 else log}
+    return {name: FoldSize(fold.people, len(fold)) for name, fold in named.items()}
 
 
 def _audit(
@@ -161,57 +174,107 @@ def _audit(
     return population
 
 
-def _split(log: Log, settings: FitSettings, stages: Stages) -> _Folds:
-    """Divide the users into folds; folds that are too small are refused."""
+def _split(log: Log, settings: FitSettings, stages: Stages) -> tuple[_Folds, ...]:
+    """Divide the users into the folds of each member, [members]; folds that are too small are refused."""
     stages.begin("folds")
-    folds = _Folds(*split(log, settings.parts, settings.seed))
-    train, tune, check = folds.train.people, folds.tune.people, folds.check.people
-    clusters = [fold.independent for fold in (folds.train, folds.tune, folds.check)]
-    counted = "" if log.clusters is None else f"; {clusters[0]:,}, {clusters[1]:,} and {clusters[2]:,} clusters"
-    stages.finish("folds", f"{train:,} users train, {tune:,} tune, {check:,} check{counted}")
-    # The audit assumed the default seed and shares; these may differ.
-    findings = Findings()
-    report_few_users((train, tune, check), findings)
-    if log.clusters is not None:
-        report_few_clusters(log.columns.cluster or "cluster", clusters, findings)
-    if findings.refused:
-        raise LogError(findings.sorted())
+    members = settings.cross_fit
+    folds = tuple(folds_of(log, number, settings) for number in range(members))
+    for place, own in enumerate(folds):
+        train, tune, check = own.train.people, own.tune.people, own.check.people
+        clusters = [fold.independent for fold in (own.train, own.tune, own.check)]
+        if not place:
+            counted = "" if log.clusters is None else f"; {clusters[0]:,}, {clusters[1]:,} and {clusters[2]:,} clusters"
+            each = f" the first of {members} members" if members > 1 else ""
+            stages.finish("folds", f"{train:,} users train{each}, {tune:,} tune, {check:,} check{counted}")
+        # The audit assumed the default seed and shares; these may differ.
+        findings = Findings()
+        report_few_users((train, tune, check), findings)
+        if log.clusters is not None:
+            report_few_clusters(log.columns.cluster or "cluster", clusters, findings)
+        if findings.refused:
+            raise LogError(findings.sorted())
     return folds
 
 
-def _learn(folds: _Folds, objective: Objective, campaign: Campaign, run: _Run) -> UnpricedPolicy:
-    """Learn the model, measure its fidelity, and choose a policy."""
+def folds_of(log: Log, number: int, settings: FitSettings) -> _Folds:
+    """The folds of one member: of several, each is checked by its own group, and made of the users of all others."""
+    members = settings.cross_fit
+    if members == 1:
+        return _Folds(*split(log, settings.parts, settings.seed))
+    own = member_of(log.keys, members) == number
+    if own.all() or not own.any():
+        raise UsageError(f"group {number + 1} of {members} has all or none of the users; use a log with more users")
+    train, tune, _ = settings.parts
+    parts = (train / (train + tune), tune / (train + tune))
+    made = split(log.select(~own), parts, settings.seed)
+    return _Folds(made[0], made[1], log.select(own))
+
+
+def _learn(log: Log, folds: tuple[_Folds, ...], objective: Objective, campaign: Campaign, run: _Run) -> UnpricedPolicy:
+    """Learn the model of each member, measure its fidelity, and choose a policy."""
     settings, stages, cache = run
-    train, rules = folds.train, campaign.rules
+    rules = campaign.rules
     stages.begin("model")
-    learned = cache.stage(
-        "model",
-        (settings.neural, settings.history),
-        lambda: learn.learn_model(train, folds.tune, settings, stages, rules),
-        learn.learned_codec(train.catalogue),
-    )
-    terms = learn.campaign_terms(objective, rules, train, learned.encoder)
+    models: list[LearnedModel] = []
+    for own in folds:
+        models.append(_model(own, models, len(folds), rules, run))
+    learned = models[0]
+    terms = learn.campaign_terms(objective, rules, folds[0].train, learned.encoder)
     stages.finish("model", cache.marked("model", learned.summary))
     stages.begin("fidelity")
-    tune = encode(folds.tune, learned.encoder, learned.steps, terms.constraint)
-    fidelity = cache.stage("fidelity", (), lambda: learn.model_fidelity(learned, tune), record_codec(Fidelity))
+    tunes = [encode(own.tune, learned.encoder, learned.steps, terms.constraint) for own in folds]
+    fidelity = cache.stage("fidelity", (), lambda: _least_faithful(models, tunes), record_codec(Fidelity))
     trust = "trusted" if fidelity.trusted else f"not trusted: {fidelity.reasons[0]}"
     stages.finish("fidelity", cache.marked("fidelity", trust))
     stages.begin("policy")
-    pilot_users = tune.pilot_users(settings.search.pilot_users, settings.seed)
+    pilots = [tune.pilot_users(settings.search.pilot_users, settings.seed) for tune in tunes]
     share = settings.explore if settings.explore is not None else campaign.explore
     if share is None:
-        share = price_grid.exploration_share(learn.one_step(learned, terms), pilot_users, train, objective.question)
+        bandit = learn.one_step(learned, terms)
+        share = price_grid.exploration_share(bandit, pilots[0], folds[0].train, objective.question)
     terms = replace(terms, explore=share)
     asked = (settings.method, settings.horizon, settings.leaf_values, settings.temperature, share)
-    policies = cache.stage(
-        "policy",
-        (*asked, settings.search, settings.learning, settings.values),
-        lambda: learn.unpriced_policies(learned, terms, pilot_users, train, fidelity.trusted, settings, stages),
-        learn.policies_codec(learned, terms),
-    )
+    inputs = (*asked, settings.search, settings.learning, settings.values)
+    members: list[Policies] = []
+    for own, model, users in zip(folds, models, pilots, strict=True):
+        first = members[0].plan.specification if members else None
+        make = partial(
+            learn.unpriced_policies, model, terms, users, own.train, fidelity.trusted, settings, stages, first
+        )
+        members.append(cache.stage("policy", inputs, make, learn.policies_codec(model, terms)))
+    policies = Policies.cross_fitted(members)
     stages.finish("policy", cache.marked("policy", learn.describe_policy(policies.plan)))
-    return UnpricedPolicy(learned, terms, fidelity, pilot_users, policies)
+    return UnpricedPolicy(learned, terms, fidelity, _pilot_users(log, tunes, terms, learned, settings), policies)
+
+
+def _model(
+    folds: _Folds, before: Sequence[LearnedModel], members: int, rules: tuple[Rule, ...], run: _Run
+) -> LearnedModel:
+    """The model of the next member."""
+    first = before[0] if before else None
+    return run.cache.stage(
+        "model",
+        (run.settings.neural, run.settings.history, members),
+        lambda: learn.learn_model(folds.train, folds.tune, run.settings, run.stages, rules, first),
+        learn.learned_codec(folds.train.catalogue),
+    )
+
+
+def _least_faithful(models: Sequence[LearnedModel], tunes: Sequence[EncodedLog]) -> Fidelity:
+    """The fidelity of the first model, or of the first that is not trusted."""
+    each = [learn.model_fidelity(model, tune) for model, tune in zip(models, tunes, strict=True)]
+    return next((found for found in each if not found.trusted), each[0])
+
+
+def _pilot_users(
+    log: Log, tunes: Sequence[EncodedLog], terms: CampaignTerms, learned: LearnedModel, settings: FitSettings
+) -> EncodedLog:
+    """Users of the tune folds of all members, by whom the prices are chosen."""
+    if len(tunes) == 1:
+        return tunes[0].pilot_users(settings.search.pilot_users, settings.seed)
+    tuned = log.select(np.isin(log.keys, np.concatenate([tune.log.keys for tune in tunes])))
+    encoded = encode(tuned, learned.encoder, learned.steps, terms.constraint)
+    return encoded.pilot_users(settings.search.pilot_users, settings.seed)
 
 
 def _check(

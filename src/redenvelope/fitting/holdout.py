@@ -21,13 +21,14 @@ from redenvelope.evaluation.confidence import Concentration, Spread, decided_by_
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
 from redenvelope.evaluation.diagnostics import Reason, merged_reasons
 from redenvelope.evaluation.estimators import Estimator
-from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
+from redenvelope.evaluation.evaluate import Evaluation, agreement, evaluate_partitions
 from redenvelope.evaluation.influence import NeighbourSums, neighbour_sums
+from redenvelope.evaluation.item_groups import FEWEST_ITEMS, GroupedRows, behaviour_of, with_group_ratios
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.stage_cache import Arrays, Codec, flat_codec
 from redenvelope.log.log import Log
 from redenvelope.plan.ladder import Ladder, Mixtures, Place, new_ladder
-from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.policy import DeployedPolicy, Rows
 from redenvelope.policies.action_values import ActionValues
 from redenvelope.prices import checked_prices
 from redenvelope.randomness import fraction
@@ -128,6 +129,8 @@ class Check:
     """Logged costs of all users, those of other folds too, by outcome."""
     correction: PastCorrection | None = None
     """For a past that the state does not show; None where the estimator itself knows the past, or nothing is known."""
+    over_groups: bool = False
+    """Whether weights are of groups of items, not of single ones."""
 
     @cached_property
     def influence(self) -> FloatArray:
@@ -139,7 +142,7 @@ class Check:
         candidate, places = self.candidates[name], self.places(name)
         added = candidate.rungs_of(self.influence[:, :, places.start : places.stop])
         reasons = self.reasons(name)
-        diagnostics = [_diagnostics(self.evaluation, place, self.correction) for place in places]
+        diagnostics = [_diagnostics(self, place) for place in places]
         mixtures, main = candidate.mixtures, candidate.main_prices()
         if mixtures is not None:
             reasons = [merged_reasons([reasons[plan] for plan in np.flatnonzero(shares)]) for shares in mixtures.shares]
@@ -185,7 +188,7 @@ class Check:
         """The same policies and users evaluated by another estimator; nothing is planned again."""
         users = self.evaluation.partitions
         found = evaluate_partitions(users.parts, [estimator], engine=users.engine)[estimator.name]
-        return Check(self.log, self.candidates, found, self.shown, self.costs)
+        return Check(self.log, self.candidates, found, self.shown, self.costs, over_groups=self.over_groups)
 
     def added(self, name: str, place: Place) -> FloatArray:
         """Influence of each user on the estimates of a candidate at a place of its ladder, [outcomes, users].
@@ -242,7 +245,10 @@ class Shown:
     def decided(self, policy: DeployedPolicy, place: Place) -> DecidedRows:
         """The policy's decisions at a place of its ladder."""
         mixed = self.candidate.at(place, self.probabilities, axis=1)
-        costs = policy.valuer.outcomes(self.encoded.states)[1]
+        states = self.encoded.states
+        (costs,) = policy.by_member(
+            self.encoded.row_keys, lambda own, rows: (own.valuer.outcomes(states[rows])[1],), (0,)
+        )
         return DecidedRows(self.encoded.log, mixed, (mixed * costs).sum(axis=1))
 
 
@@ -261,11 +267,30 @@ def check_policies(
     `concentrations` of all users of the log, where these are some of them.
     """
     planned = planned or planned_fold(candidates, encoded, shown_users, seed)
-    evaluation = evaluate_partitions(planned.data, [estimator], engine=LocalEngine())[estimator.name]
-    shown = encoded.select(_shown(encoded, shown_users, seed))
+    items = evaluated(planned.data, estimator)
     first = next(iter(candidates.values()))
+    groups = over_groups(planned.data, items, len(first.prices))
+    shown = encoded.select(_shown(encoded, shown_users, seed))
     costs = concentrations(encoded.log) if costs is None else costs
-    return Check(encoded.log, dict(candidates), evaluation, Shown(shown, planned.shown, first), costs)
+    shown_rows = Shown(shown, planned.shown, first)
+    return Check(encoded.log, dict(candidates), groups or items, shown_rows, costs, over_groups=groups is not None)
+
+
+def evaluated(data: Sequence[OffPolicyData], estimator: Estimator) -> Evaluation:
+    """What one estimator says of off-policy data."""
+    return evaluate_partitions(data, [estimator], engine=LocalEngine())[estimator.name]
+
+
+def over_groups(data: Sequence[OffPolicyData], items: Evaluation, compared: int) -> Evaluation | None:
+    """The evaluation with weights over groups of items, of which the data know where there are many; None where the one
+    over single `items` contradicts it at one of the first prices, of which so many are `compared`."""
+    if any(part.group_ratio is None for part in data):
+        return None
+    groups = evaluated([part.over_groups() for part in data], items.estimator)
+    pairs = list(zip(*agreement(groups, items), strict=True))[:compared]
+    # Of few effective users, not even the error of a difference is known: it contradicts nothing.
+    firm = [pair for price, pair in enumerate(pairs) if not items.diagnostics.is_refused(price)]
+    return groups if all(each.is_noise for pair in firm for each in pair) else None
 
 
 def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:
@@ -281,14 +306,21 @@ def planned_fold(
 ) -> PlannedFold:
     """Plan for the users of a fold by every candidate at all of its prices."""
     shown, extent = _shown(encoded, shown_users, seed), Extent.of(encoded.log)
-    data, probabilities, first_user = [], [], 0
+    behaviour = behaviour_of(encoded.log) if len(encoded.log.catalogue) >= FEWEST_ITEMS else None
+    valuer = next(iter(candidates.values())).policy.valuer
+    data, grouped, probabilities, first_user = [], [], [], 0
     for batch in encoded.batches():
         values = [priced_values(each.policy, each.prices, batch) for each in candidates.values()]
         data.append(encoded_data(batch, values, extent))
+        if behaviour is not None:
+            every = np.concatenate([part.probabilities for part in values], axis=1)
+            likely, outcomes = behaviour(batch.log), valuer.outcomes(batch.states)
+            grouped.append(GroupedRows.of(batch.log, every, likely, outcomes, extent.steps))
         own = shown[first_user : first_user + len(batch.log.users)]
         probabilities.append(values[0].probabilities[np.repeat(own, batch.log.lengths)])
         first_user += len(own)
-    return PlannedFold(tuple(data), np.concatenate(probabilities))
+    known = with_group_ratios(data, grouped) if grouped else tuple(data)
+    return PlannedFold(known, np.concatenate(probabilities))
 
 
 def _encoded_fold(fold: PlannedFold) -> tuple[Any, Arrays]:
@@ -359,10 +391,11 @@ def _of_costs(evaluation: Evaluation, place: int) -> Iterator[Reason]:
     yield from found.values()
 
 
-def _diagnostics(evaluation: Evaluation, place: int, correction: PastCorrection | None) -> dict[str, Any]:
-    weights = evaluation.diagnostics
-    of_past = {} if correction is None else correction.diagnostics(place)
+def _diagnostics(check: Check, place: int) -> dict[str, Any]:
+    weights = check.evaluation.diagnostics
+    of_past = {} if check.correction is None else check.correction.diagnostics(place)
     return {
+        "weights_of": "groups of items" if check.over_groups else "single actions",
         "effective_users_by_step": [float(value) for value in weights.effective_users[:, place]],
         "largest_weight_share": float(weights.largest_share[place]),
         "probability_of_unlogged_actions": float(weights.unlogged[place]),
@@ -375,8 +408,13 @@ def _diagnostics(evaluation: Evaluation, place: int, correction: PastCorrection 
 
 def priced_values(policy: DeployedPolicy, prices: ArrayLike, encoded: EncodedLog) -> ActionValues:
     """Action values of every row at prices [prices, budgets], to the end of the campaign."""
-    table = checked_prices(prices, policy.valuer.budgets)
-    return policy.to_the_end(encoded.states, encoded.steps_left, table, encoded.eligibility)
+    table = checked_prices(prices, policy.pricing.budgets)
+
+    def of_member(own: DeployedPolicy, rows: Rows) -> ActionValues:
+        eligibility = None if encoded.eligibility is None else encoded.eligibility[rows]
+        return own.to_the_end(encoded.states[rows], encoded.steps_left[rows], table, eligibility)
+
+    return ActionValues(*policy.by_member(encoded.row_keys, of_member, (0, 0, 1)))
 
 
 def encoded_data(encoded: EncodedLog, values: Sequence[ActionValues], extent: Extent) -> OffPolicyData:

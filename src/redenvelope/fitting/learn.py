@@ -5,8 +5,9 @@ A policy plans ahead with the model, follows values learned without one, or look
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from redenvelope.audit.audit import Audit
 from redenvelope.campaign.records import Rule
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.fitting.encoded import EncodedLog
-from redenvelope.fitting.lookahead import at_temperature, planned_policy, value_learner, with_baseline
+from redenvelope.fitting.lookahead import at_temperature, planned_like, planned_policy, value_learner, with_baseline
 from redenvelope.fitting.objective import Objective
 from redenvelope.fitting.price_grid import temperature_for
 from redenvelope.fitting.settings import FitSettings, Method
@@ -37,6 +38,7 @@ from redenvelope.plan.policy import (
     ModelSource,
     PolicySpecification,
     Source,
+    cross_fitted,
     source_from_state,
 )
 from redenvelope.plan.record import LookaheadRecord
@@ -112,6 +114,7 @@ class UnpricedPolicy:
     """All that the train and tune folds determine: a policy that lacks only its price."""
 
     learned: LearnedModel
+    """Of the first member."""
     terms: CampaignTerms
     fidelity: Fidelity
     pilot_users: EncodedLog
@@ -139,14 +142,34 @@ class Policies:
         """All of them, the plan first."""
         return {"plan": self.plan} | self.compared
 
+    @classmethod
+    def cross_fitted(cls, members: Sequence[Policies]) -> Policies:
+        """Those of each member as one."""
+        named = {name: cross_fitted([each.by_name[name] for each in members]) for name in members[0].by_name}
+        return cls(named.pop("plan"), named, members[0].lookahead)
+
 
 def learn_model(
-    train: Log, tune: Log, settings: FitSettings, stages: Stages, rules: tuple[Rule, ...] = ()
+    train: Log,
+    tune: Log,
+    settings: FitSettings,
+    stages: Stages,
+    rules: tuple[Rule, ...] = (),
+    first: LearnedModel | None = None,
 ) -> LearnedModel:
-    """Learn the environment model from the training users, and calibrate it on them and on tune users."""
-    encoder, training, history = _encoded(train, settings, rules)
+    """Learn the environment model from the training users, and calibrate it on them and on tune users; encoded and
+    built as the `first` member's, where that is given."""
+    chosen = settings.neural
+    if first is None:
+        encoder, training, history = _encoded(train, settings, rules)
+    else:
+        encoder, training, history = first.encoder, Examples.from_log(train, first.encoder), first.history
+        reward, *costs = (choice.structure for choice in first.neural.structures)
+        chosen = replace(chosen, reward_structure=reward, members=first.neural.model.architecture.members)
+        if len(set(costs)) == 1:
+            chosen = replace(chosen, cost_structure=costs[0])
     neural = fit_neural(
-        training, settings.neural, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
+        training, chosen, settings.seed, lambda done, most: stages.going_on("model", done, most, "epoch")
     )
     neural = calibrated(neural, training, Examples.from_log(tune, encoder), settings.neural, settings.seed)
     return LearnedModel(encoder, train.catalogue, neural, history)
@@ -199,8 +222,12 @@ def unpriced_policies(
     trusted: bool,
     settings: FitSettings,
     stages: Stages,
+    first: PolicySpecification | None = None,
 ) -> Policies:
-    """Policies at price 0; a model that is not trusted is planned with only if `settings` ask for it."""
+    """Policies at price 0; a model that is not trusted is planned with only if `settings` ask for it. They decide as
+    the `first` member does, where that is given."""
+    if first is not None:
+        settings = replace(settings, method=cast(Method, first.method), temperature=first.temperature)
     method = _method(learned, terms, trusted, settings)
     bandit = one_step(learned, terms)
     stages.going_on("policy", 0, 2, "values to go")
@@ -218,7 +245,10 @@ def unpriced_policies(
             method = "bandit"
     if method == "planned":
         planned = replace(bandit, specification=replace(bandit.specification, method=method))
-        plan, lookahead = planned_policy(planned, learner, pilot_users, settings, terms.budgets)
+        if first is not None:
+            plan = planned_like(planned, learner, first)
+        else:
+            plan, lookahead = planned_policy(planned, learner, pilot_users, settings, terms.budgets)
     elif method == "bandit":
         temperature = settings.temperature
         if temperature is None:

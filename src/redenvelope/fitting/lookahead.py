@@ -19,7 +19,7 @@ from redenvelope.fitting.price_grid import temperature_for
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.learning.values_to_go import COLD, KnownStates, ValueLearner, can_learn, told_columns
 from redenvelope.log.log import Log
-from redenvelope.plan.policy import DeployedPolicy, ModelSource
+from redenvelope.plan.policy import DeployedPolicy, ModelSource, PolicySpecification
 from redenvelope.plan.record import LookaheadRecord
 from redenvelope.planning.leaf_values import LeafValues
 from redenvelope.planning.planner import ModelPrice, TreePlanner
@@ -81,6 +81,14 @@ def planned_policy(
     if record.chosen == ALONE:
         return with_baseline(at_temperature(alone, warm.specification.temperature), learner), record
     return candidates[record.chosen], record
+
+
+def planned_like(policy: DeployedPolicy, learner: ValueLearner | None, wanted: PolicySpecification) -> DeployedPolicy:
+    """The policy that looks ahead as another does, from one that looks one step ahead."""
+    warm = replace(policy, specification=wanted)
+    if not wanted.leaf_values or learner is None:
+        return with_baseline(warm, learner)
+    return _with_values(warm, learner.optimal(_planner(_with(warm, leaf_values=False))))
 
 
 def compare_lookahead(

@@ -5,7 +5,7 @@ Everything here is the policy's own prediction. What the prices really cost and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -111,13 +111,37 @@ def grid_of_prices(policy: DeployedPolicy, pilot_users: EncodedLog, settings: Se
 
 def _tree_price(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
     """Predicted outcomes of the pilot users as far as values look: a cheap way to locate the prices of interest."""
-    states, left = pilot_users.first_states()
-    eligibility = pilot_users.first_eligibility()
 
-    def price(prices: FloatArray) -> FloatArray:
-        return np.asarray(policy.valuer.values(states, left, prices, eligibility).expected().mean(axis=1))
+    def of_member(own: DeployedPolicy, users: EncodedLog) -> PriceFunction:
+        (states, left), eligibility = users.first_states(), users.first_eligibility()
 
-    return price
+        def price(prices: FloatArray) -> FloatArray:
+            return np.asarray(own.valuer.values(states, left, prices, eligibility).expected().mean(axis=1))
+
+        return price
+
+    return _over_members(policy, pilot_users, of_member)
+
+
+def _believed(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
+    """Predicted outcomes of the pilot users' whole campaign."""
+
+    def of_member(own: DeployedPolicy, users: EncodedLog) -> PriceFunction:
+        return own.believed(*users.first_states(), users.first_eligibility())
+
+    return _over_members(policy, pilot_users, of_member)
+
+
+def _over_members(
+    policy: DeployedPolicy, users: EncodedLog, of_member: Callable[[DeployedPolicy, EncodedLog], PriceFunction]
+) -> PriceFunction:
+    """Mean outcomes of users who follow the members of a policy, of each of which `of_member` tells its own users'."""
+    parts = [
+        (of_member(own, some), len(some.log.users) / len(users.log.users)) for own, some in users.by_member(policy)
+    ]
+    if len(parts) == 1:
+        return parts[0][0]
+    return lambda prices: np.asarray(sum(share * price(prices) for price, share in parts))
 
 
 def predicted_paths(
@@ -129,8 +153,7 @@ def predicted_paths(
     passes: int | None = None,
 ) -> Paths:
     """The ladder and the frontiers of several budgets [budgets], as the policy's own values predict the campaign."""
-    predicted = policy.believed(*pilot_users.first_states(), pilot_users.first_eligibility())
-    plans = gather_plans(predicted, budgets, settings.pilot_passes if passes is None else passes)
+    plans = gather_plans(_believed(policy, pilot_users), budgets, settings.pilot_passes if passes is None else passes)
     return paths_through(plans, budgets, rungs, settings.frontier_points)
 
 
@@ -139,8 +162,7 @@ def model_frontier(
 ) -> Frontier:
     """The frontier that the policy's own values predict: at some of the duals [duals], linear in between."""
     places = np.unique(np.linspace(0, len(duals) - 1, settings.pilot_prices).round().astype(int))
-    predicted = policy.believed(*pilot_users.first_states(), pilot_users.first_eligibility())
-    rewards, costs = predicted(duals[places, None])
+    rewards, costs = _believed(policy, pilot_users)(duals[places, None])
     everywhere = np.arange(len(duals))
     return Frontier(duals, np.interp(everywhere, places, costs), np.interp(everywhere, places, rewards))
 
@@ -251,17 +273,23 @@ def exploration_loss_at(policy: DeployedPolicy, pilot_users: EncodedLog, duals: 
     """
     if not policy.specification.explore:
         return 0.0
-    rows = (*pilot_users.first_states(), pilot_users.first_eligibility())
-    times = 1.0
-    if not policy.plans:
-        rows = (pilot_users.states, pilot_users.steps_left, pilot_users.eligibility)
-        times = len(pilot_users.log) / len(pilot_users.log.users)
+    of_users = _believed if policy.plans else _believed_at_all_steps
     with_it, without = (
-        policy.pricing.mix(each.believed(*rows)(policy.pricing.table))
+        policy.pricing.mix(of_users(each, pilot_users)(policy.pricing.table))
         for each in (policy, _without_exploration(policy))
     )
-    gained = times * (without - with_it)
+    gained = without - with_it
     return max(float(gained[0] - np.asarray(duals) @ gained[1:]), 0.0)
+
+
+def _believed_at_all_steps(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
+    """What learned values tell from every row of the pilot users on, per user."""
+
+    def of_member(own: DeployedPolicy, users: EncodedLog) -> PriceFunction:
+        price = own.believed(users.states, users.steps_left, users.eligibility)
+        return lambda prices: np.asarray(price(prices) * (len(users.log) / len(users.log.users)))
+
+    return _over_members(policy, pilot_users, of_member)
 
 
 def _without_exploration(policy: DeployedPolicy) -> DeployedPolicy:

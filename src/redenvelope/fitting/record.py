@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,11 +11,12 @@ from scipy.special import ndtri
 
 from redenvelope.arrays import FloatArray, IntArray
 from redenvelope.audit.audit import Audit
-from redenvelope.dual.column_generation import best_mixture, budget_units
+from redenvelope.dual.column_generation import Mixed, best_mixture, budget_units
 from redenvelope.dual.frontier import Frontier, falling
 from redenvelope.dual.oracle import Priced
 from redenvelope.dual.paths import Paths
 from redenvelope.engine.engine import LocalEngine
+from redenvelope.evaluation.clustering import person_keys
 from redenvelope.evaluation.data import Extent
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
@@ -32,6 +33,7 @@ from redenvelope.log.log import Log
 from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.fixed_sequence_test import climb
 from redenvelope.plan.ladder import Ladder, MixableSums, Place
+from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.plan.record import (
     ActionShares,
     ComparedPolicy,
@@ -46,6 +48,7 @@ from redenvelope.plan.record import (
 from redenvelope.plan.reprice import frontier_table, path_frontiers
 from redenvelope.policies.action_values import ActionValues, Valuer
 from redenvelope.policies.rules import RuleConstraint
+from redenvelope.randomness import member_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +133,7 @@ def fit_record(
     columns: ColumnMap,
 ) -> FitRecord:
     """The record of a fit, from the results of its stages."""
-    learned, valuer = unpriced.learned, certified.policy.valuer
+    learned, valuer = unpriced.learned, certified.policy.members[0].valuer
     return FitRecord(
         audit=audit,
         folds=folds,
@@ -200,14 +203,19 @@ _FINE = 1e4
 class FixedActions:
     """Every action given to everybody; where it is not eligible, the cheapest eligible one is given."""
 
-    valuer: Valuer
+    policy: DeployedPolicy
     """Predicts the outcomes of a step: the baseline of the estimates."""
-    constraint: RuleConstraint | None
     later: FloatArray
-    """Predicted outcomes of all later steps by steps left, this one included, [outcomes, 1 + steps, actions]."""
-    labels: tuple[str, ...]
+    """Predicted outcomes of all later steps by steps left, this one included, [members, outcomes, 1 + steps,
+    actions]."""
     outcomes: FloatArray
-    """Mean reward and costs per user of each action as estimated on training users, [outcomes, actions]."""
+    """Mean reward and costs per user of each action as estimated on each member's training users, [members, outcomes,
+    actions]."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """[actions]"""
+        return self.policy.catalogue.labels
 
     def beside(
         self, plan: FloatArray, check: Check, encoded: EncodedLog, certificate: Certificate
@@ -219,20 +227,22 @@ class FixedActions:
         buys, at the price at which the mixture exchanges cost for reward, is taken from the difference in reward.
         """
         costs = np.array([each.cost.estimate for each in certificate.budgets])
-        plans = Priced(np.zeros((len(self.labels), len(costs))), self.outcomes)
-        fine = _FINE * (float(np.ptp(plans.rewards)) or 1.0)
-        mixed = best_mixture(plans, costs, budget_units(plans, costs), fine)
-        used = np.flatnonzero(mixed.shares)
-        found = self.evaluated(encoded, used, check.evaluation.estimator)
-        mixture = influence_of(found, check.log) @ mixed.shares[used]
+        mixtures = [_mixed_actions(own, costs) for own in self.outcomes]
+        by_member = np.array([mixed.shares for mixed in mixtures])
+        used = np.flatnonzero(by_member.any(axis=0))
+        found = influence_of(self.evaluated(encoded, used, check.evaluation.estimator), check.log)
+        member = member_of(person_keys(check.log.keys), len(mixtures))
+        mixture = np.zeros_like(plan)
+        for number, shares in enumerate(by_member):
+            mixture += (found @ shares[used]) * (member == number)
         # Where nothing untargeted is as cheap as the plan, cost has no such price.
-        prices = np.where(mixed.excess > 1e-6, 0.0, mixed.duals)
+        prices = np.mean([np.where(mixed.excess > 1e-6, 0.0, mixed.duals) for mixed in mixtures], axis=0)
         gap = plan - mixture
         (adds,), (error,) = _means((gap[0] - prices @ gap[1:])[None])
         # A plan that is the mixture itself differs from it by rounding, which is nothing that targeting adds.
         reach = float(ndtri((1 + certificate.confidence) / 2)) * float(error) + _ROUNDING * abs(float(plan[0].mean()))
         named = tuple(self.labels[action] for action in used)
-        shares = tuple(float(share) for share in mixed.shares[used])
+        shares = tuple(float(share) for share in by_member.mean(axis=0)[used])
         return Untargeted(named, shares, float(adds), float(adds) - reach, float(adds) + reach), mixture
 
     def evaluated(self, encoded: EncodedLog, actions: IntArray, estimator: Estimator) -> Evaluation:
@@ -243,11 +253,20 @@ class FixedActions:
 
     def _decided(self, encoded: EncodedLog, actions: IntArray) -> ActionValues:
         """Decisions and baselines, [rows, policies, actions]: the model's for this step, means for those after it."""
-        given = given_actions(encoded, self.constraint, actions)
+        given = given_actions(encoded, self.policy.constraint, actions)
         probabilities = (given[:, :, None] == np.arange(len(self.labels))).astype(np.float32)
-        now = self.valuer.outcomes(encoded.states)[:, :, None, :]
-        later = self.later[:, encoded.steps_left][:, :, actions, None]
-        return ActionValues(None, probabilities, (now + later).astype(np.float32))
+        states, keys = encoded.states, encoded.row_keys
+        (now,) = self.policy.by_member(keys, lambda own, rows: (own.valuer.outcomes(states[rows]),), (1,))
+        later = np.moveaxis(self.later[member_of(keys, len(self.later)), :, encoded.steps_left], 0, 1)
+        to_go = now[:, :, None, :] + later[:, :, actions, None]
+        return ActionValues(None, probabilities, to_go.astype(np.float32))
+
+
+def _mixed_actions(outcomes: FloatArray, costs: FloatArray) -> Mixed:
+    """The mixture of fixed actions [outcomes, actions] of greatest reward at these costs, [budgets]."""
+    plans = Priced(np.zeros((outcomes.shape[1], len(costs))), outcomes)
+    fine = _FINE * (float(np.ptp(plans.rewards)) or 1.0)
+    return best_mixture(plans, costs, budget_units(plans, costs), fine)
 
 
 def given_actions(encoded: EncodedLog, constraint: RuleConstraint | None, actions: IntArray) -> IntArray:
@@ -258,19 +277,25 @@ def given_actions(encoded: EncodedLog, constraint: RuleConstraint | None, action
     return np.where(eligible[:, actions], actions, eligible.argmax(axis=1)[:, None])
 
 
-def fixed_actions(train: Log, unpriced: UnpricedPolicy, estimator: Estimator, seed: int) -> FixedActions:
-    """Every action given to everybody, as estimated on training users."""
-    learned, constraint = unpriced.learned, unpriced.terms.constraint
-    labels, valuer = train.catalogue.labels, unpriced.policies.compared["uniform"].valuer
-    users = max(1_000, _FIXED_NUMBERS // (learned.steps * len(labels)))
+def fixed_actions(trained: Sequence[Log], policy: DeployedPolicy, estimator: Estimator, seed: int) -> FixedActions:
+    """Every action given to everybody, as estimated on the training users of each member of a policy."""
+    pairs = zip(trained, policy.members, strict=True)
+    each = [_fixed_actions(train, member, estimator, seed) for train, member in pairs]
+    later, outcomes = (np.concatenate([getattr(own, name) for own in each]) for name in ("later", "outcomes"))
+    return FixedActions(policy, later, outcomes)
+
+
+def _fixed_actions(train: Log, policy: DeployedPolicy, estimator: Estimator, seed: int) -> FixedActions:
+    steps, labels = policy.specification.steps, policy.catalogue.labels
+    users = max(1_000, _FIXED_NUMBERS // (steps * len(labels)))
     some = train.select(sampled(train, users, "untargeted", seed))
-    encoded = encode(some, learned.encoder, learned.steps, constraint)
+    encoded = encode(some, policy.encoder, steps, policy.constraint)
     everything = np.arange(len(labels))
-    later = _later(encoded, valuer, given_actions(encoded, constraint, everything), learned.steps)
-    fixed = FixedActions(valuer, constraint, later, labels, np.empty(0))
+    later = _later(encoded, policy.valuer, given_actions(encoded, policy.constraint, everything), steps)
+    fixed = FixedActions(policy, later[None], np.empty(0))
     parts = np.array_split(everything, -(-len(labels) // _TOGETHER))
     means = [fixed.evaluated(encoded, part, estimator).value for part in parts]
-    return replace(fixed, outcomes=np.concatenate(means, axis=1))
+    return replace(fixed, outcomes=np.concatenate(means, axis=1)[None])
 
 
 def _later(encoded: EncodedLog, valuer: Valuer, given: IntArray, steps: int) -> FloatArray:

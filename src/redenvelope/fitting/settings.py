@@ -13,6 +13,7 @@ from redenvelope.learning.values_to_go import ValueSettings
 from redenvelope.log.columns import nearest_name
 from redenvelope.log.log import SHARES
 from redenvelope.models.training import NeuralSettings
+from redenvelope.plan.policy import MOST_MEMBERS
 from redenvelope.planning.temperature import is_temperature
 from redenvelope.serialization import to_plain
 
@@ -67,6 +68,9 @@ class FitSettings:
     seed: int = 0
     parts: tuple[float, float, float] = SHARES
     """Shares of users in the train fold (models), the tune fold (method, temperature, prices) and the check fold."""
+    cross_fit: int = 1
+    """Number of groups of users: each checks a member of the plan that was made of the others, so that all users check;
+    1 has one member, which the check fold checks."""
     history: History = "auto"
     """Whether states contain the user's history; `auto` includes it where held-out users are predicted better."""
     explore: float | None = None
@@ -100,6 +104,10 @@ class FitSettings:
             raise UsageError(f"the most per user must be an amount above 0, not {self.most_per_user}")
         if self.horizon is not None and not isinstance(self.horizon, int):
             raise UsageError(f"the horizon must be a whole number of steps, not {self.horizon!r}")
+        members = self.cross_fit
+        whole = isinstance(members, int) and not isinstance(members, bool)
+        if not (whole and 1 <= members <= MOST_MEMBERS):
+            raise UsageError(f"cross_fit is a whole number of groups from 1 to {MOST_MEMBERS}, not {members!r}")
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
             raise UsageError(f"the seed must be a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
         if not 0.5 < self.confidence < 1:

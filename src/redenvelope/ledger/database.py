@@ -6,37 +6,46 @@ CHECK constraints refuse every transaction that would overspend.
 
 from __future__ import annotations
 
-import secrets
+import os
+import shutil
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
+from urllib.parse import quote
 
 from redenvelope.errors import LedgerError, UsageError
+from redenvelope.ledger.damage import lost_commits, postgres_damage, sqlite_damage
+from redenvelope.ledger.tables import FORMAT, OLDER_FORMATS, POSTGRES, SQLITE, Dialect, first_counters, first_identity
 
 _CHUNK = 500
 """Values that one statement takes."""
 _OURS = 0x52456E76
 """'REnv': marks an SQLite file as ours, and is the advisory lock under which PostgreSQL's tables are created."""
+_EVER = (
+    *("price_notes", "entries", "events", "tallies", "charges", "user_balances", "decisions", "budgets", "identity"),
+    "counters",
+)
+"""The tables of all formats, in an order in which they can be dropped."""
 _BUSY_SECONDS = 10.0
 _CONNECT_SECONDS = 10
 
 
-Creation = Literal["never", "first", "anew"]
-"""Whether a missing ledger is created: never, where none was known before, or whatever was there before."""
+Access = Literal["read", "write", "first", "anew"]
+"""A ledger is read or written where it exists, created where none was known before, or whatever was there before."""
 
 
-def open_database(url: str, create: Creation, seed: int | None) -> Database:
+def open_database(url: str, access: Access, seed: int | None = None, formats: Sequence[int] = (FORMAT,)) -> Database:
     """The database at `sqlite:///PATH` or `postgresql://…`."""
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" and separator and rest.startswith("/") and len(rest) > 1:
-        return SqliteDatabase(rest[1:], create, seed)
+        return SqliteDatabase(rest[1:], access, seed, formats)
     if scheme in ("postgresql", "postgres") and separator:
-        return PostgresDatabase(url, create, seed)
+        return PostgresDatabase(url, access, seed, formats)
     raise UsageError(
         f"{_without_password(url)!r} is not the URL of a ledger; write sqlite:///PATH (four slashes before an absolute "
         "path) or postgresql://USER@HOST/DATABASE"
@@ -69,6 +78,10 @@ class Session:
         """Run a statement that takes no values."""
         self._connection.execute(statement)
 
+    def columns(self, table: str) -> list[str]:
+        """The names of a table's columns."""
+        return [str(one[0]) for one in self._connection.execute(f"SELECT * FROM {table} LIMIT 0").description]
+
     def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement once per row of values."""
         if rows:
@@ -92,13 +105,16 @@ class Database(ABC):
     placeholder = "?"
     seed: int
     """The seed of all draws that are paid from this ledger."""
-    ledger: int
+    ledger: str
     """The random number of this ledger, which is part of every id that it gives to a decision."""
+    epoch: str
+    """Another random number in these ids, which is new whenever the ledger is restored."""
+    format: int | None
     is_new: bool = False
     """Whether it was created by being opened."""
 
-    def __init__(self, name: str, dialect: Dialect, failures: type[Exception]) -> None:
-        self._name, self._dialect, self._failures = name, dialect, failures
+    def __init__(self, name: str, dialect: Dialect, failures: type[Exception], formats: Sequence[int]) -> None:
+        self.dialect, self._name, self.failures, self._formats = dialect, name, failures, formats
         self._lock = threading.Lock()
         self._local = threading.local()
         self._opened: list[Any] = []
@@ -115,41 +131,63 @@ class Database(ABC):
     def close(self) -> None:
         """Close all connections."""
         for connection in self._opened:
-            with suppress(self._failures):
+            with suppress(self.failures):
                 connection.close()
         self._opened.clear()
+
+    @abstractmethod
+    def damage(self) -> tuple[list[str], list[str]]:
+        """What the database finds wrong with itself, and what could not be checked."""
+
+    def clean_up(self) -> None:
+        """Remove what was overwritten from the files, as far as that can be done here."""
+        with self._lock, self._errors():
+            for statement in self.dialect.cleaning:
+                self._writer.execute(statement)
 
     @abstractmethod
     def _connect(self) -> Any: ...
 
     @abstractmethod
-    def _prepare(self, create: Creation, seed: int | None) -> None:
+    def _prepare(self, access: Access, seed: int | None) -> None:
         """Create the tables where they are missing and may be created."""
 
-    def _open(self, create: Creation, seed: int | None) -> None:
+    def _open(self, access: Access, seed: int | None) -> None:
         with self._errors():
             try:
                 self._writer = self._connect()
-                self._prepare(create, seed)
+                self._prepare(access, seed)
                 self._read_counters()
             except BaseException:
                 self.close()
                 raise
 
+    def create_again(self, session: Session) -> None:
+        """Create the tables, empty, in place of those that are there, of whatever format."""
+        for table in _EVER:
+            session.run(f"DROP TABLE IF EXISTS {table}")
+        for statement in (*self.dialect.dropped, *self.dialect.statements()):
+            session.run(statement)
+
     def _create_tables(self, session: Session, seed: int | None) -> None:
-        for statement in self._dialect.statements():
+        for statement in self.dialect.statements():
             session.run(statement)
         session.many("INSERT INTO counters VALUES (?, ?)", first_counters(seed))
+        session.many("INSERT INTO identity VALUES (?, ?)", first_identity())
         self.is_new = True
 
     def _read_counters(self) -> None:
-        counters = dict(Session(self._writer, self.placeholder).rows("SELECT name, value FROM counters"))
-        if counters.get("format") != FORMAT:
-            found = f"format {counters['format']}" if "format" in counters else "no format"
-            raise LedgerError(
-                f"{self._name}: the ledger has {found}, and this version reads {FORMAT}; use the version that made it"
-            )
-        self.seed, self.ledger = counters["seed"], counters["ledger"]
+        session = Session(self._writer, self.placeholder)
+        counters = dict(session.rows("SELECT name, value FROM counters"))
+        self.format = counters.get("format")
+        if self.format not in self._formats:
+            found = "no format" if self.format is None else f"format {self.format}"
+            older = self.format in OLDER_FORMATS
+            remedy = "make a copy of it and run redenvelope ledger migrate" if older else "use the version that made it"
+            raise LedgerError(f"{self._name}: the ledger has {found}, and this version reads {FORMAT}; {remedy}")
+        if self.format == FORMAT:
+            identity = dict(session.rows("SELECT name, value FROM identity"))
+            self.seed, self.ledger, self.epoch = counters["seed"], identity["ledger"], identity["epoch"]
 
     def _reader(self) -> Any:
         """The connection with which this thread reads."""
@@ -163,7 +201,7 @@ class Database(ABC):
         """Errors of the database as errors of the ledger."""
         try:
             yield
-        except self._failures as error:
+        except self.failures as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise LedgerError(f"{self._name}: the ledger is not available ({reason})") from error
 
@@ -175,32 +213,66 @@ class SqliteDatabase(Database):
     of its money.
     """
 
-    def __init__(self, path: str, create: Creation, seed: int | None = None) -> None:
+    def __init__(self, path: str, access: Access, seed: int | None = None, formats: Sequence[int] = (FORMAT,)) -> None:
+        super().__init__(path, SQLITE, sqlite3.Error, formats)
         self._path = Path(path).absolute()
-        self._files: dict[Path, tuple[int, int]] = {}
+        self._wal, shared = (self._path.with_name(f"{self._path.name}-{end}") for end in ("wal", "shm"))
+        self._files: dict[Path, tuple[int, ...]] = {}
         self._marker = self._path.with_name(f".{self._path.name}.id")
+        self._copy: TemporaryDirectory[str] | None = None
+        self._how = "mode=rwc"
         if not self._path.is_file() or not self._path.stat().st_size:
-            self._require_none_before(path, create)
-        super().__init__(path, SQLITE, sqlite3.Error)
-        self._open(create, seed)
-        if create != "never":
-            self._remember(create)
-        for file in (self._path, *(self._path.with_name(f"{self._path.name}-{end}") for end in ("wal", "shm"))):
+            self._require_none_before(path, access)
+        self._lost = lost_commits(self._wal)
+        if access == "read":
+            self._read_only()
+        elif self._lost is not None:  # SQLite would remove what is left of them
+            raise LedgerError(
+                f"{path}: {self._lost}; restore a back-up, or save what can be read with redenvelope ledger backup and "
+                "restore that"
+            )
+        self._open(access, seed)
+        if access in ("first", "anew") and self.format == FORMAT:
+            self._remember(access)
+        for file in (self._path, self._wal, shared):
             with suppress(FileNotFoundError):
-                self._files[file] = _identity(file)
+                self._files[file] = self._identity(file)
 
-    def _require_none_before(self, path: str, create: Creation) -> None:
-        if create == "never":
+    def _read_only(self) -> None:
+        """Choose how to read without writing anything: a file alone as it is, one that is in use beside its log, and a
+        copy where nothing can be written."""
+        if not self._wal.exists() or not self._wal.stat().st_size:
+            self._how = "immutable=1"
+        elif os.access(self._path.parent, os.W_OK) and os.access(self._path, os.W_OK):
+            self._how = "mode=ro"
+        else:
+            self._copy, self._how = TemporaryDirectory(prefix="redenvelope-"), "mode=rw"
+            for file in (self._path, self._wal):
+                shutil.copyfile(file, Path(self._copy.name) / file.name)
+
+    def close(self) -> None:
+        """See Database."""
+        super().close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def _identity(self, file: Path) -> tuple[int, ...]:
+        found = file.stat()
+        changes = (found.st_mtime_ns, found.st_size) if self._how == "immutable=1" else ()
+        return found.st_dev, found.st_ino, *changes
+
+    def _require_none_before(self, path: str, access: Access) -> None:
+        if access in ("read", "write"):
             raise LedgerError(f"{path}: there is no ledger; create one with redenvelope ledger create")
-        if create == "first" and self._marker.exists():
+        if access == "first" and self._marker.exists():
             raise LedgerError(
                 f"{path}: the ledger that was here is gone, and a new one would have all of its money again; restore "
                 f"it from a back-up, or start anew with redenvelope ledger create sqlite:///{path}"
             )
 
-    def _remember(self, create: Creation) -> None:
-        own = f"{self.ledger:08x}"
-        if create == "first" and self._marker.exists() and self._marker.read_text(encoding="utf-8").strip() != own:
+    def _remember(self, access: Access) -> None:
+        own = self.ledger
+        if access == "first" and self._marker.exists() and self._marker.read_text(encoding="utf-8").strip() != own:
             self.close()
             raise LedgerError(
                 f"{self._name}: is another ledger than the one that was created here; open the right file, or remove "
@@ -213,9 +285,11 @@ class SqliteDatabase(Database):
         """Refuse to go on with files that were removed or replaced: nobody would find again what is written there."""
         for file, known in self._files.items():
             try:
-                found = _identity(file)
+                found = self._identity(file)
             except OSError:
                 found = None
+            if found != known and self._how == "immutable=1":
+                raise LedgerError(f"{file.name}: somebody began to write to the ledger while it was read; try again")
             if found != known:
                 raise LedgerError(
                     f"{file.name}: the file was removed or replaced while the ledger was open; stop the service, put "
@@ -249,34 +323,50 @@ class SqliteDatabase(Database):
             finally:
                 connection.execute("ROLLBACK")
 
+    def damage(self) -> tuple[list[str], list[str]]:
+        """See Database."""
+        lost = self._lost or lost_commits(self._wal)
+        found = [] if lost is None else [lost]
+        with self.reading() as session:
+            try:
+                found += sqlite_damage(session)
+            except sqlite3.Error as error:
+                found.append(str(error))
+        return found, []
+
     def _connect(self) -> sqlite3.Connection:
+        path = self._path if self._copy is None else Path(self._copy.name) / self._path.name
         connection = sqlite3.connect(
-            self._name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+            f"file:{quote(str(path))}?{self._how}",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
         )
         self._opened.append(connection)
         # A commit is on the disk when it returns; otherwise a loss of power could undo the last ones.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = ON")  # whoever is forgotten is not found in unused space
         return connection
 
-    def _prepare(self, create: Creation, seed: int | None) -> None:
+    def _prepare(self, access: Access, seed: int | None) -> None:
         (owner,) = self._writer.execute("PRAGMA application_id").fetchone()
         if owner == _OURS:
+            if access != "read":
+                self._writer.execute("PRAGMA journal_mode = WAL")  # a back-up has none
             return
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables or create == "never":
-            raise LedgerError(f"{self._name}: is not a ledger of redenvelope; choose another file")
+        if tables or access in ("read", "write"):
+            what = "is not a ledger of redenvelope; choose another file"
+            raise LedgerError(f"{self._name}: {self._lost or what}")
         self._writer.execute("PRAGMA journal_mode = WAL")
         with self.transaction() as session:
             if session.rows("SELECT 1 FROM sqlite_schema LIMIT 1"):
                 return  # another process has created the tables meanwhile
             self._create_tables(session, seed)
             self._writer.execute(f"PRAGMA application_id = {_OURS}")
-
-
-def _identity(file: Path) -> tuple[int, int]:
-    found = file.stat()
-    return found.st_dev, found.st_ino
 
 
 class PostgresDatabase(Database):
@@ -288,14 +378,14 @@ class PostgresDatabase(Database):
     lock = "FOR UPDATE"
     placeholder = "%s"
 
-    def __init__(self, url: str, create: Creation, seed: int | None = None) -> None:
+    def __init__(self, url: str, access: Access, seed: int | None = None, formats: Sequence[int] = (FORMAT,)) -> None:
         try:
             import psycopg
         except ImportError:
             raise LedgerError("a ledger in PostgreSQL needs psycopg; run: pip install 'redenvelope[serve]'") from None
-        super().__init__("PostgreSQL", POSTGRES, psycopg.Error)
+        super().__init__("PostgreSQL", POSTGRES, psycopg.Error, formats)
         self._url, self._driver = url, psycopg
-        self._open(create, seed)
+        self._open(access, seed)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -315,6 +405,11 @@ class PostgresDatabase(Database):
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 yield Session(connection, self.placeholder)
 
+    def damage(self) -> tuple[list[str], list[str]]:
+        """See Database."""
+        with self._errors():
+            return postgres_damage(self._reader(), self.failures)
+
     def _connect(self) -> Any:
         connection = self._driver.connect(
             self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="redenvelope"
@@ -326,10 +421,10 @@ class PostgresDatabase(Database):
         connection.execute("SET client_min_messages = warning")
         return connection
 
-    def _prepare(self, create: Creation, seed: int | None) -> None:
+    def _prepare(self, access: Access, seed: int | None) -> None:
         if self._has_tables():
             return
-        if create == "never":
+        if access in ("read", "write"):
             raise LedgerError(
                 "PostgreSQL: there is no ledger in this database; create one with redenvelope ledger create"
             )
@@ -340,144 +435,3 @@ class PostgresDatabase(Database):
 
     def _has_tables(self) -> bool:
         return self._writer.execute("SELECT to_regclass('counters')").fetchone()[0] is not None
-
-
-FORMAT = 5
-"""The version of the tables."""
-
-
-def first_counters(seed: int | None) -> list[tuple[str, int]]:
-    """The counters of a new ledger.
-
-    Without a given seed, one is drawn. If every ledger had the same seed, users who got a rare action in one campaign
-    would get it in the next one too, and the log could not tell the effect of the action from its users.
-    """
-    drawn = secrets.randbits(63) if seed is None else seed
-    own = int(secrets.token_hex(4), 16)
-    return [("format", FORMAT), ("ledger", own), ("seed", drawn), ("decision", 0), ("entry", 0), ("note", 0)]
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a database spells what the tables need."""
-
-    integer: str
-    real: str
-    ending: str
-    append_only: tuple[str, ...]
-    """Statements after which entries can be added, but neither changed nor removed."""
-
-    def statements(self) -> tuple[str, ...]:
-        """Create the tables where they are missing."""
-        tables = (table.format(integer=self.integer, real=self.real, ending=self.ending) for table in _TABLES)
-        return (*tables, *self.append_only)
-
-
-SQLITE = Dialect(
-    integer="INTEGER",
-    real="REAL",
-    ending="STRICT",
-    append_only=tuple(
-        f"CREATE TRIGGER IF NOT EXISTS entries_{event.lower()} BEFORE {event} ON entries "
-        "BEGIN SELECT RAISE(ABORT, 'entries are only ever added'); END"
-        for event in ("UPDATE", "DELETE")
-    ),
-)
-POSTGRES = Dialect(
-    integer="BIGINT",
-    real="DOUBLE PRECISION",
-    ending="",
-    append_only=(
-        "CREATE OR REPLACE FUNCTION entries_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'entries are only ever added'; END $$",
-        "CREATE OR REPLACE TRIGGER entries_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON entries "
-        "EXECUTE FUNCTION entries_append_only()",
-    ),
-)
-
-_TABLES = (
-    # One row each for the format, the ledger's own number, the seed of all draws, and the last number of a decision, an
-    # entry and a price note. A writer locks these rows first, so that the writers of several processes take turns.
-    "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value {integer} NOT NULL) {ending}",
-    """CREATE TABLE IF NOT EXISTS budgets (
-        budget TEXT PRIMARY KEY,
-        place {integer} NOT NULL UNIQUE,
-        total {integer} NOT NULL CHECK (total >= 0),
-        held {integer} NOT NULL CHECK (held >= 0),
-        spent {integer} NOT NULL CHECK (spent >= 0),
-        expected_thousandths {integer} NOT NULL,
-        closed_thousandths {integer} NOT NULL,
-        user_cap {integer} CHECK (user_cap >= 0),
-        measure TEXT NOT NULL,
-        minor_units {integer} NOT NULL CHECK (minor_units >= 1),
-        CONSTRAINT never_overspent CHECK (spent + held <= total)
-    ) {ending}""",
-    # Only for budgets with a cap per user.
-    """CREATE TABLE IF NOT EXISTS user_balances (
-        user_id TEXT NOT NULL,
-        budget TEXT NOT NULL REFERENCES budgets,
-        held {integer} NOT NULL CHECK (held >= 0),
-        spent {integer} NOT NULL CHECK (spent >= 0),
-        user_cap {integer} NOT NULL,
-        PRIMARY KEY (user_id, budget),
-        CONSTRAINT never_above_the_cap CHECK (spent + held <= user_cap)
-    ) {ending}""",
-    """CREATE TABLE IF NOT EXISTS decisions (
-        decision {integer} PRIMARY KEY,
-        request TEXT NOT NULL UNIQUE,
-        fingerprint TEXT NOT NULL,
-        user_id TEXT NOT NULL,
-        step {integer} NOT NULL,
-        action TEXT NOT NULL,
-        is_number {integer} NOT NULL CHECK (is_number IN (0, 1)),
-        propensity {real} NOT NULL CHECK (propensity > 0 AND propensity <= 1),
-        probabilities TEXT NOT NULL,
-        prices TEXT NOT NULL,
-        plan TEXT NOT NULL,
-        features TEXT NOT NULL,
-        status TEXT NOT NULL CHECK (status IN ('open', 'settled', 'released', 'expired')),
-        decided_at {integer} NOT NULL,
-        expires_at {integer} NOT NULL,
-        public_id TEXT NOT NULL,
-        reward {real},
-        closed_at {integer},
-        UNIQUE (user_id, step)
-    ) {ending}""",
-    "CREATE INDEX IF NOT EXISTS decisions_open ON decisions (expires_at) WHERE status = 'open'",
-    """CREATE TABLE IF NOT EXISTS charges (
-        decision {integer} NOT NULL REFERENCES decisions,
-        budget TEXT NOT NULL REFERENCES budgets,
-        held {integer} NOT NULL CHECK (held >= 0),
-        open {integer} NOT NULL CHECK (open >= 0 AND open <= held),
-        ceiling {integer} NOT NULL CHECK (ceiling >= held),
-        spent {integer} NOT NULL CHECK (spent >= 0),
-        expected_thousandths {integer} NOT NULL,
-        PRIMARY KEY (decision, budget),
-        CONSTRAINT never_above_the_ceiling CHECK (spent <= ceiling)
-    ) {ending}""",
-    # `decision` is 0 in entries that set a total.
-    """CREATE TABLE IF NOT EXISTS entries (
-        entry {integer} PRIMARY KEY,
-        at {integer} NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('fund', 'hold', 'settle', 'release', 'expire')),
-        decision {integer} NOT NULL,
-        budget TEXT NOT NULL REFERENCES budgets,
-        total_change {integer} NOT NULL,
-        held_change {integer} NOT NULL,
-        spent_change {integer} NOT NULL,
-        expected_change {integer} NOT NULL
-    ) {ending}""",
-    """CREATE TABLE IF NOT EXISTS tallies (
-        step {integer} NOT NULL,
-        action TEXT NOT NULL,
-        decided {integer} NOT NULL,
-        settled {integer} NOT NULL,
-        released {integer} NOT NULL,
-        expired {integer} NOT NULL,
-        reward {real} NOT NULL,
-        spent {integer} NOT NULL,
-        PRIMARY KEY (step, action)
-    ) {ending}""",
-    "CREATE TABLE IF NOT EXISTS price_notes (note {integer} PRIMARY KEY, at {integer} NOT NULL, content TEXT NOT NULL) "
-    "{ending}",
-)

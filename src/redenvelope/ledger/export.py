@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +14,13 @@ import polars as pl
 
 from redenvelope.errors import LedgerError
 from redenvelope.files import replacing, writing
-from redenvelope.ledger.ledger import Ledger
+from redenvelope.ledger.ledger import PLAN_NOTES, Ledger
 from redenvelope.ledger.records import COUNTED, Balance, Decided, Status
+from redenvelope.ledger.transaction import Transaction, decision_states, decisions_where
 
 _ROWS = 20_000
-_PRICE_OF, _COST, _HOLDOUT = "price of ", "cost", "holdout"
+_PRICE_OF, _COST, _HOLDOUT, _ELIGIBLE, _PAST = "price of ", "cost", "holdout", "eligible", "past as decided"
+_LABELS = "all labels"
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
 
 
@@ -31,62 +33,112 @@ class Exported:
     open_users: int
     """Users who were left out because a decision of theirs has no outcome yet."""
     expired: int
-    """Rows whose hold expired without an outcome: reward and cost are 0."""
+    """Rows whose hold expired without an outcome: their cost is 0, and so is their reward, unless one was reported
+    whose money was refused."""
+    renamed: dict[str, str]
+    """Features that would have had the name of a column of the log, with the name that they have there."""
     campaign_file: Path | None
-    """Lists the columns that are not features; None where a campaign.toml was there already."""
+    """Has budgets and rules of the plan, and the columns that are not features; None where a campaign.toml was there
+    already."""
 
 
 def export_log(ledger: Ledger, out: Path, minor_units: int | None = None) -> Exported:
     """Write the log to a parquet file, and a campaign.toml next to it where there is none."""
-    frame, open_users, expired = log_frame(ledger, minor_units)
-    ignored = ["price", "plan", *(name for name in frame.columns if name.startswith(_PRICE_OF))]
+    found = log_frame(ledger, minor_units)
+    frame = found.frame
+    described = {"price", "plan", _PAST, *(name for name in frame.columns if name.startswith(_PRICE_OF))}
+    ignored = [name for name in frame.columns if name in described]
     with replacing(out) as file:
         frame.write_parquet(file)
-    campaign_file = out.parent / "campaign.toml"
+    campaign_file: Path | None = out.parent / "campaign.toml"
+    assert campaign_file is not None
     with writing(campaign_file):
         try:
             with campaign_file.open("x", encoding="utf-8") as file:
-                file.write("# price and plan describe how a row was decided; they are not features of the user\n")
-                file.write(f"ignore = {json.dumps(ignored, ensure_ascii=False)}\n")
+                file.write("# what describes how a row was decided is no feature of the user\n")
+                file.write(f"ignore = {json.dumps(ignored, ensure_ascii=False)}\n{_tables(found.campaign)}")
         except FileExistsError:
-            return Exported(len(frame), frame["user"].n_unique(), open_users, expired, None)
-    return Exported(len(frame), frame["user"].n_unique(), open_users, expired, campaign_file)
+            campaign_file = None
+    counts = (len(frame), frame["user"].n_unique(), found.open_users, found.expired)
+    return Exported(*counts, found.renamed, campaign_file)
 
 
-def log_frame(ledger: Ledger, minor_units: int | None = None) -> tuple[pl.DataFrame, int, int]:
-    """The log, the number of users that were left out, and the number of rows that expired.
+class LogFrame(NamedTuple):
+    """The log of a ledger."""
+
+    frame: pl.DataFrame
+    open_users: int
+    expired: int
+    renamed: dict[str, str]
+    campaign: dict[str, list[dict[str, Any]]]
+    """Budgets and rules of the last plan."""
+
+
+def log_frame(ledger: Ledger, minor_units: int | None = None) -> LogFrame:
+    """The log as of one moment.
 
     Amounts are in units of currency, each of as many minor units as its budget has unless `minor_units` is given. A
-    column that a budget sums is in the log by its name; what a budget counts follows from the actions.
+    column that a budget sums is in the log by its name; what a budget counts follows from the actions. Features are
+    those of the plans that decided.
 
     Users with an open decision are left out with all their rows: a trajectory without its last step would look as if
     its user had left.
     """
-    waiting = ledger.open_users()
-    budgets = _budget_columns(ledger.balances(), minor_units)
     columns: dict[str, list[Any]] = defaultdict(list)
     features: dict[str, dict[int, Any]] = defaultdict(dict)
     rows, after = 0, 0
-    while batch := ledger.decided(after, _ROWS):
-        after = batch[-1].decision
-        for one in batch:
-            if one.user in waiting:
-                continue
-            for name, value in _row(one, budgets).items():
-                columns[name].append(value)
-            for name, value in json.loads(one.features).items():
-                features[name][rows] = value
-            rows += 1
+    with ledger.database.reading() as session:
+        budgets = _budget_columns(Transaction.begin(ledger.database, session).balances(), minor_units)
+        waiting = {row[0] for row in session.rows("SELECT DISTINCT user_id FROM decisions WHERE status = 'open'")}
+        notes = [json.loads(row[0]) for row in session.rows(PLAN_NOTES)]
+        query = decisions_where("decision > ? ORDER BY decision LIMIT ?")
+        while batch := decision_states(session, session.rows(query, [after, _ROWS])):
+            after = batch[-1].record.decision
+            for one in (state.record for state in batch if state.record.user not in waiting):
+                for name, value in _row(one, budgets).items():
+                    columns[name].append(value)
+                for name, value in json.loads(one.features or "{}").items():
+                    features[name][rows] = value
+                rows += 1
     if not rows:
         raise LedgerError("no user in the ledger has outcomes for all decisions; there is nothing to export yet")
-    clash = set(features) & (set(columns) if any(columns[_HOLDOUT]) else set(columns) - {_HOLDOUT})
-    if clash:
-        raise LedgerError(f"feature {min(clash)!r} has the name of a column of the log; rename the feature")
+    kinds = {name: kind for note in notes for name, kind in note["features"].items()}
+    renamed = _renamed([*kinds, *(name for name in features if name not in kinds)], columns)
+    expired = sum(columns.pop("expired"))
     columns["user"] = _users(columns["user"])
-    unwritten = {"expired"} if any(columns[_HOLDOUT]) else {"expired", _HOLDOUT}
-    series = [pl.Series(name, values) for name, values in columns.items() if name not in unwritten]
-    series += [_feature(name, values, rows) for name, values in features.items()]
-    return pl.DataFrame(series).sort("user", "step"), len(waiting), sum(columns["expired"])
+    for name in (_HOLDOUT, _ELIGIBLE, _PAST):  # only where there is something to say
+        if not any(columns[name]):
+            del columns[name]
+    if _ELIGIBLE in columns:
+        columns[_ELIGIBLE] = [own or every for own, every in zip(columns[_ELIGIBLE], columns[_LABELS], strict=True)]
+    del columns[_LABELS]
+    series = [pl.Series(name, values) for name, values in columns.items()]
+    series += [_feature(renamed[name], features.get(name, {}), rows, kinds.get(name)) for name in renamed]
+    frame = pl.DataFrame(series).sort("user", "step")
+    campaign = notes[-1]["campaign"] if notes else {}
+    return LogFrame(frame, len(waiting), expired, {a: b for a, b in renamed.items() if a != b}, campaign)
+
+
+def _renamed(names: Sequence[str], taken: Container[str]) -> dict[str, str]:
+    """Names of features in the log: a feature must not replace a column, nor a column make the log unreadable."""
+    found: dict[str, str] = {}
+    for name in names:
+        own = name
+        while own in taken or own.startswith(_PRICE_OF) or (own != name and own in names):
+            own = f"feature {own}"
+        found[name] = own
+    return found
+
+
+def _tables(campaign: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Budgets and rules as a campaign file has them."""
+    lines = []
+    for table, entries in campaign.items():
+        for entry in entries:
+            lines.append(f"\n[[{table}]]\n")
+            given = ((name, value) for name, value in entry.items() if value is not None)
+            lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in given]
+    return "".join(lines)
 
 
 class _BudgetColumn(NamedTuple):
@@ -129,7 +181,10 @@ def _row(one: Decided, budgets: Sequence[_BudgetColumn]) -> dict[str, Any]:
     for place, budget in enumerate(budgets[1:], start=1):
         row[f"{_PRICE_OF}{budget.name}"] = prices[place] if place < len(prices) else None
     row["plan"] = one.plan
-    row[_HOLDOUT] = not prices  # users of the control group follow no price
+    row[_HOLDOUT] = one.holdout
+    row[_ELIGIBLE] = json.loads(one.eligible) if one.eligible else None
+    row[_LABELS] = list(json.loads(one.probabilities))
+    row[_PAST] = one.state or None
     row["expired"] = one.status is Status.EXPIRED
     return row
 
@@ -139,15 +194,18 @@ def _users(users: list[str]) -> list[Any]:
     return [int(user) for user in users] if all(_INTEGER.fullmatch(user) for user in users) else users
 
 
-def _feature(name: str, values: dict[int, Any], rows: int) -> pl.Series:
-    """A column of the type that its values have in common: boolean, integer, float, or else text."""
+def _feature(name: str, values: dict[int, Any], rows: int, kind: str | None) -> pl.Series:
+    """A column of the kind that the plan says, or of the type that its values have in common: boolean, integer, float,
+    or else text."""
     column = [values.get(row) for row in range(rows)]
+    if kind == "number":
+        column = [value if isinstance(value, int | float) else None for value in column]
     kinds = {type(value) for value in column if value is not None}
-    if kinds <= {bool}:
+    if kinds == {bool} or (not kinds and kind is None):
         return pl.Series(name, column, dtype=pl.Boolean)
-    if kinds <= {int, float}:
-        integer = kinds == {int} and all(-(2**63) <= value < 2**63 for value in column if value is not None)
-        return pl.Series(name, column, dtype=pl.Int64 if integer else pl.Float64, strict=False)
-    return pl.Series(
-        name, [value if value is None or isinstance(value, str) else json.dumps(value) for value in column]
-    )
+    if kinds <= {int, float} or kind == "number":
+        integer = kinds <= {int, bool} and all(-(2**63) <= value < 2**63 for value in column if value is not None)
+        numbers = [value if value is None else int(value) if integer else float(value) for value in column]
+        return pl.Series(name, numbers, dtype=pl.Int64 if integer and kinds else pl.Float64)
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in column]
+    return pl.Series(name, texts, dtype=pl.String)

@@ -1,4 +1,4 @@
-"""Hold, settle, release, expire: what each command changes, inside one transaction.
+"""What each command changes, inside one transaction: hold, settle, release, expire; change a campaign; forget a user.
 
 A decision holds what it may cost. Its outcome settles the hold, or releases it when nothing was spent. A hold without
 an outcome in time expires, and the money can be held again.
@@ -7,18 +7,28 @@ an outcome in time expires, and the money can be held again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+
+import msgspec
 
 from redenvelope.errors import UsageError
+from redenvelope.ledger.chain import PERSONAL, personal_digest, seed_digest
 from redenvelope.ledger.records import (
     COUNTED,
+    Begin,
     Choice,
     Command,
+    Correct,
     Decided,
     Done,
     Expire,
+    Forget,
     Fund,
     Hold,
+    Identify,
+    NewEpoch,
+    PlanNote,
     PriceNote,
     Refusal,
     Refused,
@@ -26,10 +36,9 @@ from redenvelope.ledger.records import (
     Settled,
     Status,
 )
-from redenvelope.ledger.transaction import Account, DecisionState, Entry, Transaction
+from redenvelope.ledger.transaction import Account, DecisionState, Entry, Event, Transaction
 
 Result = Decided | Settled | Refused | Done
-_DECIDED, _SETTLED, _RELEASED, _EXPIRED = range(4)
 
 
 def execute(transaction: Transaction, commands: Sequence[Command]) -> list[Result]:
@@ -37,6 +46,9 @@ def execute(transaction: Transaction, commands: Sequence[Command]) -> list[Resul
     holds = [command for command in commands if isinstance(command, Hold)]
     transaction.load_requests([hold.request for hold in holds], [hold.user for hold in holds])
     transaction.load_decisions([command.decision for command in commands if isinstance(command, Settle)])
+    if not transaction.last["event"]:
+        content = transaction.identity | {"seed_sha256": seed_digest(transaction.last["seed"])}
+        transaction.events.append(Event(transaction.now, "create", content=_json(content)))
     results = [_execute(transaction, command) for command in commands]
     transaction.write()
     return results
@@ -53,7 +65,18 @@ def _execute(transaction: Transaction, command: Command) -> Result:
         case Fund():
             return _fund(transaction, command)
         case PriceNote():
-            transaction.notes.append((command.at, command.content))
+            transaction.events.append(Event(command.at, "price", content=command.content))
+            return Done()
+        case PlanNote():
+            return _note_plan(transaction, command)
+        case Identify():
+            return _identify(transaction, command)
+        case Begin():
+            return _begin(transaction, command)
+        case Forget():
+            return _forget(transaction, command)
+        case NewEpoch():
+            _set_identity(transaction, "restore", command, {"epoch": secrets.token_hex(4)})
             return Done()
 
 
@@ -61,7 +84,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
     """Draw an action from what can be paid, and hold what it may cost."""
     before = transaction.by_request.get(wanted.request)
     if before is not None:
-        if before.fingerprint != wanted.fingerprint:
+        if before.record.fingerprint != wanted.fingerprint:
             return Refused(
                 Refusal.REQUEST_DIFFERS, f"request {wanted.request!r} was sent before with different content"
             )
@@ -80,6 +103,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
     record = Decided(
         decision=number,
         request=wanted.request,
+        fingerprint=wanted.fingerprint,
         user=wanted.user,
         step=wanted.step,
         action=choice.action,
@@ -88,6 +112,10 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
         prices=wanted.prices,
         plan=wanted.plan,
         features=wanted.features,
+        eligible=choice.eligible,
+        rules=wanted.rules,
+        state=wanted.state,
+        holdout=wanted.holdout,
         status=Status.OPEN,
         decided_at=wanted.at,
         expires_at=wanted.expires_at,
@@ -96,17 +124,17 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
         charges=choice.charges,
         spent=dict.fromkeys(held, 0) | counted,
         is_number=choice.is_number,
-        public_id=f"d{number}_{transaction.ledger}_{secrets.token_hex(4)}",
+        public_id=f"d{number}_{transaction.identity['ledger']}_{transaction.identity['epoch']}_{secrets.token_hex(4)}",
     )
-    state = DecisionState(record, wanted.fingerprint, held, dict(record.spent), Status.OPEN, None, None)
+    state = DecisionState(record, held, dict(record.spent), Status.OPEN, None, None)
     transaction.add(state)
-    transaction.tally(state, _DECIDED)
+    transaction.count(state, Status.OPEN)
+    transaction.events.append(event := Event(wanted.at, "decide", number))
     for charge in choice.charges:
         at_once = counted.get(charge.budget, 0)
         expected = 0 if charge.budget in counted else charge.expected_thousandths
-        entry = Entry(wanted.at, "hold", record.decision, charge.budget, 0, held[charge.budget], at_once, expected)
-        transaction.post(wanted.user, entry)
-    return state.now()
+        transaction.post(event, wanted.user, Entry(charge.budget, 0, held[charge.budget], at_once, expected))
+    return record
 
 
 def _require_payable(transaction: Transaction, wanted: Hold, choice: Choice) -> None:
@@ -123,34 +151,64 @@ def _require_payable(transaction: Transaction, wanted: Hold, choice: Choice) -> 
 def _settle(transaction: Transaction, outcome: Settle) -> Result:
     """Check an outcome, then settle or release its hold; a repeated outcome changes nothing."""
     state = transaction.decisions.get(outcome.decision)
-    given = outcome.public_id
-    if given and given.split("_")[1:2] != [transaction.ledger]:
-        return Refused(Refusal.OTHER_LEDGER, f"decision {given!r} is not of this ledger, which is {transaction.ledger}")
-    if state is None:
+    given, own = outcome.public_id, transaction.identity
+    is_own = state is not None and given == state.record.public_id
+    parts = given.split("_")  # a ledger of the oldest format gave numbers alone
+    if not is_own and len(parts) > 1 and parts[1] != own["ledger"]:
+        return Refused(Refusal.OTHER_LEDGER, f"decision {given!r} is not of this ledger, which is {own['ledger']}")
+    if (given and not is_own and len(parts) == 1) or (state is None and parts[2:-1] in ([], [own["epoch"]])):
         return Refused(Refusal.UNKNOWN_DECISION, f"there is no decision {given or outcome.decision}")
-    if given and given != state.record.public_id:
+    if state is None or (given and not is_own):
         message = f"decision {given!r} is not in this ledger, which was restored from a back-up made before it"
         return Refused(Refusal.OTHER_DECISION, message)
     amounts = _amounts_by_budget(transaction, state, outcome)
-    if state.status in (Status.SETTLED, Status.RELEASED):
+    is_correction, is_recorded = isinstance(outcome, Correct), state.status in (Status.SETTLED, Status.RELEASED)
+    if is_recorded:
         names = {*state.spent, *amounts}
         same = all(state.spent.get(name, 0) == amounts.get(name, 0) for name in names)
-        if state.reward != outcome.reward or not same:
-            message = f"decision {outcome.decision} was already settled with a different outcome"
-            return Refused(Refusal.OUTCOME_DIFFERS, message)
-        return Settled(outcome.decision, state.status, outcome.reward, dict(state.spent), repeated=True)
-    ceilings = {charge.budget: charge.ceiling for charge in state.record.charges}
+        if state.reward == outcome.reward and same:
+            return Settled(outcome.decision, state.status, outcome.reward, dict(state.spent), repeated=True)
+    if is_recorded != is_correction:
+        return _unexpected(outcome)
+    refused = _unpaid(transaction, state, amounts)
+    if refused is None:
+        return _close(transaction, state, outcome, amounts)
+    if not is_correction:
+        _keep_reward(transaction, state, outcome, amounts)
+    return refused
+
+
+def _unexpected(outcome: Settle) -> Refused:
+    if isinstance(outcome, Correct):
+        message = f"decision {outcome.decision} has no recorded outcome that could be corrected"
+        return Refused(Refusal.NO_OUTCOME, message)
+    return Refused(Refusal.OUTCOME_DIFFERS, f"decision {outcome.decision} was already settled with a different outcome")
+
+
+def _unpaid(transaction: Transaction, state: DecisionState, amounts: Mapping[str, int]) -> Refused | None:
+    """Why the amounts of an outcome are not paid, if they are not."""
+    number, ceilings = state.record.decision, {charge.budget: charge.ceiling for charge in state.record.charges}
     for budget, amount in amounts.items():
         ceiling = ceilings.get(budget, 0)
         if amount > ceiling:
-            message = f"decision {outcome.decision} can cost budget {budget!r} at most {ceiling}, not {amount}"
+            message = f"decision {number} can cost budget {budget!r} at most {ceiling}, not {amount}"
             return Refused(Refusal.ABOVE_CEILING, message)
         more = amount - state.open.get(budget, 0) - state.spent.get(budget, 0)
         # The hold pays for itself; whatever exceeds it must still be left.
         if more > 0 and more > transaction.left(state.record.user, budget):
-            message = f"budget {budget!r} cannot pay {more} beyond what was held for decision {outcome.decision}"
+            message = f"budget {budget!r} cannot pay {more} beyond what was held for decision {number}"
             return Refused(Refusal.NOTHING_LEFT, message)
-    return _close(transaction, state, outcome, amounts)
+    return None
+
+
+def _keep_reward(transaction: Transaction, state: DecisionState, outcome: Settle, amounts: Mapping[str, int]) -> None:
+    """Record the reward of an outcome whose money is refused: a log without it would be biased."""
+    if state.reward == outcome.reward:
+        return
+    content = _json({"amounts": amounts, "status": state.status})
+    transaction.events.append(Event(outcome.at, "refuse", outcome.decision, float(outcome.reward), content))
+    _earn(transaction, state, outcome.reward)
+    transaction.changed[outcome.decision] = state
 
 
 def _amounts_by_budget(transaction: Transaction, state: DecisionState, outcome: Settle) -> dict[str, int]:
@@ -177,40 +235,55 @@ def _amounts_by_budget(transaction: Transaction, state: DecisionState, outcome: 
 
 
 def _close(transaction: Transaction, state: DecisionState, outcome: Settle, amounts: dict[str, int]) -> Settled:
-    late = state.status is Status.EXPIRED
+    before = state.status
     paid = any(amount for budget, amount in amounts.items() if not transaction.budgets[budget].counts_actions)
     state.status = Status.SETTLED if paid else Status.RELEASED
-    kind = "settle" if paid else "release"
-    if late:
-        transaction.tally(state, _EXPIRED, count=-1)
+    kind, content = "settle" if paid else "release", {}
+    if isinstance(outcome, Correct):
+        kind, content = "correct", {"by": outcome.by, "reason": outcome.reason}
+    said = _json({"amounts": amounts, "status": state.status, **content})
+    transaction.events.append(event := Event(outcome.at, kind, outcome.decision, float(outcome.reward), said))
     first = next(iter(transaction.budgets), "")
-    transaction.tally(state, _SETTLED if paid else _RELEASED, outcome.reward, amounts.get(first, 0))
+    spent_before = 0 if before in (Status.OPEN, Status.EXPIRED) else state.spent.get(first, 0)
+    transaction.tally(state, 0.0, amounts.get(first, 0) - spent_before)
+    transaction.count(state, before, -1)
+    transaction.count(state, state.status)
     for charge in state.record.charges:
         held, spent = state.open[charge.budget], amounts.get(charge.budget, 0)
-        settled = late or transaction.budgets[charge.budget].counts_actions
-        expected = 0 if settled else -charge.expected_thousandths
+        closed = before is not Status.OPEN or transaction.budgets[charge.budget].counts_actions
+        expected = 0 if closed else -charge.expected_thousandths
         change = spent - state.spent[charge.budget]
-        entry = Entry(outcome.at, kind, outcome.decision, charge.budget, 0, -held, change, expected)
-        transaction.post(state.record.user, entry)
+        transaction.post(event, state.record.user, Entry(charge.budget, 0, -held, change, expected))
         state.open[charge.budget], state.spent[charge.budget] = 0, spent
-    state.reward, state.closed_at = outcome.reward, outcome.at
+    _earn(transaction, state, outcome.reward)
+    state.closed_at = outcome.at
     transaction.changed[outcome.decision] = state
     return Settled(outcome.decision, state.status, outcome.reward, dict(state.spent))
 
 
+def _earn(transaction: Transaction, state: DecisionState, reward: float) -> None:
+    """Set the reward of a decision."""
+    transaction.tally(state, reward - (state.reward or 0.0), 0)
+    if state.reward is not None:
+        transaction.recounted.add((state.record.step, state.record.action))
+    state.reward = reward
+
+
 def _expire(transaction: Transaction, command: Expire) -> Done:
     """Give back what is held for decisions whose time is over."""
-    numbers = transaction.load_due(command.at, command.most)
+    # What was promised by one clock is not ended by another one that runs ahead.
+    at = min(command.at, transaction.now)
+    numbers = transaction.load_due(at, command.most)
     # An earlier command of this transaction may have settled it.
     expired = [state for number in numbers if (state := transaction.decisions[number]).status is Status.OPEN]
     for state in expired:
-        state.status, state.closed_at = Status.EXPIRED, command.at
-        transaction.tally(state, _EXPIRED)
+        state.status, state.closed_at = Status.EXPIRED, at
+        transaction.count(state, Status.EXPIRED)
+        transaction.events.append(event := Event(at, "expire", state.record.decision))
         for charge in state.record.charges:
             held = state.open[charge.budget]
             expected = 0 if transaction.budgets[charge.budget].counts_actions else -charge.expected_thousandths
-            entry = Entry(command.at, "expire", state.record.decision, charge.budget, 0, -held, 0, expected)
-            transaction.post(state.record.user, entry)
+            transaction.post(event, state.record.user, Entry(charge.budget, 0, -held, 0, expected))
             state.open[charge.budget] = 0
         transaction.changed[state.record.decision] = state
     return Done(len(expired))
@@ -220,6 +293,7 @@ def _fund(transaction: Transaction, wanted: Fund) -> Result:
     """Set the total of a budget and its cap per user."""
     account = transaction.budgets.get(wanted.budget)
     measure = wanted.budget if wanted.measure is None else wanted.measure
+    is_new = account is None
     if account is None:
         account = transaction.budgets[wanted.budget] = Account(0, 0, 0, measure=measure, minor_units=wanted.minor_units)
         row = (wanted.budget, len(transaction.budgets), measure, wanted.minor_units)
@@ -234,9 +308,15 @@ def _fund(transaction: Transaction, wanted: Fund) -> Result:
         message = f"budget {wanted.budget!r} has already spent and held {committed}; its total cannot be {wanted.total}"
         return Refused(Refusal.BELOW_COMMITTED, message)
     change = wanted.total - (account.limit or 0)
+    if not is_new and not change and wanted.user_cap == account.user_cap:
+        return Done()
     account.limit = wanted.total
-    if change:
-        transaction.entries.append(Entry(wanted.at, "fund", 0, wanted.budget, change))
+    content = {
+        **{name: getattr(wanted, name) for name in ("by", "budget", "total", "user_cap", "minor_units")},
+        "measure": measure,
+    }
+    entries = [Entry(wanted.budget, change)] if change else []
+    transaction.events.append(Event(wanted.at, "change", content=_json(content), entries=entries))
     if wanted.user_cap != account.user_cap:
         _set_user_cap(transaction, wanted)
         account.user_cap = wanted.user_cap
@@ -244,6 +324,99 @@ def _fund(transaction: Transaction, wanted: Fund) -> Result:
         "UPDATE budgets SET total = ?, user_cap = ? WHERE budget = ?", [(wanted.total, wanted.user_cap, wanted.budget)]
     )
     return Done()
+
+
+def _identify(transaction: Transaction, wanted: Identify) -> Done:
+    """Say what the campaign is."""
+    given = {"campaign": wanted.campaign, "currency": wanted.currency, "mode": wanted.mode}
+    new = {name: value for name, value in given.items() if value not in (None, transaction.identity[name])}
+    if new:
+        _set_identity(transaction, "change", wanted, new)
+    return Done()
+
+
+def _note_plan(transaction: Transaction, wanted: PlanNote) -> Done:
+    known = transaction.session.rows("SELECT content FROM events WHERE decision = 0 AND kind = 'plan'")
+    if (wanted.content,) not in known:
+        transaction.events.append(Event(wanted.at, "plan", content=wanted.content))
+    return Done()
+
+
+def _set_identity(transaction: Transaction, kind: str, wanted: Identify | NewEpoch, new: Mapping[str, str]) -> None:
+    transaction.identity |= new
+    transaction.events.append(Event(wanted.at, kind, content=_json({"by": wanted.by, **new})))
+    rows = [(value, name) for name, value in new.items()]
+    transaction.session.many("UPDATE identity SET value = ? WHERE name = ?", rows)
+
+
+def _begin(transaction: Transaction, wanted: Begin) -> Done | Refused:
+    """Begin a campaign, or say what differs from the one that the ledger is of."""
+    if transaction.budgets:
+        differences = [
+            f"{what} is {own!r} in the ledger and {given!r} here"
+            for what, own, given in _compared(transaction, wanted)
+            if own != given
+        ]
+        if differences:
+            return Refused(Refusal.OTHER_CAMPAIGN, "; ".join(differences))
+    # What was never said, as in a ledger of an older format, is said now.
+    _identify(transaction, wanted.identity)
+    for fund in wanted.funds:
+        _fund(transaction, fund)
+    return Done()
+
+
+def _compared(transaction: Transaction, wanted: Begin) -> Iterator[tuple[str, object, object]]:
+    """What has to agree, in the ledger and as it is wanted."""
+    for name in ("campaign", "currency", "mode"):
+        own, given = transaction.identity[name], getattr(wanted.identity, name)
+        if own and given is not None:
+            yield name, own, given
+    funds = {fund.budget: fund for fund in wanted.funds}
+    yield "the list of budgets", sorted(transaction.budgets), sorted(funds)
+    for name, fund in funds.items():
+        account = transaction.budgets.get(name)
+        if account is None:
+            continue
+        units = account.minor_units
+        of = f" of budget {name!r}" if len(transaction.budgets) > 1 else ""
+        yield f"the total{of}", _units(account.limit, units), _units(fund.total, fund.minor_units)
+        yield f"the cap per user{of}", _units(account.user_cap, units), _units(fund.user_cap, fund.minor_units)
+        yield f"what is measured{of}", account.measure, fund.budget if fund.measure is None else fund.measure
+        yield f"the number of minor units{of}", units, fund.minor_units
+
+
+def _units(amount: int | None, minor_units: int) -> str:
+    return "none" if amount is None else f"{Decimal(amount) / minor_units:,}"
+
+
+def _forget(transaction: Transaction, wanted: Forget) -> Done:
+    """Replace what identifies a user: by a random name, which their decisions keep in common, and by nothing."""
+    if transaction.added or transaction.changed:
+        raise UsageError(
+            "a user cannot be forgotten in a transaction that decides or settles; forget in one of its own"
+        )
+    rows = transaction.session.rows(
+        f"SELECT decision, salt, {', '.join(PERSONAL)} FROM decisions WHERE user_id = ?", [wanted.user]
+    )
+    unknown = f"forgotten-{secrets.token_hex(8)}"
+    erased = [
+        (f"{unknown}-{number}", unknown, personal_digest(salt, personal), number) for number, salt, *personal in rows
+    ]
+    transaction.session.many(
+        "UPDATE decisions SET request = ?, fingerprint = '', user_id = ?, features = '{}', eligible = '', state = '', "
+        "salt = NULL, digest = ? WHERE decision = ?",
+        erased,
+    )
+    transaction.session.many("UPDATE user_balances SET user_id = ? WHERE user_id = ?", [(unknown, wanted.user)])
+    if erased:
+        content = {"by": wanted.by, "decisions": [one[-1] for one in erased]}
+        transaction.events.append(Event(wanted.at, "forget", content=_json(content)))
+    return Done(len(erased))
+
+
+def _json(content: object) -> str:
+    return msgspec.json.encode(content).decode()
 
 
 def _described(measure: str, minor_units: int) -> str:

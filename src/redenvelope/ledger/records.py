@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,9 @@ COUNTED = ""
 
 LARGEST_AMOUNT = 2**53
 """Larger numbers would be rounded in JSON."""
+
+LARGEST_REWARD = 1e15
+"""Either way: a log takes no larger one."""
 
 
 class Status(StrEnum):
@@ -47,10 +49,14 @@ class Refusal(StrEnum):
     """The ledger has another decision of that number: it was restored from a back-up made before the id was given."""
     OUTCOME_DIFFERS = "outcome_differs"
     """The decision was settled with a different outcome."""
+    NO_OUTCOME = "no_outcome"
+    """There is no recorded outcome to correct."""
     ABOVE_CEILING = "above_ceiling"
     """More than the decision can cost."""
     BELOW_COMMITTED = "below_committed"
     """The total would be below what is already spent and held."""
+    OTHER_CAMPAIGN = "other_campaign"
+    """The ledger is of a campaign with other budgets, totals, caps or another mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ class Choice:
     charges: tuple[Charge, ...]
     is_number: bool = False
     """Whether the action is a number in JSON: it stays one in repeated answers, whatever plan is active then."""
+    eligible: str = ""
+    """JSON: the labels of the actions that the draw could give; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,12 @@ class Hold:
     """JSON, as they were sent."""
     at: int
     expires_at: int
+    rules: str = ""
+    """JSON: the rules that ruled an action out."""
+    state: str = ""
+    """JSON: what the plan decided by."""
+    holdout: bool = False
+    """Whether the user is in the control group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +135,19 @@ class Settle:
     """The id by which the caller knows the decision; empty: only the number is compared."""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.reward):
-            raise UsageError("the reward of an outcome must be a finite number")
+        if not abs(self.reward) <= LARGEST_REWARD:
+            raise UsageError(f"the reward of an outcome must be a number of at most {LARGEST_REWARD:g}, either way")
         if any(not 0 <= amount < LARGEST_AMOUNT for amount in self.amounts.values()):
             raise UsageError(f"the amounts of an outcome must be at least 0 and below {LARGEST_AMOUNT:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Correct(Settle):
+    """Replace a recorded outcome that was wrong. What it costs more has to be left; what it costs less is left anew."""
+
+    by: str = ""
+    """Who wants it."""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +170,8 @@ class Fund:
     """What part of an outcome it is charged: budgets with one measure share its amount. None: the budget's own name."""
     minor_units: int = 100
     """Minor units per unit."""
+    by: str = ""
+    """Who wants it."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.total < LARGEST_AMOUNT or (self.user_cap is not None and self.user_cap < 0):
@@ -167,7 +192,54 @@ class PriceNote:
     """JSON."""
 
 
-Command = Hold | Settle | Expire | Fund | PriceNote
+@dataclass(frozen=True, slots=True)
+class Identify:
+    """Say what the campaign of a ledger is; None leaves a part as it is."""
+
+    at: int
+    campaign: str | None = None
+    currency: str | None = None
+    mode: str | None = None
+    """`strict` or `overbook`: what a decision holds."""
+    by: str = ""
+    """Who wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNote:
+    """Record what a plan is that decides from now on; it is recorded once."""
+
+    at: int
+    content: str
+    """JSON: plan, labels, features with their kinds, and the budgets and rules of its campaign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin a campaign in a new ledger, or find that the ledger is of the same one."""
+
+    identity: Identify
+    funds: tuple[Fund, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Erase what identifies a user, and keep all amounts."""
+
+    user: str
+    at: int
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """Begin a new epoch: what was decided after the back-up that was restored is not known here."""
+
+    at: int
+    by: str = ""
+
+
+Command = Hold | Settle | Expire | Fund | PriceNote | PlanNote | Identify | Begin | Forget | NewEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +248,7 @@ class Decided:
 
     decision: int
     request: str
+    fingerprint: str
     user: str
     step: int
     action: str
@@ -184,6 +257,10 @@ class Decided:
     prices: str
     plan: str
     features: str
+    eligible: str
+    rules: str
+    state: str
+    holdout: bool
     decided_at: int
     expires_at: int
     status: Status
@@ -192,13 +269,13 @@ class Decided:
     charges: tuple[Charge, ...]
     spent: Mapping[str, int]
     """By budget, for the budgets it is charged to."""
+    is_number: bool
+    """Whether the action is a number in JSON."""
+    public_id: str
+    """The id for callers: its number, the number of the ledger and its epoch, and a random one that no other decision
+    has, whichever copy the ledger is restored from."""
     repeated: bool = False
     """The request had been answered before."""
-    is_number: bool = False
-    """Whether the action is a number in JSON."""
-    public_id: str = ""
-    """The id for callers: its number, the number of the ledger, and a random one that no other decision has, whichever
-    back-up the ledger is restored from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +302,23 @@ class Done:
     """The result of a command without a record of its own."""
 
     count: int = 0
-    """Holds that expired."""
+    """Holds that expired, or decisions of a user that was forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to a decision."""
+
+    number: int
+    """That of the event; changes are read in this order."""
+    at: int
+    kind: str
+    public_id: str
+    reward: float | None
+    content: str
+    """JSON of an outcome: amounts and the status after it; of a correction also who and why."""
+    decided: Decided | None
+    """The decision, where it is new."""
 
 
 @dataclass(frozen=True, slots=True)

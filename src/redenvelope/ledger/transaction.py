@@ -6,25 +6,27 @@ others. Then everything is written at once. Should a change ever violate a CHECK
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
-from redenvelope.ledger.database import Session, placeholders
+import msgspec
+
+from redenvelope.ledger.chain import LASTING, PERSONAL, next_link, personal_digest
+from redenvelope.ledger.database import Database, Session, placeholders
 from redenvelope.ledger.records import COUNTED, Balance, Charge, Decided, Status
 
-_DECIDED = (
-    "decision, request, user_id, step, action, propensity, probabilities, prices, plan, features, "
-    "decided_at, expires_at, public_id, fingerprint, is_number, status"
-)
-"""Columns that are written with a decision."""
-_CLOSED = "reward, closed_at"
-"""Columns that are written with its outcome."""
-_FIELDS = attrgetter(*_DECIDED.replace("user_id", "user").split(", ")[:13])
-_ENTRY = attrgetter(
-    *("at", "kind", "decision", "budget", "total_change", "held_change", "spent_change", "expected_change")
-)
+_ENCODE = msgspec.json.Encoder().encode
+_CLOSED = ("status", "reward", "closed_at")
+"""Columns of a decision that are written with its outcome."""
+_DECISION = ", ".join((*LASTING, *PERSONAL, *_CLOSED))
+_COLUMNS = [name.replace("user_id", "user") for name in (*LASTING, *PERSONAL, *_CLOSED)]
+_LASTING, _PERSONAL = attrgetter(*LASTING[:-2]), attrgetter(*_COLUMNS[len(LASTING) : -len(_CLOSED)])
+_COUNTED_AS = (Status.OPEN, Status.SETTLED, Status.RELEASED, Status.EXPIRED)
+_ENTRY = attrgetter("budget", "total_change", "held_change", "spent_change", "expected_change")
+_CHARGE = attrgetter("budget", "held", "ceiling", "expected_thousandths")
 
 
 @dataclass(slots=True)
@@ -59,7 +61,6 @@ class DecisionState:
     """A decision while a transaction changes it."""
 
     record: Decided
-    fingerprint: str
     open: dict[str, int]
     """Still held, by budget."""
     spent: dict[str, int]
@@ -83,14 +84,23 @@ class DecisionState:
 class Entry:
     """A change of a balance, without its number."""
 
-    at: int
-    kind: str
-    decision: int
     budget: str
     total_change: int = 0
     held_change: int = 0
     spent_change: int = 0
     expected_change: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, with the changes of balances that it brought, without its number."""
+
+    at: int
+    kind: str
+    decision: int = 0
+    reward: float | None = None
+    content: str = ""
+    entries: list[Entry] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -100,6 +110,11 @@ class Transaction:
     session: Session
     last: dict[str, int]
     """The last number given out, by what is numbered."""
+    identity: dict[str, str]
+    chain: str
+    """The hash of all events so far."""
+    now: int
+    """The time of the database."""
     budgets: dict[str, Account]
     decisions: dict[int, DecisionState] = field(default_factory=dict)
     by_request: dict[str, DecisionState] = field(default_factory=dict)
@@ -111,29 +126,33 @@ class Transaction:
     """Users whose balances were loaded: one who is not in `users` has spent nothing."""
     tallies: dict[tuple[int, str], list[float]] = field(default_factory=dict)
     """Changes by step and action: decided, settled, released, expired, reward, spent."""
+    recounted: set[tuple[int, str]] = field(default_factory=set)
+    """Steps and actions of which a reward was corrected: a difference of large numbers would lose small ones."""
     added: list[DecisionState] = field(default_factory=list)
     changed: dict[int, DecisionState] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     touched_users: set[tuple[str, str]] = field(default_factory=set)
-    notes: list[tuple[int, str]] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, session: Session, lock: str = "") -> Transaction:
+    def begin(cls, database: Database, session: Session, lock: str = "") -> Transaction:
         """Lock out other writers, and load the balances."""
         last = {str(name): int(value) for name, value in session.rows(f"SELECT name, value FROM counters {lock}")}
+        # Only now: before the lock, another writer may not have committed yet.
+        identity = dict(
+            session.rows(
+                f"SELECT 'now', CAST({database.dialect.clock} AS TEXT) UNION ALL SELECT name, value FROM identity "
+                "UNION ALL SELECT 'chain', chain FROM events WHERE event = (SELECT max(event) FROM events)"
+            )
+        )
+        chain, now = identity.pop("chain", ""), int(identity.pop("now"))
         rows = session.rows(
             "SELECT budget, total, held, spent, expected_thousandths, closed_thousandths, user_cap, measure, "
             "minor_units FROM budgets ORDER BY place"
         )
-        return cls(session, last, {row[0]: Account(*row[1:]) for row in rows})
-
-    @property
-    def ledger(self) -> str:
-        """The number of the ledger, as it stands in the ids of decisions."""
-        return f"{self.last['ledger']:08x}"
+        return cls(session, last, identity, chain, now, {row[0]: Account(*row[1:]) for row in rows})
 
     def next_number(self, name: str) -> int:
-        """The next number of a decision or a price note."""
+        """The next number of a decision."""
         self.last[name] += 1
         return self.last[name]
 
@@ -192,9 +211,9 @@ class Transaction:
         """What each budget can still pay for a user."""
         return {budget: self.left(user, budget) for budget in self.budgets}
 
-    def post(self, user: str, entry: Entry) -> None:
-        """Change the balances by an entry, which is written with the transaction."""
-        self.entries.append(entry)
+    def post(self, event: Event, user: str, entry: Entry) -> None:
+        """Change the balances by an entry of an event."""
+        event.entries.append(entry)
         budget = self.budgets[entry.budget]
         if budget.user_cap is not None:
             self.touched_users.add((user, entry.budget))
@@ -204,13 +223,19 @@ class Transaction:
         budget.expected += entry.expected_change
         budget.closed -= min(0, entry.expected_change)
 
-    def tally(self, state: DecisionState, place: int, reward: float = 0.0, spent: int = 0, count: int = 1) -> None:
-        """Count a decision among those of its step and action."""
-        key = (state.record.step, state.record.action)
-        row = self.tallies.setdefault(key, [0, 0, 0, 0, 0.0, 0])
-        row[place] += count
+    def count(self, state: DecisionState, status: Status, change: int = 1) -> None:
+        """Count a decision of a status among those of its step and action; every new one is open."""
+        if status is not Status.OPEN or change > 0:
+            self._tally(state)[_COUNTED_AS.index(status)] += change
+
+    def tally(self, state: DecisionState, reward: float, spent: int) -> None:
+        """Add to what the decisions of a step and action earned and spent."""
+        row = self._tally(state)
         row[4] += reward
         row[5] += spent
+
+    def _tally(self, state: DecisionState) -> list[float]:
+        return self.tallies.setdefault((state.record.step, state.record.action), [0, 0, 0, 0, 0.0, 0])
 
     def add(self, state: DecisionState) -> None:
         """Add a new decision."""
@@ -228,18 +253,13 @@ class Transaction:
 
     def write(self) -> None:
         """Write all changes; nobody sees them before the transaction is committed."""
-        first_entry = self.last["entry"] + 1
-        self.last["entry"] += len(self.entries)
-        self._write_decisions()
-        self.session.many(
-            f"INSERT INTO entries VALUES ({placeholders(9)})",
-            [(first_entry + place, *_ENTRY(entry)) for place, entry in enumerate(self.entries)],
-        )
+        self._write_events()
+        self._write_charges_and_outcomes()
         self.session.many(
             "UPDATE budgets SET held = ?, spent = ?, expected_thousandths = ?, closed_thousandths = ? WHERE budget = ?",
             [
                 ((one := self.budgets[name]).held, one.spent, one.expected, one.closed, name)
-                for name in {entry.budget: None for entry in self.entries}
+                for name in {entry.budget: None for event in self.events for entry in event.entries}
             ],
         )
         self.session.many(
@@ -254,16 +274,36 @@ class Transaction:
             "reward = tallies.reward + excluded.reward, spent = tallies.spent + excluded.spent",
             [(*key, *counts) for key, counts in self.tallies.items()],
         )
-        notes = [(self.next_number("note"), at, content) for at, content in self.notes]
-        self.session.many("INSERT INTO price_notes VALUES (?, ?, ?)", notes)
+        self.session.many(
+            "UPDATE tallies SET reward = (SELECT coalesce(sum(reward), 0.0) FROM decisions WHERE step = tallies.step "
+            "AND action = tallies.action) WHERE step = ? AND action = ?",
+            sorted(self.recounted),
+        )
         counters = [(value, name) for name, value in self.last.items()]
         self.session.many("UPDATE counters SET value = ? WHERE name = ?", counters)
 
-    def _write_decisions(self) -> None:
-        self.session.many(
-            f"INSERT INTO decisions ({_DECIDED}) VALUES ({placeholders(16)})",
-            [(*_FIELDS(one.record), one.fingerprint, int(one.record.is_number), "open") for one in self.added],
-        )
+    def _write_events(self) -> None:
+        """Write the events with their links of the chain, and what they decided."""
+        events, decisions = [], []
+        for event in self.events:
+            row = (
+                *(self.next_number("event"), event.at, event.kind, event.decision, event.reward, event.content),
+                _ENCODE([_ENTRY(entry) for entry in event.entries]).decode(),
+            )
+            if event.kind == "decide":
+                one, salt = self.decisions[event.decision].record, secrets.token_hex(8)
+                lasting = (*_LASTING(one), int(one.is_number), int(one.holdout))
+                personal, charges = _PERSONAL(one), sorted(map(_CHARGE, one.charges))
+                self.chain = next_link(self.chain, row, personal_digest(salt, personal), lasting, charges)
+                decisions.append((*lasting, *personal, "open", None, None, salt))
+            else:
+                self.chain = next_link(self.chain, row)
+            events.append((*row, self.chain))
+        self.session.many(f"INSERT INTO events VALUES ({placeholders(8)})", events)
+        columns = placeholders(len(_COLUMNS) + 1)
+        self.session.many(f"INSERT INTO decisions ({_DECISION}, salt) VALUES ({columns})", decisions)
+
+    def _write_charges_and_outcomes(self) -> None:
         self.session.many(
             "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
@@ -303,7 +343,7 @@ class Transaction:
 
 def decisions_where(condition: str) -> str:
     """A query for `decision_states`."""
-    return f"SELECT {_DECIDED}, {_CLOSED} FROM decisions WHERE {condition}"
+    return f"SELECT {_DECISION} FROM decisions WHERE {condition}"
 
 
 def decision_states(session: Session, found: Iterable[tuple[Any, ...]]) -> list[DecisionState]:
@@ -320,11 +360,11 @@ def decision_states(session: Session, found: Iterable[tuple[Any, ...]]) -> list[
 
 
 def _state(row: tuple[Any, ...], charged: Sequence[tuple[Any, ...]]) -> DecisionState:
-    public_id, fingerprint, is_number, status, reward, closed_at = row[12:]
+    fields = dict(zip(_COLUMNS, row, strict=True))
     spent = {budget: amount for budget, _, _, _, amount, _ in charged}
     charges = tuple(Charge(budget, held, ceiling, expected) for budget, held, _, ceiling, _, expected in charged)
-    closed = (Status(status), reward, closed_at, charges, spent, False)
-    fields: tuple[Any, ...] = (*row[:12], *closed, bool(is_number), public_id)
-    record = Decided(*fields)
+    fields["is_number"], fields["holdout"] = bool(fields["is_number"]), bool(fields["holdout"])
+    fields["status"] = Status(fields["status"])
+    record = Decided(**fields, charges=charges, spent=spent)
     still_held = {budget: amount for budget, _, amount, _, _, _ in charged}
-    return DecisionState(record, fingerprint, still_held, spent, record.status, reward, closed_at)
+    return DecisionState(record, still_held, spent, record.status, record.reward, record.closed_at)

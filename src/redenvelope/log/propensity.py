@@ -12,7 +12,7 @@ from redenvelope.engine.engine import LocalEngine
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.findings import Findings
 from redenvelope.log.limits import LEAST_PROPENSITY, TINY_PROPENSITY
-from redenvelope.log.log import Log, join_logs
+from redenvelope.log.log import FeatureTable, Log, join_logs
 from redenvelope.randomness import fold, fraction
 
 FOLDS = 5
@@ -41,15 +41,24 @@ class AssignmentModel:
         propensity = np.empty(len(log))
         for first in range(0, len(log), _BLOCK):
             block = slice(first, first + _BLOCK)
-            states = self.encoder.encode_table(log.features.rows(block), log.step[block])
-            design, folds = _design(states, self.encoder, log.step[block]), fold_of_row[block]
-            action = log.action[block]
-            for number in np.unique(folds):
-                rows = np.flatnonzero(folds == number)
-                logs = log_probabilities(design[:, rows], self._weights(int(number)))
-                chances = np.exp(logs[action[rows], np.arange(len(rows))])
-                propensity[rows + first] = np.maximum(chances, LEAST_PROPENSITY)
+            found = self._chances(log.features.rows(block), log.step[block], fold_of_row[block])
+            propensity[block] = np.maximum(found[np.arange(len(found)), log.action[block]], LEAST_PROPENSITY)
         return propensity
+
+    def probabilities(self, log: Log) -> NDArray[np.float64]:
+        """The probability of every action given the state, [rows, actions]."""
+        return self._chances(log.features, log.step, fold_of_rows(log))
+
+    def _chances(
+        self, features: FeatureTable, step: NDArray[np.int32], folds: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Probabilities of all actions for rows of known folds, [rows, actions]."""
+        design = _design(self.encoder.encode_table(features, step), self.encoder, step)
+        parts = {number: np.flatnonzero(folds == number) for number in np.unique(folds).tolist()}
+        found = np.concatenate(
+            [np.exp(log_probabilities(design[:, rows], self._weights(number))).T for number, rows in parts.items()]
+        )
+        return found[np.argsort(np.concatenate(list(parts.values())))]
 
     def _weights(self, number: int) -> NDArray[np.float64]:
         known = self.weights[number]

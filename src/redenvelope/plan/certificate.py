@@ -83,6 +83,8 @@ class Certificate:
     users: int
     policy_sha256: str
     fold_sha256: str
+    members: int = 1
+    """Members of the plan: of several, each was checked on the users who follow it and did not train it."""
     clusters: int | None = None
     """Clusters that these users form, which errors count; None where users are independent."""
     most_per_user: float | None = None
@@ -150,7 +152,9 @@ class Certificate:
         top = plain | {"logged": to_plain(self.logged), "reasons": [reason.message for reason in self.reasons]}
         top |= {name: plain["budgets"][0][name] for name in ("budget", "dual", "cost")}
         top["rules"] = [{"rule": reason.rule, "weight": str(reason.weight)} for reason in self.reasons]
-        return {name: top[name] for name in _WRITTEN}
+        if self.members == 1:
+            del top["members"]
+        return {name: top[name] for name in _WRITTEN if name in top}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Certificate:
@@ -208,6 +212,8 @@ class Certificate:
     def _on(self, prices: str) -> str:
         counted = "" if self.clusters is None else f" in {self.clusters:,} clusters"
         checked = f"on {self.users:,} users{counted} who neither trained the model nor chose the {prices}"
+        if self.members > 1:
+            checked = f"on {self.users:,} users{counted}, each by the one of {self.members} members made without them"
         used = ""
         if self.is_under_spent:
             most = max(each.cost.estimate / each.budget for each in self.budgets)
@@ -217,7 +223,17 @@ class Certificate:
 
 _WRITTEN = (
     *("status", "reasons", "budget", "dual", "method", "confidence", "cost", "reward", "logged", "diagnostics"),
-    *("users", "clusters", "most_per_user", "policy_sha256", "fold_sha256", "target_reward", "budgets", "rules"),
+    *(
+        "users",
+        "members",
+        "clusters",
+        "most_per_user",
+        "policy_sha256",
+        "fold_sha256",
+        "target_reward",
+        "budgets",
+        "rules",
+    ),
 )
 """What a certificate in JSON holds, in this order."""
 

@@ -29,7 +29,8 @@ from redenvelope.log.encoding.row import step_number
 from redenvelope.log.findings import EXAMPLES, Finding, Findings
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.plan.plan import Plan
-from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.plan.policy import DeployedPolicy, Rows
+from redenvelope.policies.action_values import ActionValues, Decided
 from redenvelope.policies.eligibility_state import (
     EligibilityRows,
     EligibilityState,
@@ -94,7 +95,13 @@ class DecisionEngine:
         followed = pricing.drawn(keys, self._seed)
         table = _price_table(pricing, self._least)
         with np.errstate(over="ignore", invalid="ignore"):  # what is no number is refused below
-            found = policy.valuer.decided(states, policy.steps_left(step), table, standing, self._waiting)
+            left = policy.steps_left(step)
+
+            def of_member(own: DeployedPolicy, rows: Rows) -> Decided:
+                some = None if standing is None else standing[rows]
+                return own.valuer.decided(states[rows], left[rows], table, some, self._waiting)
+
+            found = Decided(*policy.by_member(keys, of_member, (0, 1)))
             probabilities = normalised(found.probabilities[np.arange(len(keys)), followed])
         outcomes = np.array(found.outcomes, dtype=np.float64)
         np.maximum(outcomes[1:], 0.0, out=outcomes[1:])  # no log has a cost below 0; a model may predict one
@@ -485,7 +492,12 @@ class Decider:
         found = self._decided(user, step, state, standing)
         prices = np.array([self._pricing.prices[int(found.followed[0])]])
         steps_left = policy.steps_left(np.array([step]))
-        values = policy.valuer.values(state[None], steps_left, prices, standing)
+
+        def of_member(own: DeployedPolicy, rows: Rows) -> ActionValues:
+            return own.valuer.values(state[None], steps_left, prices, standing)
+
+        keys = np.array([user_key(user)], dtype=np.uint64)
+        values = ActionValues(*policy.by_member(keys, of_member, (0, 0, 1)))
         to_go = np.asarray(values.to_go, dtype=np.float64)[:, 0, 0]
         names, finite = self._budgets or ("cost",), bool(np.isfinite(prices).all())
         worth = to_go[0] - prices[0] @ to_go[1:] if finite else None

@@ -226,6 +226,7 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
         logged_reward=checked.logged[0],
         diagnostics=ladder.diagnostics(stop.place),
         users=ladder.people,
+        members=len(policy.members),
         clusters=ladder.clusters,
         most_per_user=ladder.most_per_user,
         policy_sha256=policy_sha256(policy),

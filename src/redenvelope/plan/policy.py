@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -12,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.arrays import Float32Array, FloatArray, IntArray
+from redenvelope.arrays import Float32Array, FloatArray, IntArray, KeyArray
 from redenvelope.campaign.records import Rule
 from redenvelope.dual.oracle import PriceFunction
 from redenvelope.errors import PlanError
@@ -29,12 +30,18 @@ from redenvelope.policies.eligibility_state import EligibilityState, eligibility
 from redenvelope.policies.policy import Constraint, normalised
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rules import RuleConstraint
+from redenvelope.randomness import member_of, user_keys
 from redenvelope.serialization import from_plain, to_plain
+
+Rows = slice | NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
 class DeployedPolicy:
-    """A specification with what was learned, the encoder, the actions by name, and the prices."""
+    """A specification with what was learned, the encoder, the actions by name, and the prices.
+
+    A cross-fitted policy has several members, each made without the users who follow it, at the same prices.
+    """
 
     specification: PolicySpecification
     source: Source
@@ -55,19 +62,41 @@ class DeployedPolicy:
         return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
 
     @cached_property
+    def members(self) -> tuple[DeployedPolicy, ...]:
+        """The policies that users follow by the hash of their ids; one, itself, where it is not cross-fitted."""
+        if not isinstance(self.source, CrossFittedSource):
+            return (self,)
+        return tuple(replace(self, source=source) for source in self.source.members)
+
+    def by_member(
+        self, keys: KeyArray, work: Callable[[DeployedPolicy, Rows], Sequence[NDArray[Any]]], axes: Sequence[int]
+    ) -> Sequence[NDArray[Any]]:
+        """Arrays that `work` makes for the rows of each member, rows [rows] being those of users with these keys, in
+        the order of all rows along `axes`, one for each array."""
+        if len(self.members) == 1 or not len(keys):
+            return work(self.members[0], slice(None))
+        member = member_of(keys, len(self.members))
+        rows = [np.flatnonzero(member == number) for number in range(len(self.members))]
+        parts = [work(own, some) for own, some in zip(self.members, rows, strict=True) if len(some)]
+        order = np.argsort(np.concatenate(rows), kind="stable")
+        tables = zip(zip(*parts, strict=True), axes, strict=True)
+        return [np.take(np.concatenate(each, axis=axis), order, axis=axis) for each, axis in tables]
+
+    @cached_property
     def valuer(self) -> Valuer:
-        """What says how much every action is worth."""
+        """What says how much every action is worth, of a policy with one member."""
         return self.source.valuer(self.specification, self.constraint)
 
     @property
     def plans(self) -> bool:
         """Whether it plans with a model."""
-        return isinstance(self.source, ModelSource)
+        return isinstance(self.members[0].source, ModelSource)
 
     def believed(
         self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: EligibilityState | None
     ) -> PriceFunction:
-        """What it believes of the whole campaign from first states [users, width] of users who stand there on."""
+        """What a policy with one member believes of the whole campaign from first states [users, width] of users who
+        stand there on."""
         valuer = self.valuer
         if isinstance(valuer, TreePlanner):
             return ModelPrice(valuer, states, steps_left, standing)
@@ -82,7 +111,7 @@ class DeployedPolicy:
         standing: EligibilityState | None,
     ) -> ActionValues:
         """Action values at prices [prices, budgets], with outcomes to go until the end of the campaign: the baseline of
-        doubly robust estimates."""
+        doubly robust estimates; of a policy with one member."""
         values = self.valuer.values(states, steps_left, prices, standing)
         ends = getattr(self.source, LEAF_VALUES, None)
         if ends is None or self.specification.leaf_values or not isinstance(self.valuer, TreePlanner):
@@ -94,8 +123,9 @@ class DeployedPolicy:
     def looks_to_the_end(self) -> bool:
         """Whether it knows what its actions are worth until the end of the campaign; not so plans of earlier versions
         with trees that end before it, nor plans with more budgets than values to go are learned for."""
-        known = not isinstance(self.source, ModelSource) or self.source.leaf_values is not None
-        return known or self.valuer.depth >= self.specification.steps
+        first = self.members[0]
+        known = not isinstance(first.source, ModelSource) or first.source.leaf_values is not None
+        return known or first.valuer.depth >= self.specification.steps
 
     def standing(self, log: Log) -> EligibilityState | None:
         """Where logged rows stand; None where nothing is ruled out."""
@@ -113,21 +143,35 @@ class DeployedPolicy:
 
     def values(self, log: Log) -> ActionValues:
         """What logged rows are worth at the policy's own prices, [rows, prices, actions]."""
-        states, left = self.encoder.encode(log), self.steps_left(log.step)
-        return self.valuer.values(states, left, self.pricing.table, self.standing(log))
+        states, left, standing = self.encoder.encode(log), self.steps_left(log.step), self.standing(log)
+
+        def of_member(own: DeployedPolicy, rows: Rows) -> ActionValues:
+            some = None if standing is None else standing[rows]
+            return own.valuer.values(states[rows], left[rows], self.pricing.table, some)
+
+        return ActionValues(*self.by_member(np.repeat(log.keys, log.lengths), of_member, (0, 0, 1)))
 
     def probabilities(
         self, frame: pl.DataFrame, row: int = 0, history: pl.DataFrame | None = None
     ) -> NDArray[np.float64]:
         """Probabilities [rows, actions] for a table of users (step and features) who follow one row of the prices.
 
-        `history` are their earlier steps, where the encoder asks for them.
+        `history` are their earlier steps, where the encoder asks for them. A policy with several members needs the
+        column `user`.
         """
+        if len(self.members) > 1 and "user" not in frame.columns:
+            raise PlanError("which member of the plan a user follows depends on the id: add the column 'user'")
         states, _ = self.encoder.encode_frame(frame, history)
         left = self.steps_left(frame["step"].to_numpy())
         standing = eligibility_of_frame(self.constraint, self.encoder, self.catalogue, frame, history).standing
-        decided = self.valuer.decided(states, left, self.pricing.table[[row]], standing)
-        return normalised(decided.probabilities[:, 0])
+
+        def of_member(own: DeployedPolicy, rows: Rows) -> tuple[NDArray[np.float64]]:
+            some = None if standing is None else standing[rows]
+            decided = own.valuer.decided(states[rows], left[rows], self.pricing.table[[row]], some)
+            return (normalised(decided.probabilities[:, 0]),)
+
+        keys = user_keys(frame["user"]) if len(self.members) > 1 else np.zeros(len(frame), np.uint64)
+        return self.by_member(keys, of_member, (0,))[0]
 
 
 _SINCE_FORMAT_5 = {"attributes": 0, "pieces": [[], []], "calibrated": False, "leaf_values": False}
@@ -320,11 +364,94 @@ class LearnedSource:
 SOURCES: dict[str, type[ModelSource] | type[LearnedSource]] = {
     source.kind: source for source in (ModelSource, LearnedSource)
 }
-"""The kinds of sources that a plan folder can hold."""
+"""The kinds of sources that a plan folder can hold; cross-fitted ones consist of these."""
+
+MOST_MEMBERS = 20
+_MEMBERS = "members"
+
+
+@dataclass(frozen=True)
+class _WrittenMember:
+    """A member without its weights."""
+
+    kind: str
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFittedSource:
+    """Sources of one kind and shape, learned from different users."""
+
+    kind: ClassVar[str] = "cross-fitted"
+    members: tuple[Source, ...]
+    """At least two."""
+
+    def __post_init__(self) -> None:
+        first = self.members[0] if self.members else None
+        alike = first is not None and all(
+            (each.kind, each.shape, each.steps, each.charges) == (first.kind, first.shape, first.steps, first.charges)
+            for each in self.members
+        )
+        if not (alike and first is not None and first.kind in SOURCES and 2 <= len(self.members) <= MOST_MEMBERS):
+            raise PlanError("the members of a cross-fitted policy must be two or more of one kind and one campaign")
+
+    @property
+    def charges(self) -> Charges | None:
+        """See Source."""
+        return self.members[0].charges
+
+    def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer:
+        """Refused: its members do not agree on what actions are worth."""
+        raise PlanError("a cross-fitted policy decides by its members: ask each of them")
+
+    @property
+    def shape(self) -> tuple[StateLayout, int, int]:
+        """See Source."""
+        return self.members[0].shape
+
+    @property
+    def steps(self) -> int | None:
+        """See Source."""
+        return self.members[0].steps
+
+    def state(self) -> tuple[dict[str, Any], Weights]:
+        """See Source."""
+        configs, weights = list[dict[str, Any]](), Weights()
+        for number, (own, arrays) in enumerate(member.state() for member in self.members):
+            configs.append({"kind": self.members[number].kind, "config": own})
+            weights |= {f"{number} {name}": array for name, array in arrays.items()}
+        return {_MEMBERS: configs}, weights
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], weights: Weights) -> CrossFittedSource:
+        """See Source."""
+        listed = config.get(_MEMBERS)
+        if not isinstance(listed, list) or not 2 <= len(listed) <= MOST_MEMBERS:
+            raise PlanError("the members of a cross-fitted policy are not listed")
+        members, used = [], 0
+        for number, written in enumerate(from_plain(_WrittenMember, each, "a member") for each in listed):
+            head = f"{number} "
+            own = {name.removeprefix(head): array for name, array in weights.items() if name.startswith(head)}
+            if written.kind not in SOURCES:
+                raise PlanError(f"a member decides by {written.kind[:40]!r}, which this version does not know")
+            members.append(SOURCES[written.kind].from_state(written.config, own))
+            used += len(own)
+        if used != len(weights):
+            raise PlanError("there are weights that belong to no member")
+        return cls(tuple(members))
+
+
+def cross_fitted(policies: Sequence[DeployedPolicy]) -> DeployedPolicy:
+    """Policies that differ only in what was learned as one: each user follows one of them."""
+    if len(policies) == 1:
+        return policies[0]
+    return replace(policies[0], source=CrossFittedSource(tuple(policy.source for policy in policies)))
 
 
 def source_from_state(kind: str, config: dict[str, Any], weights: Weights) -> Source:
     """The source of a kind."""
+    if kind == CrossFittedSource.kind:
+        return CrossFittedSource.from_state(config, weights)
     if kind not in SOURCES:
         raise PlanError(f"it decides by {kind!r}, which this version does not know; upgrade redenvelope")
     return SOURCES[kind].from_state(config, weights)

@@ -84,7 +84,8 @@ def require_policy(policy: DeployedPolicy) -> None:
     _require(actions == len(labels), f"plan.json: {actions} actions were learned, {len(labels)} have a label")
     _require(policy.pricing.budgets == budgets, f"plan.json: pricing: {policy.pricing.budgets} prices, {budgets} costs")
     _require_charges(policy)
-    _require_leaf_values(policy)
+    for member in policy.members:
+        _require_leaf_values(member)
     steps = policy.source.steps
     _require(steps in (None, wanted.steps), f"{where}: values of {steps} steps were learned, not of {wanted.steps}")
 
@@ -215,6 +216,8 @@ def require_consistent(plan: Plan) -> None:
     _require_certificate(certificate)
     counted = (certificate.users, certificate.clusters) == (ladder.people, ladder.clusters)
     _require(counted, "certificate.json: users: not those of the ladder")
+    members = len(plan.policy.members)
+    _require(certificate.members == members, "certificate.json: members: not those of the policy")
     _require(certificate.most_per_user == ladder.most_per_user, "certificate.json: most_per_user: not the ladder's")
     _require(certificate.method == plan.policy.specification.method, "certificate.json: method: not the policy's")
     _require_figures(plan)

@@ -136,7 +136,7 @@ _TERMS = {
     ),
     "check-users": (
         "check users",
-        "Users who neither trained the model nor chose the price. Every promise was tested on them.",
+        "Users who did not train the model that decides for them. Every promise was tested on them.",
     ),
     "confidence": ("confidence", "How often such a bound would be right if everything were repeated with other users."),
     "effective-users": (

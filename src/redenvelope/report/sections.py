@@ -114,8 +114,11 @@ def search_section(plan: Plan) -> str:
     if len(certificate.budgets) > 1:
         bound, tested = "every cost", "within its budget"
     plans = "plans" if len(certificate.budgets) > 1 else "prices"
+    ordered = f"before the {number(ladder.people)} check users were looked at"
+    if certificate.members > 1:
+        ordered = f"by what the {certificate.members} members of the plan predict for users who did not train them"
     sentences = [
-        f"{len(ladder.rungs)} {plans} were put in order before the {number(ladder.people)} check users were looked at. "
+        f"{len(ladder.rungs)} {plans} were put in order {ordered}. "
         f"From {first}, each was tested on them: is {bound} {tested}, with {level} confidence? The "
         "walk ends at the first that fails. An error requires the first plan that breaks the promise to pass, so the "
         "confidence holds for the whole walk.",

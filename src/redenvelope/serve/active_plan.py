@@ -28,6 +28,7 @@ from redenvelope.planning.planner import FEW_USERS
 from redenvelope.policies.eligibility_state import EligibilityState, allowed, eligibility_of_row
 from redenvelope.policies.pricing import Pricing
 from redenvelope.randomness import user_key
+from redenvelope.serialization import to_plain
 from redenvelope.serve.funds import Amounts, ChargeTable, charge_table_of, funded_budgets, served_funds
 from redenvelope.serve.pacing import Pacer, Progress
 from redenvelope.serve.settings import ServeSettings
@@ -46,6 +47,13 @@ class ActivePlan:
     def pricing(self) -> Pricing:
         """The price now."""
         return self.plan.plan.policy.pricing if self.pacer is None else self.pacer.pricing
+
+    def described(self) -> str:
+        """What is needed to read the log of the plan's decisions, as JSON."""
+        plan = self.plan.plan
+        campaign = {"budget": plan.record.budgets, "rule": plan.policy.rules}
+        content = {"plan": self.plan.sha256, "labels": self.plan.labels, "features": self.expected.kinds}
+        return msgspec.json.encode({**content, "campaign": to_plain(campaign)}).decode()
 
     def beliefs(self) -> dict[str, dict[str, Any]]:
         """What pacing believes, by budget."""
@@ -151,6 +159,12 @@ class ExpectedFeatures:
                 f"the plan has a feature {clash!r}, which is a column of the log that the ledger keeps; rename the "
                 "column in the log that the plan is made from, and fit again"
             )
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What each feature is: number, text, or either (value)."""
+        known = {**dict.fromkeys(self._numbers, "number"), **dict.fromkeys(self._labels, "text")}
+        return {name: known.get(name, "value") for name in self.names}
 
     def admitted(self, features: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[FeatureFault]]:
         """The features that the plan knows, as it reads them (what it cannot read is missing); and what is wrong."""

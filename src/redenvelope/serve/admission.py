@@ -41,14 +41,15 @@ class Admission:
         """Failed logins by address: how many, and when the last one was."""
         self._delayed = 0
 
-    def admit(self, request: Request, role: str) -> None:
-        """Refuse a caller without the role, and a caller who exceeds the rate."""
+    def admit(self, request: Request, role: str) -> str:
+        """The name of the caller; one without the role, or above the rate, is refused."""
         self._require_own_site(request)
         if self._tokens is None:
             name = request.client.host if request.client else "local"
         else:
             name = self._recognised(request, role).name
         self._count(name)
+        return name
 
     def _require_own_site(self, request: Request) -> None:
         """A page of another origin must not reach the service, under its own host name or under another."""

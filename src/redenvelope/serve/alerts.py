@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -59,15 +59,27 @@ class Alerts:
         """Plain data, the oldest first; `since` in milliseconds since 1970."""
         return [{**alert._asdict(), "since": round(1e3 * since)} for alert, since in self._now.values()]
 
-    def look(self, active: ActivePlan, balances: Sequence[Balance], settings: ServeSettings, short: int) -> None:
-        """Find what begins and what ends; `short` decisions of this process could not be paid as the plan wants."""
+    def look(
+        self,
+        active: ActivePlan,
+        balances: Sequence[Balance],
+        settings: ServeSettings,
+        short: int,
+        unpaid: Callable[[], Mapping[str, tuple[int, int]]] = dict,
+    ) -> None:
+        """Find what begins and what ends; `short` decisions of this process could not be paid as the plan wants, and
+        `unpaid` finds outcomes that could not be, with what is still held for them."""
         if short > self._short[0]:
             self._short = (short, time.monotonic())
         starving = time.monotonic() - self._short[1] < _STARVING_SECONDS
         by_name = {one.budget: one for one in balances}
+        dearest = active.charges.ceilings.max(axis=1).tolist()
+        is_short = any(by_name[name].left < most for name, most in zip(active.charges.names, dearest, strict=True))
+        refused = unpaid() if is_short else {}
         found = [] if self._unsound is None else [self._unsound]
         for place, name in enumerate(active.charges.names):
             found += _of_money(active, by_name[name], place, short if starving else 0)
+            found += _locked(by_name[name], *refused.get(name, (0, 0)))
             found += _of_certificate(active, by_name[name], place, settings)
         self._change(found)
 
@@ -115,6 +127,20 @@ def _of_money(active: ActivePlan, balance: Balance, place: int, short: int) -> I
             "report outcomes sooner (amount 0 where nothing is redeemed), shorten --hold-hours, raise the total, or "
         )
         yield Alert("holds_starve", name, message, remedy + "serve with --mode overbook")
+
+
+def _locked(balance: Balance, refused: int, held: int) -> Iterator[Alert]:
+    """What is held for outcomes that nothing is left to pay."""
+    if refused:
+        amount, name = _amount(held, balance), balance.budget
+        message = (
+            f"{refused:,} outcomes were refused because {name!r} cannot pay them, and {amount} is still held for them"
+        )
+        remedy = (
+            "where the offer is not honoured, report the outcome again with amount 0, which frees what is held; "
+            "otherwise raise the total and report it again as it was"
+        )
+        yield Alert("money_locked", name, message, remedy)
 
 
 def _of_certificate(active: ActivePlan, balance: Balance, place: int, settings: ServeSettings) -> Iterator[Alert]:

@@ -22,6 +22,7 @@ from redenvelope import __version__
 from redenvelope.serve.admission import Admission, Bodies, Tokens
 from redenvelope.serve.messages import (
     ApiError,
+    CorrectionRequest,
     DecisionAnswer,
     DecisionBatch,
     DecisionRequest,
@@ -88,6 +89,10 @@ class _Handlers:
         asked = decoded(await self.bodies.read(request, self._limits.batch_bytes), OutcomeBatch)
         return _all_answered(await self._in_time(self._service.settle(asked.outcomes)))
 
+    async def correct(self, request: Request) -> Response:
+        asked = decoded(await self.bodies.read(request, self._limits.body_bytes), CorrectionRequest)
+        return _answered(await self._in_time(self._service.correct(asked, request.scope["caller"])))
+
     async def plan(self, request: Request) -> Response:
         asked = decoded(await self.bodies.read(request, self._limits.body_bytes), PlanRequest)
         return _json({"plan": await self._service.swap(asked.plan)})
@@ -150,7 +155,7 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
             REQUEST_ID.set(request_id)
             try:
                 if role is not None:
-                    admission.admit(request, role)
+                    request.scope["caller"] = admission.admit(request, role)
                 response = await work(request)
             except ApiError as error:
                 if error.status == 401:
@@ -272,7 +277,7 @@ class _Route(NamedTuple):
     parameters: tuple[tuple[str, str], ...] = ()
 
 
-_LOG_PARAMETERS = (("after", "Number of the last decision that was read"), ("limit", "Largest number of rows"))
+_LOG_PARAMETERS = (("after", "Number of the last line that was read"), ("limit", "Largest number of rows"))
 _ROUTES = (
     _Route("/v1/decisions", "POST", "decide", "decide", "Decide", DecisionRequest, DecisionAnswer),
     _Route(
@@ -280,9 +285,21 @@ _ROUTES = (
     ),
     _Route("/v1/outcomes", "POST", "settle", "settle", "Settle", OutcomeRequest, OutcomeAnswer),
     _Route("/v1/outcomes/batch", "POST", "settle", "settle_batch", "Settle several", OutcomeBatch, [OutcomeAnswer]),
+    _Route(
+        "/v1/corrections", "POST", "admin", "correct", "Correct a recorded outcome", CorrectionRequest, OutcomeAnswer
+    ),
     _Route("/v1/plan", "POST", "admin", "plan", "Activate another plan", PlanRequest),
     _Route("/v1/campaign", "GET", "read", "campaign", "Balances, prices, pacing, and counts of actions"),
-    _Route("/v1/log", "GET", "read", "log", "Decisions as JSON lines", None, "application/x-ndjson", _LOG_PARAMETERS),
+    _Route(
+        "/v1/log",
+        "GET",
+        "read",
+        "log",
+        "Decisions and what came of them, as JSON lines",
+        None,
+        "application/x-ndjson",
+        _LOG_PARAMETERS,
+    ),
     _Route("/metrics", "GET", "read", "metrics", "Metrics for Prometheus", None, "text/plain"),
     _Route("/healthz", "GET", None, "health", "200 while the process runs"),
     _Route("/readyz", "GET", None, "ready", "200 once the plan is loaded, while the ledger can be written"),
@@ -291,7 +308,8 @@ _ROUTES = (
 
 def document(with_tokens: bool = True) -> dict[str, Any]:
     """The interface as an OpenAPI 3.1 document, made from the types that requests are decoded with."""
-    kinds = [DecisionRequest, DecisionBatch, OutcomeRequest, OutcomeBatch, PlanRequest, DecisionAnswer, OutcomeAnswer]
+    asked = (DecisionRequest, DecisionBatch, OutcomeRequest, OutcomeBatch, CorrectionRequest, PlanRequest)
+    kinds = [*asked, DecisionAnswer, OutcomeAnswer]
     shapes, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     text = {"type": "string"}
     names = ("code", "message", "remedy")

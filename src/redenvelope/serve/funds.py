@@ -18,6 +18,7 @@ from redenvelope.campaign.rows import OneRow
 from redenvelope.errors import UsageError
 from redenvelope.ledger.records import COUNTED, LARGEST_AMOUNT, THOUSANDTHS, Charge, Choice, Fund
 from redenvelope.plan.plan import Plan
+from redenvelope.plan.policy import Source
 from redenvelope.serve.settings import ServeSettings
 
 ONLY = "budget"
@@ -241,8 +242,9 @@ def choose(
     shares = [share / total for share in shares]
     action = _drawn(shares, uniform)
     drawn_from = msgspec.json.encode(dict(zip(table.labels, shares, strict=True))).decode()
-    charges = [Charge(table.budgets[place].name, *amounts) for place, *amounts in table.held(action, expected)]
-    return Choice(table.labels[action], min(1.0, shares[action]), drawn_from, tuple(charges), table.numeric)
+    charges = tuple(Charge(table.budgets[place].name, *amounts) for place, *amounts in table.held(action, expected))
+    could = "" if len(payable) == len(shares) else msgspec.json.encode([table.labels[one] for one in payable]).decode()
+    return Choice(table.labels[action], min(1.0, shares[action]), drawn_from, charges, table.numeric, could)
 
 
 def _drawn(shares: Sequence[float], uniform: float) -> int:
@@ -325,7 +327,12 @@ def _given(labels: Sequence[str], amounts: Mapping[str, float]) -> list[float]:
 
 def face_values(plan: Plan, budget: int = 0) -> list[float] | None:
     """The face value of each action: its one cost in the log; None where costs vary."""
-    source, measured = plan.policy.source, 1
+    found = [_face_values(member.source, budget) for member in plan.policy.members]
+    return found[0] if all(each == found[0] for each in found) else None
+
+
+def _face_values(source: Source, budget: int) -> list[float] | None:
+    measured = 1
     if source.charges is not None:
         measured = source.charges.budgets[budget].measured or 0
     if measured == 0:  # the reward, which no face value bounds

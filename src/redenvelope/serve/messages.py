@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Meta
 
 from redenvelope.errors import ModelError
-from redenvelope.ledger.records import COUNTED, Decided, PastStep, Refusal, Refused, Settled, Status
+from redenvelope.ledger.records import COUNTED, LARGEST_REWARD, Decided, PastStep, Refusal, Refused, Settled, Status
 from redenvelope.serve.active_plan import DecisionQuery, ExpectedFeatures, FeatureFault, LoadedPlan
 from redenvelope.serve.funds import FundedBudget
 
@@ -22,6 +22,7 @@ Label = Annotated[str, Meta(max_length=1_000)]
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Feature = bool | Integer | Number | Label | None
+Reward = Annotated[float, Meta(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
 Amount = Annotated[int, Meta(ge=0, lt=2**53)]
 Unit = Literal["minor units", "actions"]
 
@@ -63,9 +64,19 @@ class OutcomeRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The outcome of a decision: its reward, and its cost in minor units."""
 
     decision_id: Id
-    reward: Number
+    reward: Reward
     amount: Amount | dict[Id, Amount] = 0
     """From the only budget that is paid, or by budget."""
+
+
+class CorrectionRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What a recorded outcome should have been, and why."""
+
+    decision_id: Id
+    reward: Reward
+    reason: Id
+    amount: Amount | dict[Id, Amount] = 0
+    """As in an outcome."""
 
 
 class OutcomeBatch(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -132,7 +143,7 @@ def decoded(content: bytes | bytearray, kind: Any) -> Any:
 
 _MOST_FAULTS = 3
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
-_DECISION = re.compile(r"d([1-9][0-9]{0,17})_[0-9a-f]{8}_[0-9a-f]{8}")
+_DECISION = re.compile(r"d([1-9][0-9]{0,17})(?:(?:_[0-9a-f]{8}){2,3})?")
 _STATUS = {
     Refusal.NOTHING_LEFT: (409, "wait until holds expire, or raise the total of the budget"),
     Refusal.REQUEST_DIFFERS: (409, "use a new request_id for a new request"),
@@ -140,9 +151,14 @@ _STATUS = {
     Refusal.UNKNOWN_DECISION: (404, "use a decision_id from an answer of /v1/decisions"),
     Refusal.OTHER_LEDGER: (409, "report it to the service of the campaign that decided"),
     Refusal.OTHER_DECISION: (409, "do not report it; the decision and its hold were lost with the restore"),
-    Refusal.OUTCOME_DIFFERS: (409, "report an outcome once; /v1/log shows the recorded one"),
+    Refusal.OUTCOME_DIFFERS: (
+        409,
+        "report an outcome once; /v1/log shows the recorded one, /v1/corrections changes it",
+    ),
+    Refusal.NO_OUTCOME: (409, "report the outcome to /v1/outcomes"),
     Refusal.ABOVE_CEILING: (409, "report at most the ceiling of the offer, in minor units"),
     Refusal.BELOW_COMMITTED: (409, "set a larger total"),
+    Refusal.OTHER_CAMPAIGN: (409, "use the ledger of this campaign"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Monitoring: the campaign as the page shows it, decisions as lines of a log, metrics for Prometheus, and readiness."""
+"""Monitoring: the campaign as the page shows it, changes as lines of a log, metrics for Prometheus, and readiness."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import asdict
@@ -22,7 +22,8 @@ from prometheus_client.core import GaugeMetricFamily
 
 from redenvelope.errors import LedgerError
 from redenvelope.ledger.ledger import Ledger
-from redenvelope.ledger.records import COUNTED, Balance, Decided, Tally
+from redenvelope.ledger.records import COUNTED, Balance, Change, Tally
+from redenvelope.ledger.verification import HEAD_DIGITS
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.reprice import budget_points
 from redenvelope.serve.active_plan import ActivePlan, ExpectedFeatures, FeatureFault
@@ -44,9 +45,10 @@ def campaign_view(
     """The campaign in plain data; amounts are in minor units, costs per user in units of currency."""
     balances, tallies = {one.budget: one for one in ledger.balances()}, ledger.tallies()
     plan, names = active.plan, active.charges.names
-    certificate = plan.plan.certificate
+    certificate, identity = plan.plan.certificate, ledger.identity()
     return {
         "at": now,
+        "ledger": {**identity, "event": int(identity["event"])},
         "plan": {
             "sha256": plan.sha256,
             "certificate": certificate.status,
@@ -85,36 +87,47 @@ def campaign_view(
     }
 
 
-def log_row(one: Decided) -> dict[str, Any]:
-    """A decision as a line of the log."""
-    return {
-        "decision_id": one.public_id,
-        "number": one.decision,
+def _log_row(change: Change, counted: Container[str]) -> dict[str, Any]:
+    """A change as a line of the log: a new decision with all that belongs to it, or what came of one."""
+    row = {"number": change.number, "change": change.kind, "at": change.at, "decision_id": change.public_id}
+    one = change.decided
+    if one is None:
+        said = msgspec.json.decode(change.content) if change.content else {"status": "expired"}
+        return row | said | ({} if change.reward is None else {"reward": change.reward})
+    return row | {
         "request_id": one.request,
         "user": one.user,
         "step": one.step,
         "action": one.action,
         "propensity": one.propensity,
-        "status": one.status.value,
-        "reward": one.reward,
-        "amounts": dict(one.spent),
+        "status": "open",
+        "reward": None,
+        "amounts": {each.budget: each.held if each.budget in counted else 0 for each in one.charges},
         "prices": msgspec.json.decode(one.prices),
         "plan": one.plan,
-        "features": msgspec.json.decode(one.features),
-        "decided_at": one.decided_at,
-        "closed_at": one.closed_at,
+        "features": _read(one.features),
+        "eligible": _read(one.eligible),
+        "state": _read(one.state),
+        "holdout": one.holdout,
+        "expires_at": one.expires_at,
     }
 
 
+def _read(content: str) -> Any:
+    """JSON, or None where there is nothing, or nothing any more."""
+    return msgspec.json.decode(content) if content else None
+
+
 def log_lines(ledger: Ledger, after: int, most: int) -> bytes:
-    """Decisions with numbers above `after` as JSON lines: at most so many, and no more than an answer may hold."""
+    """Changes with numbers above `after` as JSON lines: at most so many, and no more than an answer may hold."""
     found = bytearray()
+    counted = {one.budget for one in ledger.balances() if one.measure == COUNTED}
     while most > 0 and len(found) < _LOG_BYTES:
-        rows = ledger.decided(after, min(most, _LOG_ROWS))
-        if not rows:
+        changes = ledger.changes(after, min(most, _LOG_ROWS))
+        if not changes:
             break
-        found += b"".join(msgspec.json.encode(log_row(row)) + b"\n" for row in rows)
-        after, most = rows[-1].decision, most - len(rows)
+        found += b"".join(msgspec.json.encode(_log_row(one, counted)) + b"\n" for one in changes)
+        after, most = changes[-1].number, most - len(changes)
     return bytes(found)
 
 
@@ -227,8 +240,9 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in the text format that Prometheus reads; amounts are integers, to the last unit."""
-        balances = self._ledger.balances()
+        balances, identity = self._ledger.balances(), self._ledger.identity()
         amounts = [line for name in ("total", "spent", "held", "left") for line in _amounts(name, balances)]
+        amounts += _chain(identity)
         return generate_latest(self._registry) + "".join(f"{line}\n" for line in amounts).encode()
 
     def collect(self) -> Iterator[Metric]:
@@ -262,6 +276,17 @@ def _amounts(name: str, balances: Sequence[Balance]) -> Iterator[str]:
     for one in balances:
         label = one.budget.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
         yield f'redenvelope_budget_{name}{{budget="{label}"}} {getattr(one, name)}'
+
+
+def _chain(identity: Mapping[str, str]) -> Iterator[str]:
+    """The last event of the ledger, and the head of its chain as a number, because every label is kept for ever."""
+    labels = f'{{ledger="{identity["ledger"]}",epoch="{identity["epoch"]}"}}'
+    yield "# HELP redenvelope_ledger_events Events in the ledger."
+    yield "# TYPE redenvelope_ledger_events gauge"
+    yield f"redenvelope_ledger_events{labels} {identity['event']}"
+    yield f"# HELP redenvelope_ledger_head The first {HEAD_DIGITS} hexadecimal digits of the head of its chain."
+    yield "# TYPE redenvelope_ledger_head gauge"
+    yield f"redenvelope_ledger_head{labels} {int(identity['head'][:HEAD_DIGITS] or '0', 16)}"
 
 
 def _gauge(name: str, values: Any) -> GaugeMetricFamily:

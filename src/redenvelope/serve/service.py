@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +20,22 @@ import msgspec
 from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
 from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock, verify
-from redenvelope.ledger.records import COUNTED, Choice, Decided, Expire, Fund, Hold, Refusal, Refused, Settle, Settled
+from redenvelope.ledger.records import (
+    COUNTED,
+    Begin,
+    Choice,
+    Correct,
+    Decided,
+    Expire,
+    Fund,
+    Hold,
+    Identify,
+    PlanNote,
+    Refusal,
+    Refused,
+    Settle,
+    Settled,
+)
 from redenvelope.policies.pricing import Pricing
 from redenvelope.serve.active_plan import (
     ActionDistribution,
@@ -33,6 +48,7 @@ from redenvelope.serve.alerts import Alerts, Webhook, WebhookSettings, capacity
 from redenvelope.serve.funds import Amounts, choose
 from redenvelope.serve.messages import (
     ApiError,
+    CorrectionRequest,
     DecisionAnswer,
     DecisionRequest,
     OutcomeAnswer,
@@ -76,10 +92,8 @@ class Service:
         self.settings = settings or ServeSettings()
         self.folder, self.ledger = plan, ledger
         self.metrics = Metrics(ledger, lambda: self.active)
-        self.clock = clock or steady_clock()
-        self._webhook = (
-            None if webhook is None else Webhook(webhook, f"{ledger.database.ledger:08x}", self.metrics.sent)
-        )
+        self.clock = clock or steady_clock(ledger.now())
+        self._webhook = None if webhook is None else Webhook(webhook, ledger.database.ledger, self.metrics.sent)
         self.alerts = Alerts(None if self._webhook is None else self._webhook.send)
         self._amounts = amounts
         self._budgets = list(budgets)
@@ -109,16 +123,27 @@ class Service:
     async def start(self) -> None:
         """Load and compile the plan, fund the budgets, and begin to decide and to expire holds."""
         self.active, self._budgets = await self._run(partial(self._load, self.folder))
-        for result in await asyncio.wrap_future(self._writer.submit(self._budgets)):
-            if isinstance(result, Refused):
-                self.active = None
-                raise UsageError(result.message)
+        identity = Identify(self.clock(), None, self.active.plan.plan.record.money.currency or None, self.settings.mode)
+        begin = Begin(replace(identity, by="serve"), tuple(replace(fund, by="serve") for fund in self._budgets))
+        (result,) = await asyncio.wrap_future(self._writer.submit([begin]))
+        if isinstance(result, Refused):
+            self.active = None
+            raise UsageError(
+                f"the ledger is not of this campaign: {result.message}. Leave out what the ledger says itself "
+                "(--budget-total, --user-cap, --mode, --minor-units), alter it with redenvelope ledger change, or give "
+                "another campaign a ledger of its own"
+            )
+        await self._note(self.active)
         await self._pace()
         await self.read(self._tell_capacity)
         self._begin(self._decide_forever())
         self._begin(self._expire_holds_forever())
         self._begin(self._watch_forever())
         self._begin(self._verify_forever())
+
+    async def _note(self, active: ActivePlan) -> None:
+        """Record what the plan is, so that the log can be read without it."""
+        await asyncio.wrap_future(self._writer.submit([PlanNote(self.clock(), active.described())]))
 
     def _tell_capacity(self) -> None:
         """How many users can wait at once: with fewer than the audience, holds may starve the campaign."""
@@ -165,15 +190,25 @@ class Service:
         self._wake.set()
         return [await one.answer for one in pending]
 
+    async def correct(self, correction: CorrectionRequest, by: str) -> OutcomeAnswer | ApiError:
+        """Replace a recorded outcome."""
+        (answer,) = await self._outcomes([correction], partial(Correct, by=by, reason=correction.reason))
+        return answer
+
     async def settle(self, outcomes: Sequence[OutcomeRequest]) -> list[OutcomeAnswer | ApiError]:
         """Settle or release the holds of decisions by their outcomes."""
+        return await self._outcomes(outcomes, Settle)
+
+    async def _outcomes(
+        self, outcomes: Sequence[OutcomeRequest | CorrectionRequest], command: Callable[..., Settle]
+    ) -> list[OutcomeAnswer | ApiError]:
         now = self.clock()
         answers: list[OutcomeAnswer | ApiError | None] = [None] * len(outcomes)
         commands: dict[int, Settle] = {}
         for place, outcome in enumerate(outcomes):
             try:
                 number = decision_number(outcome.decision_id)
-                commands[place] = Settle(number, outcome.reward, self._amounts_of(outcome), now, outcome.decision_id)
+                commands[place] = command(number, outcome.reward, self._amounts_of(outcome), now, outcome.decision_id)
             except ApiError as error:
                 answers[place] = error
         try:
@@ -194,6 +229,9 @@ class Service:
         try:
             active, funds = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
             self._require_same(funds)
+            await self._note(active)
+        except LedgerError as error:
+            raise _unavailable(error) from error
         except (PlanError, UsageError, ModelError, OSError) as error:
             message = f"plan rejected: {error}; the current plan stays active"
             raise ApiError(409, "plan_refused", message, "correct the plan and activate it again") from None
@@ -220,7 +258,7 @@ class Service:
     def _measures(self) -> dict[str, str]:
         return {fund.budget: fund.budget if fund.measure is None else fund.measure for fund in self._budgets}
 
-    def _amounts_of(self, outcome: OutcomeRequest) -> Mapping[str, int]:
+    def _amounts_of(self, outcome: OutcomeRequest | CorrectionRequest) -> Mapping[str, int]:
         if isinstance(outcome.amount, int):
             paid = {fund.measure: fund.budget for fund in reversed(self._budgets) if fund.measure != COUNTED}
             if len(paid) != 1 and outcome.amount:
@@ -368,7 +406,8 @@ class Service:
 
     def _watch(self) -> None:
         if self.active is not None:
-            self.alerts.look(self.active, self.ledger.balances(), self.settings, self.metrics.short_decisions)
+            balances, short = self.ledger.balances(), self.metrics.short_decisions
+            self.alerts.look(self.active, balances, self.settings, short, self.ledger.unpaid)
 
     async def _verify_forever(self) -> None:
         """Verify the ledger from time to time, in a thread of its own."""
@@ -494,12 +533,13 @@ def _hold(
     planned: tuple[DecisionQuery, ActionDistribution] | None = None,
 ) -> Hold:
     """The command; `planned` is None for a request that was decided before."""
-    step, prices, features = 0, "[]", "{}"
+    step, prices, features, state, holdout = 0, "[]", "{}", "", False
     draw: Callable[[Mapping[str, int]], Choice | None] = _no_draw
     if planned is not None:
         query, chances = planned
         step, prices = query.step, msgspec.json.encode(chances.prices).decode()
-        features = msgspec.json.encode(query.features).decode()
+        features, holdout = msgspec.json.encode(query.features).decode(), not chances.prices
+        state = msgspec.json.encode(query.past).decode() if query.past else ""
         table = active.charges.at(query.features, query.step)
         given = (chances.probabilities, chances.costs, chances.allowed, chances.uniform)
         draw = partial(choose, table, *given, short=metrics.short)
@@ -512,6 +552,8 @@ def _hold(
         prices=prices,
         plan=active.plan.sha256,
         features=features,
+        state=state,
+        holdout=holdout,
         at=times[0],
         expires_at=times[1],
     )

@@ -1,0 +1,141 @@
+"""Importance weights over groups of items, for logs with many actions.
+
+With hundreds of items, the weight of a single item is nearly always zero and sometimes huge. Items that are predicted
+to cost and earn about the same for a user are exchangeable for the estimate, because the baseline accounts for what
+little they differ by. So the ratio of an item is replaced by that of its group, π(group | s) / p(group | s) (Saito and
+Joachims 2022; with a baseline, Saito, Ren and Joachims 2023), times a factor for each step and item: it makes weighted
+users get each item as often as they do under the policy, and so corrects for items that are better or worse than
+predicted. What remains of the bias is that users differ within a group in ways the predictions miss; where the estimate
+over single items contradicts this one, it is not used (`fitting.holdout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redenvelope.arrays import Float32Array, FloatArray
+from redenvelope.evaluation.data import OffPolicyData, Table
+from redenvelope.log.log import Log
+from redenvelope.log.propensity import fit_assignment
+
+FEWEST_ITEMS = 24
+"""With fewer actions, weights are of single actions."""
+
+_BY_COST, _BY_REWARD = 4, 4
+"""A user's items fall into this many groups by predicted cost, and each of these into groups by predicted reward; all
+groups are about equally likely in the log, so that weights are those of sixteen actions."""
+_SAME = 1e-6  # relative difference of propensities that are the same number, rounded
+_UNLOGGED = 0.02  # probability of a step that may be missing from a table, because its items were never logged
+
+Behaviour = Callable[[Log], FloatArray]
+"""Logged rows -> the behaviour policy's probability of every action, [rows, actions]."""
+
+
+def behaviour_of(log: Log) -> Behaviour | None:
+    """The behaviour policy of a log; None where some actions were not eligible, which the propensities do not tell.
+
+    Where propensities depend on nothing but the step, they are known of every action. Else they are those of a
+    multinomial logistic model, learned from other users, given the logged propensity of the logged action.
+    """
+    if log.eligible is not None:
+        return None
+    table = _table(log)
+    if table is not None:
+        return lambda rows: table[rows.step]
+    model = fit_assignment(log)
+    return lambda rows: _with_logged(model.probabilities(rows), rows)
+
+
+def _table(log: Log) -> FloatArray | None:
+    """Probability of each action at each step, [steps, actions]; None where it varies within a step."""
+    shape = int(log.step.max()) + 1, len(log.catalogue)
+    low, high = np.full(shape, np.inf), np.zeros(shape)
+    np.minimum.at(low, (log.step, log.action), log.propensity)
+    np.maximum.at(high, (log.step, log.action), log.propensity)
+    totals = high.sum(axis=1)[np.unique(log.step)]
+    if (high > low * (1 + _SAME)).any() or (np.abs(totals - 1 + _UNLOGGED / 2) > _UNLOGGED / 2 + _SAME).any():
+        return None
+    return high
+
+
+def _with_logged(probabilities: FloatArray, log: Log) -> FloatArray:
+    """Probabilities [rows, actions] of which those of logged actions are known; the others share what is left."""
+    rows = np.arange(len(log))
+    others = np.maximum(1 - probabilities[rows, log.action], _SAME)
+    probabilities *= ((1 - log.propensity) / others)[:, None]
+    probabilities[rows, log.action] = log.propensity
+    return probabilities
+
+
+def grouped(likely: FloatArray, outcomes: FloatArray) -> NDArray[np.intp]:
+    """The group of every item of every row, [rows, actions], from its probability in the log [rows, actions] and its
+    predicted reward and costs [outcomes, rows, actions]."""
+    size = np.abs(outcomes[1:]).mean(axis=(1, 2), keepdims=True)
+    cost = np.divide(outcomes[1:], size, out=np.zeros_like(outcomes[1:]), where=size > 0).sum(axis=0)
+    by_cost = _shares(likely, np.zeros(cost.shape, np.intp), cost, _BY_COST)
+    return by_cost * _BY_REWARD + _shares(likely, by_cost, outcomes[0], _BY_REWARD)
+
+
+def _shares(likely: FloatArray, within: NDArray[np.intp], value: FloatArray, count: int) -> NDArray[np.intp]:
+    """Items by rising value, divided into `count` groups about as likely as each other, within groups [rows, actions]
+    that are there already."""
+    order = np.lexsort((value, within), axis=1)
+    ordered, own = np.take_along_axis(likely, order, 1), np.take_along_axis(within, order, 1)
+    sums = np.stack([(likely * (within == group)).sum(axis=1) for group in range(int(within.max()) + 1)], axis=1)
+    before = np.take_along_axis(np.cumsum(sums, axis=1) - sums, own, 1)
+    total = np.maximum(np.take_along_axis(sums, own, 1), np.finfo(float).tiny)
+    middle = (np.cumsum(ordered, axis=1) - ordered / 2 - before) / total
+    found = np.empty_like(order)
+    np.put_along_axis(found, order, np.clip((middle * count).astype(np.intp), 0, count - 1), 1)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedRows:
+    """Ratios over groups at the rows of some users, and sums from which the factors of items follow."""
+
+    ratio: Table
+    """Of the group of the logged item, [rows, prices]."""
+    position: NDArray[np.intp]
+    """Which of its user's steps a row is, [rows]."""
+    action: NDArray[np.integer]
+    """[rows]"""
+    planned: FloatArray
+    """Summed probability of each item under the policy, [steps, prices, actions]."""
+    weighted: FloatArray
+    """The same as logged and weighted by ratios over groups, [steps, prices, actions]."""
+
+    @classmethod
+    def of(cls, log: Log, probabilities: Table, likely: FloatArray, outcomes: FloatArray, steps: int) -> GroupedRows:
+        """Of a policy's probabilities [rows, prices, actions]; `likely` and `outcomes` as in `grouped`."""
+        groups = grouped(likely, outcomes)
+        member = np.zeros((*groups.shape, _BY_COST * _BY_REWARD), np.float32)
+        np.put_along_axis(member, groups[:, :, None], 1.0, 2)
+        position = np.arange(len(log)) - np.repeat(log.starts[:-1], log.lengths)
+        policy = probabilities.astype(np.float32, copy=False)
+        logged = np.einsum("na,nag->ng", likely, member)
+        shares = np.where(logged > 0, 1 / np.where(logged > 0, logged, 1.0), 0.0).astype(np.float32)
+        ratios = (policy @ member) * shares[:, None]
+        of_items: Float32Array = ratios @ member.transpose(0, 2, 1)
+        sums = np.zeros((2, steps, *policy.shape[1:]))
+        for step in np.unique(position):
+            rows = position == step
+            sums[0, step] = policy[rows].sum(axis=0, dtype=np.float64)
+            sums[1, step] = np.einsum("npa,na->pa", of_items[rows], likely[rows])
+        ratio = of_items[np.arange(len(log)), :, log.action].astype(probabilities.dtype)
+        return cls(ratio, position, log.action, *sums)
+
+
+def with_group_ratios(parts: Iterable[OffPolicyData], rows: Iterable[GroupedRows]) -> tuple[OffPolicyData, ...]:
+    """The data of all users with ratios over groups beside those of items; `rows` are those of each part."""
+    rows = list(rows)
+    planned, weighted = sum(each.planned for each in rows), sum(each.weighted for each in rows)
+    factor = np.divide(planned, weighted, out=np.zeros_like(planned), where=weighted > 0)
+    return tuple(
+        replace(part, group_ratio=own.ratio * factor[own.position, :, own.action].astype(own.ratio.dtype))
+        for part, own in zip(parts, rows, strict=True)
+    )

@@ -19,7 +19,7 @@ help:
 	@echo "make shape      count modules, lines and importers, and write the table into docs/architecture.md"
 	@echo "make docs       build the documentation into site/"
 	@echo "make dist       a wheel and an sdist in dist/, checked and installed in an empty environment"
-	@echo "make figures    measure the table of the README anew, in one run of about a quarter of an hour"
+	@echo "make figures    measure the table of the README anew, in one run of about twenty minutes"
 	@echo "make pictures   take the documentation's pictures of the report anew"
 
 $(BIN)/python:
@@ -66,7 +66,8 @@ format: $(VENV)/.ready-dev
 bench: $(VENV)/.ready-bench
 	@$(BIN)/python benchmarks/run.py
 
-figures: $(VENV)/.ready-bench $(VENV)/.ready-serve
+figures: $(VENV)/.ready-bench $(VENV)/.ready-dev
+	@sh tests/install_debian.sh postgresql "the killing of PostgreSQL" initdb '/usr/lib/postgresql/*/bin/initdb'
 	@$(ONE_THREAD) $(BIN)/python benchmarks/figures.py
 
 reproduce: $(VENV)/.ready

@@ -88,8 +88,8 @@ def end_to_end(output: str) -> Told:
         f"`fit` on {rows} rows of 20 features ({users} users), from file to plan",
         (f"{float(seconds):.0f} s, {float(processor):.0f} s of processors, {float(memory):.1f} GB at most"),
     )
-    rate = every(r"^ +([\d,]+) users a second after that: 2 steps and values, 4", output)[0][0]
-    yield "`allocate`, reading and writing included", f"{rate} users a second"
+    ((rate,),) = every(r"^ +([\d,]+) users a second, compilation included", output)
+    yield f"`allocate` for these {users} users, reading, compiling and writing included", f"{rate} users a second"
 
 
 def decide(output: str) -> Told:
@@ -124,15 +124,15 @@ def pacing(output: str) -> Told:
     ((users,),) = every(r"^([\d,]+) users, ", output)
     worlds = every(r"^(\S+(?: \S+)*?) +([\d.]+)% +[\d.]+ +[\d.]+ +([\d.]+) +([\d.]+)%", output)
     told = [f"{world}: {spent}%, {share} ({before}%)" for world, spent, share, before in worlds]
-    yield f"a paced campaign of {users} users who redeem otherwise than logged: spent of the total, reward against the "
-    "best constant price in hindsight (spent without pacing)", "; ".join(told)
+    what = f"a paced campaign of {users} users who redeem otherwise than logged: spent of the total"
+    yield f"{what}, reward against the best constant price in hindsight (spent without pacing)", "; ".join(told)
 
 
 RUNS = (
-    Run("quality", "--sizes 5000 20000 --seeds 1 --population 60", "--sizes 2000 --seeds 1 --population 10", quality),
+    Run("quality", "--sizes 20000 --seeds 1 --population 30", "--sizes 2000 --seeds 1 --population 10", quality),
     Run(
         "honesty",
-        "--kinds plan --families finite hidden_habit whales --campaigns 12 --first 30000",
+        "--kinds plan --families finite hidden_habit whales --campaigns 6 --first 30000 --workers 2",
         "--kinds plan --families finite --campaigns 2",
         honesty,
     ),

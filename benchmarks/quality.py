@@ -256,7 +256,7 @@ def report(stage: Stage, results: list[dict]) -> None:
     for (users, policy), shares in sorted(by.items()):
         table = np.array(shares)
         columns = [interval(table[:, place].tolist()) for place in range(table.shape[1])]
-        print(f"{users:>7,} users  {policy:<24}{'  '.join(columns)}   mean {interval(table.mean(axis=1).tolist())}")
+        print(f"{users:>7,} users  {policy:<30}{'  '.join(columns)}   mean {interval(table.mean(axis=1).tolist())}")
     truth = stage.share(np.array([bandit.reward for bandit in stage.bandits]))
     print(f"the bandit that knows the truth: {np.round(truth, 3).tolist()}")
     for users, least in LEAST_SHARES.items():

@@ -15,7 +15,7 @@ QUICK = {
     "serve": ("--seconds", "3"),
 }
 """What makes those quick that take no --quick."""
-BY_HAND = {"same_results"}  # it needs another version of the code
+BY_HAND = {"figures", "same_results"}  # the first runs others, the second needs another version of the code
 WITH_PEERS = {"evaluation", "learning"}  # these install other libraries, gigabytes of them, into a cache of their own
 
 

@@ -198,7 +198,7 @@ def policy(pricing: Pricing | None = None) -> Any:
     specification = PolicySpecification("planned", horizon=3, temperature=0.002, steps=2)
     catalogue = ActionCatalogue(LABELS, numeric=False)
     return SimpleNamespace(
-        specification=specification, catalogue=catalogue, pricing=pricing or Pricing.at(0.0625), rules=()
+        specification=specification, catalogue=catalogue, pricing=pricing or Pricing.at(0.0625), rules=(), holdout=0.0
     )
 
 

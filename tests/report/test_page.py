@@ -160,3 +160,11 @@ def test_marks_of_a_logarithmic_axis_are_round_and_few() -> None:
 
 def test_the_page_stays_small(page: str) -> None:
     assert len(page.encode()) < 400_000
+
+
+@pytest.mark.parametrize("scale", [1e-5, 15.0, 1e6])
+def test_axes_are_written_without_exponents(scale: float) -> None:
+    costs = [name for name in frontier().columns if "cost" in name]
+    scaled = frontier().with_columns(pl.col(costs) * scale, dual=pl.col("dual") / scale)
+    shown = re.findall(r">([^<>]*\d[eE][+−-]?\d[^<>]*)</text>", render_report(plan(frontier=scaled)))
+    assert not shown

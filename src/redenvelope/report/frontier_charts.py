@@ -97,7 +97,7 @@ def _layers(
     """The curve with its band, the budget, and policies as points; `details` lie below the curve, then the points."""
     import altair as alt
 
-    cost = alt.X("cost:Q", title=axis, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, format="~g"))
+    cost = alt.X("cost:Q", title=axis, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, format=",~r"))
     reward = alt.Y("reward:Q", title=_REWARD, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     curve = alt.Chart(values(rows))
     banded = [row for row in rows if finite(row, "reward_lower", "reward_upper")]
@@ -201,7 +201,7 @@ def _by_price_layers(rows: list[dict[str, Any]], target: str, certificate: Certi
         "dual:Q",
         title="price λ (logarithmic)" if spread else "price λ",
         scale=alt.Scale(type="log" if spread else "linear", nice=False, zero=False),
-        axis=alt.Axis(format="~g", **marks),
+        axis=alt.Axis(format=",~r", **marks),
     )
     title = f"{target} per user"
     value = alt.Y("value:Q", title=title, scale=alt.Scale(zero=target == "cost"))

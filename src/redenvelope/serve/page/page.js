@@ -104,7 +104,8 @@ function whyPrice(budget, at, now) {
   const named = campaign.budgets.length > 1 ? `The price of ${budget} is` : "The price is";
   if (!campaign.pacing.paced) return `${named} ${number(now[at], 4)}. ${campaign.pacing.why}.`;
   if (!belief) return `${named} ${number(now[at], 4)}: not paced yet.`;
-  return `${named} ${number(now[at], 4)}: ${belief.why}. Users cost ${number(belief.cost_ratio)} times ` +
+  const ratio = number(belief.cost_ratio);
+  return `${named} ${number(now[at], 4)}: ${belief.why}. Users cost ${ratio === "1" ? "" : `${ratio} times `}` +
     `what the plan expects; ${number(belief.users_to_come, 6)} are still to come.`;
 }
 

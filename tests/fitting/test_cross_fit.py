@@ -23,6 +23,7 @@ from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.fit import folds_of
 from redenvelope.fitting.holdout import CandidatePolicy, Check, check_policies
+from redenvelope.fitting.lake import fit_lake
 from redenvelope.randomness import member_of
 from tests.plan.test_members import cross_fitted_plan
 from tests.two_step_plan import BUDGET, QUICK
@@ -131,3 +132,8 @@ def test_clusters_stay_together_and_a_bandit_has_members_too(log: Log) -> None:
     assert plan.certificate.clusters == plan.ladder.users == clustered.independent < len(log.users)
     assert plan.certificate.members == 2
     assert plan.certificate.cost.upper <= BUDGET
+
+
+def test_a_lake_has_one_member() -> None:
+    with pytest.raises(UsageError, match="whole log in memory"):
+        fit_lake(None, settings=SETTINGS)  # type: ignore[arg-type]

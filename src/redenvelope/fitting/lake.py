@@ -76,7 +76,7 @@ def fit_lake(
     engine, settings, sample = engine or LocalEngine(), settings or FitSettings(), sample or SampleSettings()
     stages, campaign = Stages(progress), campaign or Campaign()
     if settings.cross_fit > 1:
-        raise UsageError("--cross-fit: it needs the log in memory; leave out --work and --engine, or --cross-fit")
+        raise UsageError("--cross-fit: it needs the whole log in memory, so not with a lake; leave it out")
     users = lake.schema.users
     shares = sample.shares(users, settings)
     stages.begin("sample")

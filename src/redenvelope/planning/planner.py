@@ -285,8 +285,8 @@ class TreePlanner:
 
 def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
     """Refuse the first of some users [users] for whom not all is finite [users]."""
-    wrong = np.flatnonzero(~finite)
-    if len(wrong):
+    if not finite.all():
+        wrong = np.flatnonzero(~finite)
         raise ModelError(
             f"the model's predictions for row {users[wrong[0]]} of the states are not finite numbers, although the "
             "state is; the model may have diverged in training, or the state lies far outside its data"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_right
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -92,6 +94,11 @@ def member_of(keys: KeyArray, members: int) -> NDArray[np.int64]:
 
 def draw(probabilities: ArrayLike, uniforms: ArrayLike) -> NDArray[np.intp]:
     """One action for each row of probabilities: [..., actions] and numbers in [0, 1) [...] -> [...]."""
+    shape = np.shape(probabilities)
+    if shape[:-1] == (1,):  # somebody waits, as above; the same sums
+        edge = list(accumulate(np.asarray(probabilities, dtype=np.float64)[0].tolist()))
+        reached = np.asarray(uniforms, dtype=np.float64).item() * edge[-1]
+        return np.array([bisect_right(edge, reached, hi=len(edge) - 1)], dtype=np.intp)
     # Actions first, so that every operation goes along all rows at once: numpy is slow along short rows.
     edges = np.array(np.moveaxis(np.asarray(probabilities, dtype=np.float64), -1, 0), order="C")
     for action in range(1, len(edges)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +52,19 @@ def test_who_stands_beside_a_user_does_not_matter(network_world):
     assert np.array_equal(whole.probabilities[order], shuffled.probabilities)
     alone = planner.decided(states[123:124], 3, [0.4])
     assert np.array_equal(alone.probabilities[0], whole.probabilities[123])
+
+
+def test_trees_that_are_kept_are_those_of_the_same_states_alone(network_world):
+    """The same bits at other prices, and nothing of one user's trees for another."""
+    model, states = network_world(6, users=90)
+    planner = TreePlanner(model, horizon=2, temperature=0.05, steps=3)
+    keeping, left = replace(planner, trees={}), np.arange(90) % 3 + 1
+    for some in (states, states[::-1].copy(), states):
+        for prices in ([0.4], [0.0, 2.0]):
+            kept, plain = keeping.values(some, left, prices), planner.values(some, left, prices)
+            assert all(np.array_equal(one, other) for one, other in zip(kept, plain, strict=True))
+    assert keeping.trees is not None
+    assert len(keeping.trees) == 2 * 2  # of two arrays, one for each depth of trees
 
 
 def test_eligible_actions_are_respected(network_world):

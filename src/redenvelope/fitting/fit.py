@@ -26,7 +26,7 @@ from redenvelope.campaign.records import Rule
 from redenvelope.dual.frontier import Frontier
 from redenvelope.engine.engine import one_blas_thread
 from redenvelope.engine.memory import give_back
-from redenvelope.engine.programs import forget_programs
+from redenvelope.engine.programs import forget_programs, keep_programs
 from redenvelope.errors import LogError, UsageError
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.marginalised import Marginalised
@@ -86,6 +86,7 @@ def fit(
     money = Money(audience=audience or campaign.audience)
     if not isinstance(log, Log):
         log = as_log(log, campaign.columns, estimate_propensity=estimate_propensity)
+    keep_programs()
     forget_programs()
     campaign.check(log)
     if settings.most_per_user is not None and len(objective.names) > 1:

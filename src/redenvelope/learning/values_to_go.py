@@ -8,7 +8,7 @@ on what a first pass with random units found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -124,6 +124,8 @@ class ValueLearner:
     settings: ValueSettings
     first: LeafValues | None = None
     """Of the best policies almost without entropy, on a coarse grid: good enough to choose a temperature by."""
+    trees: dict[Hashable, Any] = field(default_factory=dict)
+    """Of the states, grown once for all that is learned; see `TreePlanner`."""
 
     @classmethod
     def prepare(
@@ -150,7 +152,7 @@ class ValueLearner:
         good = replace(planner, leaf_values=first)
         pools = _pools(good, sampled, layout, generator, learner.grid)
         fine = replace(learner.grid, knots=settings.knots[planner.budgets - 1])
-        return replace(learner, pools=pools, grid=fine, first=first)
+        return replace(learner, pools=pools, grid=fine, first=first, trees={})
 
     def _on_scale(self, planner: TreePlanner) -> tuple[ValueLearner, list[FloatArray]]:
         """With units at which no more than half of the largest cost is spent, and what a first pass found there.
@@ -176,6 +178,7 @@ class ValueLearner:
 
     def followed(self, planner: TreePlanner) -> LeafValues:
         """Of a planner's own policy, which looks no further than its trees."""
+        planner = replace(planner, trees=self.trees)
         ahead = replace(planner, horizon=1)
 
         def backup(values: LeafValues | None, pool: KnownStates, left: int) -> FloatArray:
@@ -187,7 +190,7 @@ class ValueLearner:
 
     def _best(self, planner: TreePlanner) -> _Backup:
         """One step ahead, then by the values to go."""
-        ahead = replace(planner, horizon=1)
+        ahead = replace(planner, horizon=1, trees=self.trees)
 
         def backup(values: LeafValues | None, pool: KnownStates, left: int) -> FloatArray:
             own = replace(ahead, leaf_values=values)

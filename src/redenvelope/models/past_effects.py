@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from redenvelope.arrays import Float32Array, FloatArray, IntArray
 from redenvelope.log.encoding.layout import StateLayout
@@ -172,7 +173,7 @@ def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> 
     if not spread or not varies.any():
         return PastScore(0.0, 0.0)
     past = past[:, varies] / np.sqrt(squares[varies])
-    scores = np.add.reduceat(past * outcome[:, None], starts[:-1], axis=0)
+    scores = _added(past, outcome, starts[:-1])
     # Directions that several columns share count once.
     sizes, directions = np.linalg.eigh(scores.T @ scores)
     sure = sizes > 1e-8 * sizes[-1]
@@ -232,7 +233,7 @@ class PastEffects:
             kinds = np.stack([np.ones(len(log)), rank], axis=1)
             _freed(states, layout, log.step, left, told=True, further=rank)
         left[log.starts[:-1]] = 0.0  # at a user's first step nothing has happened yet
-        freed = left[:, outcomes:]
+        freed = np.ascontiguousarray(left[:, outcomes:])
         squares = _squares(kinds, freed) / len(log)
         size = np.sqrt(np.diagonal(squares))
         varies = size > 1e-6 * max(float(size.max()), 1e-12)
@@ -275,11 +276,20 @@ class _Regression:
         effects = self.inverse @ (self.scale * _summed(self.kinds, self.freed, outcome[:, None])[:, 0]) / rows
         by_kind = (self.scale * effects).reshape(self.kinds.shape[1], -1)
         left = outcome - ((self.freed @ by_kind.T) * self.kinds).sum(axis=1)
-        parts = [np.add.reduceat(self.freed * (kind * left)[:, None], self.starts, axis=0) for kind in self.kinds.T]
-        scores = np.concatenate(parts, axis=1) * self.scale
-        covariance = self.inverse @ (scores.T @ scores) @ self.inverse / rows**2
+        scores = np.concatenate([_added(self.freed, kind * left, self.starts) for kind in self.kinds.T], axis=1)
+        spread = self.scale[:, None] * (scores.T @ scores) * self.scale
+        covariance = self.inverse @ spread @ self.inverse / rows**2
         # The residuals of a regression are smaller than the errors.
         return np.where(used, effects, 0.0), covariance * (rows / max(rows - int(used.sum()), 1))
+
+
+def _added(columns: FloatArray, weights: FloatArray, starts: NDArray[np.int64]) -> FloatArray:
+    """Sums of columns [rows, any] with weights [rows], many of them zero, over the rows from each of `starts` on to the
+    next."""
+    rows = np.flatnonzero(weights)
+    edges = np.append(np.searchsorted(rows, starts), len(rows))
+    shape = len(starts), len(columns)
+    return np.asarray(csr_array((weights[rows], rows, edges), shape=shape) @ columns)
 
 
 def _summed(kinds: NDArray[np.floating], freed: NDArray[np.floating], weights: FloatArray) -> FloatArray:

@@ -119,6 +119,8 @@ class DecisionEngine:
     ) -> NDArray[np.bool_]:
         """Who is held out, [users]; their probabilities [users, actions] become those of the control group."""
         policy = self._policy
+        if not policy.holdout:
+            return np.zeros(len(keys), dtype=bool)
         held_out = fraction(keys, _HOLDOUT_STREAM, _HOLDOUT_SEED) < policy.holdout
         if held_out.any():
             may = np.ones_like(probabilities, dtype=bool)
@@ -151,8 +153,9 @@ def _price_table(pricing: Pricing, rows: int) -> FloatArray:
 
 def _require_numbers(totals: ArrayLike) -> None:
     """Refuse decisions that are no numbers, [users]: what was learned is damaged, or beyond all bounds."""
-    wrong = np.flatnonzero(~np.isfinite(totals))
-    if len(wrong):
+    finite = np.isfinite(totals)
+    if not finite.all():
+        wrong = np.flatnonzero(~finite)
         raise ModelError(
             f"row {wrong[0] + 1:,}: what the plan learned gives no number for this user ({len(wrong)} row(s) like "
             "it); fit the plan again, or ask who made it"

@@ -70,6 +70,9 @@ class TreePlanner:
     """Share of the decisions, at this step and all later ones, that is drawn evenly among what is allowed."""
     leaf_values: LeafValues | None = None
     """Values to go where a tree ends before the campaign does."""
+    trees: dict[Hashable, tuple[Tree, NDArray[np.float32]]] | None = None
+    """Where the same arrays of states, never changed, are planned for again and again at other prices or with other
+    values to go: their trees, and the states that they belong to. None keeps no trees."""
 
     def __post_init__(self) -> None:
         for name, least in (("horizon", 1), ("steps", 1), ("node_limit", 1)):
@@ -222,7 +225,7 @@ class TreePlanner:
             # Who waits is decided for by a program with the weights in it.
             given = self._constants[leaves is not None] if ragged else weights
             return self._kept(form, (given, rows), users, size, blocks)
-        tree = grow(AppliedModel(self.model), rows, depth, self.constraint, ragged, leaves)
+        tree = self._grown(asked, rows, users, depth, ragged, leaves)
         size = _users_per_call(nodes_at(self.actions, depth))
 
         def fill(array: NDArray[Any]) -> NDArray[Any]:
@@ -232,6 +235,25 @@ class TreePlanner:
         structure, weights = self._weights[False, leaves is not None]
         form = ProgramForm(keep, depth, self.explore > 0, structure, ragged=ragged)
         return self._kept(form, (weights, padded), users, size, blocks)
+
+    def _grown(
+        self,
+        asked: TreeRows,
+        rows: TreeRows,
+        users: NDArray[np.intp],
+        depth: int,
+        ragged: bool,
+        leaves: LeafValues | None,
+    ) -> Tree:
+        """The trees of `rows`, some users of what was asked, [users]."""
+        # An array that is held cannot share its id with another.
+        key = (id(asked.states), users.tobytes(), asked.steps_left[users].tobytes(), depth, ragged, leaves is None)
+        if self.trees is not None and key in self.trees:
+            return self.trees[key][0]
+        tree = grow(AppliedModel(self.model), rows, depth, self.constraint, ragged, leaves)
+        if self.trees is not None:
+            self.trees[key] = tree, asked.states
+        return tree
 
     def _kept(
         self,
@@ -285,8 +307,8 @@ class TreePlanner:
 
 def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
     """Refuse the first of some users [users] for whom not all is finite [users]."""
-    wrong = np.flatnonzero(~finite)
-    if len(wrong):
+    if not finite.all():
+        wrong = np.flatnonzero(~finite)
         raise ModelError(
             f"the model's predictions for row {users[wrong[0]]} of the states are not finite numbers, although the "
             "state is; the model may have diverged in training, or the state lies far outside its data"

@@ -43,8 +43,10 @@ def checked_steps_left(steps_left: ArrayLike, users: int, steps: int) -> NDArray
     given = np.asarray(steps_left)
     if given.shape not in ((), (users,)):
         raise UsageError(f"steps_left must be a number or one for each of {users} users, not {given.shape}")
-    left = np.broadcast_to(given, (users,))
-    wrong = (left < 1) | (left > steps) | (left != np.floor(left))
+    left = given if given.shape else np.broadcast_to(given, (users,))
+    wrong = (left < 1) | (left > steps)
+    if given.dtype.kind != "i":
+        wrong |= left != np.floor(left)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise UsageError(
@@ -60,9 +62,9 @@ def checked_eligible(eligible: ArrayLike | None, users: int, actions: int) -> ND
     mask = np.asarray(eligible, dtype=bool)
     if mask.shape != (users, actions):
         raise UsageError(f"eligible must be [users, actions] = {(users, actions)}, not {mask.shape}")
-    barred = ~mask.any(axis=1)
-    if barred.any():
-        row = int(np.flatnonzero(barred)[0])
+    served = mask.any(axis=1)
+    if not served.all():
+        row = int(np.flatnonzero(~served)[0])
         raise UsageError(f"row {row} has no eligible action; allow at least one, such as sending nothing")
     return mask
 

@@ -31,6 +31,36 @@ LABEL = 115
 # A reader's own font may be wider than the one that labels are measured with.
 _PADDING = {"left": 10, "right": 14, "top": 2, "bottom": 2}
 
+_CONFIG = {
+    "background": "transparent",
+    "font": "sans-serif",
+    "padding": _PADDING,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": MUTED,
+        "titleColor": MUTED,
+        "gridColor": LINE,
+        "domain": False,
+        "ticks": False,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelPadding": 6,
+        "titlePadding": 8,
+        "labelLimit": LABEL,
+    },
+    "axisX": {"labelFlush": False},
+    "legend": {
+        "orient": "top",
+        "title": None,
+        "labelColor": INK,
+        "labelFontSize": 12,
+        "symbolOpacity": 1,
+        "labelLimit": 150,
+        "columnPadding": 14,
+    },
+}
+
 # From pale to deep, each visible on white and on near-black.
 _RAMP = ((246, 214, 160), (240, 160, 92), (222, 84, 62), (176, 32, 72), (136, 44, 124))
 
@@ -101,7 +131,8 @@ def values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
     """Rows as the data of a chart."""
     import altair as alt
 
-    return alt.InlineData(values=[dict(row) for row in rows])
+    # A tuple is passed on as it is; altair copies lists row by row, again and again.
+    return alt.InlineData(values=tuple(dict(row) for row in rows))
 
 
 def dotted_rule(row: Mapping[str, Any]) -> alt.Chart:
@@ -121,38 +152,12 @@ def layered(*charts: alt.Chart) -> alt.LayerChart:
 
 def draw(chart: alt.Chart | alt.LayerChart, width: int, height: int) -> str:
     """The chart as SVG of so many pixels in all."""
-    import altair as alt
     import vl_convert
 
-    themed = (
-        chart.properties(width=width, height=height, autosize=alt.AutoSizeParams(type="fit", contains="padding"))
-        .configure(background="transparent", font="sans-serif", padding=_PADDING)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=MUTED,
-            titleColor=MUTED,
-            gridColor=LINE,
-            domain=False,
-            ticks=False,
-            labelFontSize=12,
-            titleFontSize=12,
-            titleFontWeight="normal",
-            labelPadding=6,
-            titlePadding=8,
-            labelLimit=LABEL,
-        )
-        .configure_axisX(labelFlush=False)
-        .configure_legend(
-            orient="top",
-            title=None,
-            labelColor=INK,
-            labelFontSize=12,
-            symbolOpacity=1,
-            labelLimit=150,
-            columnPadding=14,
-        )
-    )
-    return vl_convert.vegalite_to_svg(_drawable(themed.to_dict(validate=False)))
+    # Not by the chart's own methods: each of them would copy its data.
+    drawn = chart.to_dict(validate=False) | {"width": width, "height": height, "config": _CONFIG}
+    drawn["autosize"] = {"type": "fit", "contains": "padding"}
+    return vl_convert.vegalite_to_svg(_drawable(drawn))
 
 
 def _drawable(value: Any) -> Any:

@@ -17,7 +17,7 @@ from redenvelope.log.encoding.history import HistoryMoves
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import Log
 from redenvelope.models.targets import UNKNOWN, users_leave
-from redenvelope.randomness import fraction
+from redenvelope.randomness import fold, fraction
 
 
 class Rows(NamedTuple):
@@ -151,6 +151,10 @@ class Examples:
             )
         by_row = np.repeat(held, np.diff(self.starts))
         return np.flatnonzero(~by_row), np.flatnonzero(by_row)
+
+    def folds(self, count: int, seed: int) -> NDArray[np.int64]:
+        """Which of so many folds of users each row is in, by the user's key, [rows]."""
+        return np.repeat(fold(self.keys, count, "member", seed), np.diff(self.starts))
 
     def gather(self, rows: NDArray[np.int64]) -> Rows:
         """Read some rows; an entry of `rows` may repeat."""

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from redenvelope.engine.programs import kept
 from redenvelope.errors import ModelError
-from redenvelope.models.dataset import Examples, Rows
+from redenvelope.models.dataset import Examples, Rows, column_weights
 from redenvelope.models.environment import bucket, filled
 from redenvelope.models.networks import StatePieces, TailScale, state_pieces, tail_scale
-from redenvelope.models.screening import column_weights
 from redenvelope.models.targets import OutcomeTargets, Survival, outcome_targets, starting_odds, starting_scores
 
 Networks = Any
@@ -480,7 +479,7 @@ def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
         scale=tail_scale(examples, rows),
         starts=np.stack(starts),
         pieces=state_pieces(examples, rows, settings.pieces, settings.pieces_in_all),
-        columns=column_weights(examples, thinned(rows, settings.trial_rows)).astype(np.float32),
+        columns=column_weights(examples, thinned(rows, settings.trial_rows)),
         settings=replace(settings, training=settings.training.suited(len(rows))),
         seed=seed,
     )

@@ -81,9 +81,15 @@ def test_the_same_seed_gives_the_same_model_and_progress_is_told(
 
 
 def test_members_learn_in_company_what_they_learn_alone(draw: Draw, small: NeuralSettings, few: NeuralFit) -> None:
-    examples, together = draw(600, 3), few.model
-    alone = fit_neural(examples, replace(small, members=1), seed=4).model
-    states = examples.states[:200]
+    task = new_task(draw(600, 3), small, seed=4)
+
+    def learned(members: int) -> NeuralModel:
+        untrained = replace(few.model.architecture, members=members).networks(4, task.starts, task.pieces)["outcome"]
+        trained = task.train({"outcome": untrained}, outcome_loss, [(4, member) for member in range(members)])
+        architecture = replace(few.model.architecture, members=members)
+        return replace(few.model, outcome=trained.networks["outcome"], architecture=architecture)
+
+    together, alone, states = learned(2), learned(1), task.examples.states[:200]
     first, second = (together.of_member(member).predict(states)[0] for member in (0, 1))
     # The same numbers in another order of summation: rounding grows over some 90 steps of training.
     np.testing.assert_allclose(first, alone.predict(states)[0], atol=2e-3)

@@ -203,7 +203,8 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
 
 def weighted(networks: OutcomeNetwork, columns: NDArray[np.float32]) -> OutcomeNetwork:
     """Networks, their arrays with a leading axis [members], with the columns weighted as in training."""
-    return jax.tree.map(np.asarray, _weighted(networks, columns))
+    found: OutcomeNetwork = jax.tree.map(np.asarray, _weighted(networks, columns))
+    return found
 
 
 @kept

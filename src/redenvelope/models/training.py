@@ -449,12 +449,18 @@ class Task:
         return chunks
 
 
+_FOLDS = 4
+"""At least so many folds of users: a member learns from three quarters of them or more."""
+
+
 def member_folds(examples: Examples, settings: NeuralSettings, members: int, seed: int) -> NDArray[np.int64] | None:
-    """The member that learns without each row, [rows]; None where all members learn from the same rows."""
+    """The fold of users of each row, [rows]: member k learns without fold k, and all learn from the folds that no member
+    has. None where all members learn from the same rows."""
     if members < 2 or len(examples) > settings.training.chunk_rows:
         return None
-    found = examples.folds(members, seed)
-    return found if len(np.unique(found)) == members else None
+    count = max(_FOLDS, members)
+    found = examples.folds(count, seed)
+    return found if len(np.unique(found)) == count else None
 
 
 def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:

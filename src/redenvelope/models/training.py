@@ -454,8 +454,8 @@ _FOLDS = 4
 
 
 def member_folds(examples: Examples, settings: NeuralSettings, members: int, seed: int) -> NDArray[np.int64] | None:
-    """The fold of users of each row, [rows]: member k learns without fold k, and all learn from the folds that no member
-    has. None where all members learn from the same rows."""
+    """The fold of users of each row, [rows]: member k learns without fold k, all learn from folds that no member has.
+    None where all members learn from the same rows."""
     if members < 2 or len(examples) > settings.training.chunk_rows:
         return None
     count = max(_FOLDS, members)

@@ -8,7 +8,7 @@ figure is the gain per user over the best *untargeted* mixture at the same cost:
 
     benchmarks/public.py FOLDER [--splits 10]     the logs that FOLDER has of LOGS
     benchmarks/public.py --log MY.parquet         a log of your own, in the columns of the contract, of one step
-    benchmarks/public.py --simulated 5000 30000   a simulated campaign of one step, where the truth is known
+    benchmarks/public.py --simulated 5000 30000   simulated campaigns of one step, where the truth is known
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -293,63 +293,124 @@ def report(results: list[dict]) -> None:
         print(f"pooled over logs, in standard errors of one split: {policy:<10}{np.mean(shares):+.2f}")
 
 
-# A campaign of one step with the columns of real tables, where the truth is known.
-
-OFFERS = ("0", "2", "5", "10")
+# Campaigns of one step where the truth is known.
 
 
-def simulated_users(users: int, seed: int) -> tuple[pl.DataFrame, Array, Array]:
-    """Features, and the chances of an order with each offer [users, actions] and of redemption given an order."""
-    draw = np.random.default_rng([11, seed])
+@dataclass(frozen=True, eq=False)
+class Users:
+    """Users of a simulated campaign with the truth about them."""
+
+    features: pl.DataFrame
+    reward: Array
+    """Expected reward of every action, [users, actions]."""
+    chance: Array
+    """Of what is rewarded, or of a payment where rewards are numbers, [users, actions]."""
+    amounts: Array
+    """What each action costs when it is paid, [actions]."""
+    redeemed: Array
+    """Chance of a payment, given what is rewarded, [users, actions]."""
+
+    @property
+    def cost(self) -> Array:
+        """Expected, [users, actions]."""
+        return self.chance * self.redeemed * self.amounts
+
+
+def orders(users: int, draw: np.random.Generator) -> Users:
+    """Categories, few-valued, skewed and irrelevant columns; who responds follows no straight line in any."""
     city = draw.choice(12, users, p=np.arange(12, 0, -1) / 78)
     tier, visits = draw.integers(1, 5, users), np.minimum(draw.poisson(2.0, users), 7)
     spend, age = draw.lognormal(3.0, 1.2, users), draw.integers(18, 80, users)
     dormant = draw.exponential(40.0, users).round()
     base = -2.6 + 0.35 * np.log1p(visits) + 0.25 * np.log(spend / 20) + np.array([0, -0.4, 0.3, 0.5])[tier - 1]
     base += np.random.default_rng(3).normal(0, 0.4, 12)[city] - 0.5 * (dormant > 60)
-    # Who responds: some tiers, the middle aged, those who have been away for some weeks; no straight line in any.
+    # Who responds: some tiers, the middle aged, those who have been away for some weeks.
     lift = np.array([1.4, 0.1, 1.1, 0.2])[tier - 1] * np.exp(-(((age - 42) / 14.0) ** 2))
     lift += 0.7 * ((dormant > 14) & (dormant < 50)) * (visits <= 3) + 0.15
-    dose = np.array([0.0, 0.55, 1.0, 1.35])
-    order = 1 / (1 + np.exp(-(base[:, None] + lift[:, None] * dose)))
-    redeem = 1 / (1 + np.exp(-(0.4 + 0.25 * np.arange(4) + 0.5 * (spend < 30)[:, None])))
-    frame = pl.DataFrame(
-        {"user": np.arange(users), "step": 0, "city": [f"c{code}" for code in city], "tier": tier, "visits": visits}
+    order = sigmoid(base[:, None] + lift[:, None] * np.array([0.0, 0.55, 1.0, 1.35]))
+    redeem = sigmoid(0.4 + 0.25 * np.arange(4) + 0.5 * (spend < 30)[:, None])
+    features = pl.DataFrame(
+        {"city": [f"c{code}" for code in city], "tier": tier, "visits": visits}
         | {"spend": spend, "age": age, "dormant": dormant}
         | {f"noise_{place}": draw.normal(size=users) for place in range(6)}
         | {"letter": [f"l{code}" for code in draw.integers(0, 20, users)]}
-    ).with_columns(pl.col("user").cast(pl.Int64), pl.col("step").cast(pl.Int64))
-    return frame, order, redeem
+    )
+    return Users(features, order, order, np.array([0.0, 2.0, 5.0, 10.0]), redeem)
 
 
-def simulated_log(users: int, seed: int) -> pl.DataFrame:
-    frame, order, redeem = simulated_users(users, seed)
+def promotion(users: int, draw: np.random.Generator) -> Users:
+    """A rare purchase, one promotion of a fixed cost, thresholds and interactions in four of seven columns."""
+    first, fourth, seventh = draw.integers(0, 4, users), draw.random(users) < 0.68, draw.random(users) < 0.7
+    second, third = draw.normal(30, 5, users), draw.uniform(-1.7, 1.7, users)
+    fifth, sixth = draw.choice(4, users, p=[0.18, 0.37, 0.39, 0.06]), draw.integers(1, 5, users)
+    base = -5.0 + 0.25 * (fifth == 2) - 0.2 * (third > 0.5)
+    lift = 0.1 + 1.0 * (fourth & (third > 0)) + 0.5 * ((fifth <= 1) & (second > 32)) - 0.5 * ((first == 3) & ~fourth)
+    bought = sigmoid(base[:, None] + lift[:, None] * np.array([0.0, 1.0]))
+    columns = (first, second, third, 1 + fourth, 1 + fifth, sixth, 1 + seventh)
+    features = pl.DataFrame({f"v{place}": column for place, column in enumerate(columns, 1)})
+    return Users(features, 10 * bought, np.ones_like(bought), np.array([0.0, 0.15]), np.ones_like(bought))
+
+
+def vouchers(users: int, draw: np.random.Generator) -> Users:
+    """Vouchers that nearly everybody responds to, some more than others; half of the columns tell nothing."""
+    age, distance = draw.integers(15, 70, users), draw.gamma(2, 1, users)
+    children, school = np.minimum(draw.poisson(2.5, users), 8), draw.integers(0, 13, users)
+    male, married, region = draw.random(users) < 0.46, draw.random(users) < 0.7, draw.integers(0, 3, users)
+    base = -0.6 + 0.3 * male - 0.25 * (distance - 2) + 0.015 * (age - 35)
+    lift = 1.0 + 0.45 * (school < 5) - 0.35 * (distance > 2.5) + 0.4 * (region == 1) + 0.02 * (35 - age)
+    came = sigmoid(base[:, None] + lift[:, None] * np.array([0.0, 1.2, 1.7, 2.2, 2.5]))
+    features = pl.DataFrame(
+        {"age": age, "distance": distance, "children": children, "school": school, "male": male * 1.0}
+        | {"married": married * 1.0, "region": [f"r{code}" for code in region]}
+        | {f"noise_{place}": draw.normal(size=users) for place in range(5)}
+    )
+    return Users(features, came, came, np.array([0.0, 0.35, 0.9, 1.7, 2.6]), np.ones_like(came))
+
+
+CAMPAIGNS = {"orders": orders, "promotion": promotion, "vouchers": vouchers}
+
+
+def sigmoid(score: Array) -> Array:
+    return 1 / (1 + np.exp(-score))
+
+
+def simulated_users(campaign: str, users: int, seed: int) -> Users:
+    found = CAMPAIGNS[campaign](users, np.random.default_rng([11, seed]))
+    named = found.features.select(user=pl.int_range(users, dtype=pl.Int64), step=pl.lit(0, pl.Int64))
+    return replace(found, features=pl.concat([named, found.features], how="horizontal"))
+
+
+def simulated_log(campaign: str, users: int, seed: int) -> pl.DataFrame:
+    """Actions are drawn evenly. A reward is its amount or nothing; a payment needs what is rewarded or is certain."""
+    found = simulated_users(campaign, users, seed)
     draw, rows = np.random.default_rng([13, seed]), np.arange(users)
-    action = draw.integers(0, len(OFFERS), users)
-    ordered = draw.random(users) < order[rows, action]
-    paid = ordered & (draw.random(users) < redeem[rows, action])
-    cost = paid * np.array([float(offer) for offer in OFFERS])[action]
-    return frame.with_columns(
-        pl.Series("action", [OFFERS[place] for place in action]),
-        propensity=pl.lit(1 / len(OFFERS)),
-        reward=pl.Series(ordered.astype(float)),
-        cost=pl.Series(cost),
+    action = draw.integers(0, len(found.amounts), users)
+    largest = 10.0 if campaign == "promotion" else 1.0
+    rewarded = draw.random(users) < found.reward[rows, action] / largest
+    happened = rewarded if largest == 1 else np.ones(users, np.bool_)
+    paid = happened & (draw.random(users) < found.redeemed[rows, action])
+    return found.features.with_columns(
+        pl.Series("action", [str(place) for place in action]),
+        propensity=pl.lit(1 / len(found.amounts)),
+        reward=pl.Series(largest * rewarded),
+        cost=pl.Series(paid * found.amounts[action]),
     )
 
 
-def run_simulated(users: int, options: argparse.Namespace) -> None:
+def run_simulated(campaign: str, users: int, options: argparse.Namespace) -> None:
     """The share of what knowing the truth earns, over no offers and over untargeted ones, at equal true cost."""
-    test, order, redeem = simulated_users(40_000, 10_000)
-    truth = order, order * redeem * np.array([float(offer) for offer in OFFERS])
+    test = simulated_users(campaign, 40_000, 10_000)
+    truth = test.reward, test.cost
+    actions = [str(place) for place in range(len(test.amounts))]
     budget = BUDGET_SHARE * float(truth[1].mean())
     means = [outcome.mean(axis=0) for outcome in truth]
     corners = envelope(means[1], means[0])
     shares: dict[str, list[list[float]]] = {}
     for split in range(options.first_split, options.first_split + options.splits):
-        log = simulated_log(users, split)
+        log = simulated_log(campaign, users, split)
         for name in options.policies:
-            start = time.perf_counter()
-            told = POLICIES[name](log, test, list(OFFERS), budget, split)
+            start = time.process_time()
+            told = POLICIES[name](log, test.features, actions, budget, split)
             decided = told.at_budget(budget)
             reward, cost = (float((decided * outcome).sum(axis=1).mean()) for outcome in truth)
             best = greedy(*truth).at_budget(cost)
@@ -357,13 +418,12 @@ def run_simulated(users: int, options: argparse.Namespace) -> None:
             plain = float(np.interp(cost, means[1][corners], means[0][corners]))
             found = [(reward - means[0][0]) / (most - means[0][0]), (reward - plain) / (most - plain)]
             shares.setdefault(name, []).append(found)
-            seconds = time.perf_counter() - start
-            print(
-                f"{users:>7,} users  seed {split}  {name:<8} {found[0]:.3f} {found[1]:.3f}  {seconds:.0f} s", flush=True
-            )
+            line = f"{campaign:<10}{users:>7,} users  seed {split}  {name:<8} {found[0]:.3f} {found[1]:.3f}"
+            print(f"{line}  {time.process_time() - start:.0f} processor s", flush=True)
     for name, found in shares.items():
         gains = np.mean(found, axis=0)
-        print(f"{users:>7,} users  {name:<8} gain over no offers {gains[0]:.3f}, over untargeted ones {gains[1]:.3f}")
+        line = f"{campaign:<10}{users:>7,} users  {name:<8} gain over no offers {gains[0]:.3f}"
+        print(f"{line}, over untargeted ones {gains[1]:.3f}")
 
 
 def main() -> None:
@@ -372,12 +432,14 @@ def main() -> None:
     parser.add_argument("--logs", nargs="*", default=list(LOGS), help="which of them")
     parser.add_argument("--log", type=Path, nargs="*", default=[], help="logs of your own (parquet, one step)")
     parser.add_argument("--simulated", type=int, nargs="*", default=[], metavar="USERS")
+    parser.add_argument("--campaigns", nargs="*", default=["orders"], choices=list(CAMPAIGNS), help="which simulated")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--first-split", type=int, default=0)
     parser.add_argument("--policies", nargs="*", default=list(POLICIES), choices=list(POLICIES))
     options = parser.parse_args()
-    for users in options.simulated:
-        run_simulated(users, options)
+    for campaign in options.campaigns:
+        for users in options.simulated:
+            run_simulated(campaign, users, options)
     named = [options.folder / f"{name}.parquet" for name in options.logs] if options.folder else []
     results = [result for path in (*named, *options.log) for result in run_log(path, options)]
     if results:

@@ -180,7 +180,7 @@ def main() -> None:
     rows = np.arange(len(examples))
     chunk = jax.device_put(examples.gather(rows))
     schedule = replace(settings.training, epochs_least=EPOCHS, epochs_most=EPOCHS)
-    constants = (targets, tail_scale(examples, rows))
+    constants = (targets, tail_scale(examples, rows), np.ones(examples.layout.width, np.float32))
     held_out = examples.gather(rows[:1_024])
 
     def train_once() -> None:

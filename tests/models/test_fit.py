@@ -8,7 +8,7 @@ import pytest
 
 from redenvelope import ModelError
 from redenvelope.models.dataset import Examples
-from redenvelope.models.fit import NeuralFit, fit_neural, row_losses, trial_losses
+from redenvelope.models.fit import NeuralFit, fit_neural, row_losses, trial_losses, weighted
 from redenvelope.models.neural_model import NeuralModel
 from redenvelope.models.targets import NumberCost, NumberReward, RewardedCost
 from redenvelope.models.training import NeuralSettings, new_task, outcome_loss
@@ -81,9 +81,15 @@ def test_the_same_seed_gives_the_same_model_and_progress_is_told(
 
 
 def test_members_learn_in_company_what_they_learn_alone(draw: Draw, small: NeuralSettings, few: NeuralFit) -> None:
-    examples, together = draw(600, 3), few.model
-    alone = fit_neural(examples, replace(small, members=1), seed=4).model
-    states = examples.states[:200]
+    task = new_task(draw(600, 3), small, seed=4)
+
+    def learned(members: int) -> NeuralModel:
+        untrained = replace(few.model.architecture, members=members).networks(4, task.starts, task.pieces)["outcome"]
+        trained = task.train({"outcome": untrained}, outcome_loss, [(4, member) for member in range(members)])
+        architecture = replace(few.model.architecture, members=members)
+        return replace(few.model, outcome=trained.networks["outcome"], architecture=architecture)
+
+    together, alone, states = learned(2), learned(1), task.examples.states[:200]
     first, second = (together.of_member(member).predict(states)[0] for member in (0, 1))
     # The same numbers in another order of summation: rounding grows over some 90 steps of training.
     np.testing.assert_allclose(first, alone.predict(states)[0], atol=2e-3)
@@ -112,7 +118,8 @@ def test_a_structure_learns_on_trial_what_it_learns_alone(draw: Draw, small: Neu
     alone = replace(architecture, members=1, reward_structure="low_rank", cost_structures=("low_rank",))
     networks = {"outcome": alone.networks(4, task.starts, task.pieces)["outcome"]}
     trained = task.train(networks, outcome_loss, [(4, 0)])
-    expected = row_losses(trained.networks["outcome"], task.targets, task.held_out)[0]
+    network = weighted(trained.networks["outcome"], task.columns)
+    expected = row_losses(network, task.targets, task.held_out)[0]
     tried = trial_losses(task, architecture)
     for place, outcome in enumerate(("reward", "cost")):
         # The same numbers in another order of summation, over some 90 steps of training.

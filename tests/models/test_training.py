@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ import pytest
 from redenvelope.errors import ModelError
 from redenvelope.models import training
 from redenvelope.models.dataset import Rows
-from redenvelope.models.training import TrainingSettings, train
+from redenvelope.models.training import MemberFolds, TrainingSettings, train
 
 SETTINGS = TrainingSettings(learning_rate=0.05, weight_decay=0.0, batch_rows=64, epochs_least=8, epochs_most=8)
 
@@ -46,7 +47,7 @@ def test_members_find_the_line() -> None:
 
 
 def test_two_chunks_in_order_equal_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_order(rows: int, batch_rows: int, seeds: Any) -> np.ndarray:
+    def in_order(rows: int, batch_rows: int, seeds: Any, own: Any) -> np.ndarray:
         return np.stack([np.arange(rows, dtype=np.int32).reshape(-1, batch_rows)] * len(seeds), axis=1)
 
     monkeypatch.setattr(training, "_batches", in_order)
@@ -64,6 +65,23 @@ def test_every_row_is_used_at_most_once_an_epoch() -> None:
     assert batches.shape == (7, 2, 128)
     assert all(len(np.unique(batches[:, member])) == 7 * 128 for member in (0, 1))
     assert (batches[:, 0] != batches[:, 1]).any()
+
+
+def test_a_member_learns_from_other_folds_and_is_held_to_its_own() -> None:
+    """Rows of the first fold follow one line, those of the second its opposite."""
+    rows, fold = draw_line(2_000), np.arange(2_000) % 2
+    both = rewarded(rows, np.where(fold == 0, rows.outcomes[:, 0], -rows.outcomes[:, 0]))
+    settings = replace(SETTINGS, epochs_least=16, epochs_most=16)  # of half of the rows
+
+    def learned(held_out: Rows, own: np.ndarray) -> np.ndarray:
+        arguments = (lambda epoch: [both], 2_000, held_out, settings, [(0, 0), (0, 1)])
+        found = train(start(), None, line_loss, *arguments, folds=MemberFolds(fold, own))
+        return np.asarray(found.networks["line"]["weights"])
+
+    # What either learns from the other's fold contradicts its own, so that the start is the best.
+    np.testing.assert_array_equal(learned(both, fold), np.zeros((2, 3)))
+    # Held to the first line alone, only the second member has learned it.
+    np.testing.assert_allclose(learned(rows, fold), [[0, 0, 0], [1, -2, 0.5]], atol=0.02)
 
 
 @pytest.mark.parametrize("rows", [300, 512])

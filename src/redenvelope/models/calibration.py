@@ -28,6 +28,8 @@ _PLAIN = 3.0
 """Standard errors of a slope that is plainly not zero."""
 _ERRORS_TO_LOSE = 0.5
 """Standard errors by which targeted decisions may score below untargeted ones on held-out users."""
+_PLAIN_ERRORS_TO_LOSE = 2.0
+"""The same where the slope is plain: the score is by far the noisier of the two."""
 _AROUND = (0.8, 1.0, 1.25)
 """Prices at which decisions are scored, in units of those where untargeted offers change: there targeting matters."""
 _LEAST_PROPENSITY = 0.01
@@ -233,12 +235,13 @@ def _chosen(everyone: CalibrationRows, rows: CalibrationRows, hats: int) -> Targ
     none, full = (_table(everyone, share, hats, mean).apply(rows) for share in (0.0, 1.0))
     slope, error = _confirmed(rows, users, none, full, prices)
     found = _shrunk(slope, error)
+    most = _PLAIN_ERRORS_TO_LOSE if slope >= _PLAIN * error else _ERRORS_TO_LOSE
     gains, errors, chosen = {}, {}, 0.0
     for share in (found, found / 2, found / 4):
         own = none + share * (full - none)
         gain, of_gain = _gain(rows, users, own, none, full, prices)
         gains[f"{share:.3g}"], errors[f"{share:.3g}"] = gain, of_gain
-        if gain >= -_ERRORS_TO_LOSE * of_gain:
+        if gain >= -most * of_gain:
             chosen = share
             break
     return TargetingChoice(chosen, slope, error, gains, errors, len(rows.action))

@@ -11,13 +11,14 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from redenvelope.arrays import FloatArray
 from redenvelope.errors import ModelError
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.history import HistoryMoves
 from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import Log
 from redenvelope.models.targets import UNKNOWN, users_leave
-from redenvelope.randomness import fraction
+from redenvelope.randomness import fold, fraction
 
 
 class Rows(NamedTuple):
@@ -152,6 +153,10 @@ class Examples:
         by_row = np.repeat(held, np.diff(self.starts))
         return np.flatnonzero(~by_row), np.flatnonzero(by_row)
 
+    def folds(self, count: int, seed: int) -> NDArray[np.int64]:
+        """Which of so many folds of users each row is in, by the user's key, [rows]."""
+        return np.repeat(fold(self.keys, count, "member", seed), np.diff(self.starts))
+
     def gather(self, rows: NDArray[np.int64]) -> Rows:
         """Read some rows; an entry of `rows` may repeat."""
         states = np.ascontiguousarray(self.states[rows])
@@ -186,3 +191,71 @@ def require_states(states: NDArray[np.float32], layout: StateLayout) -> None:
         f"the state in row {row} contains a value that is not a number (column {column} of {layout.width}); "
         "encode the features with the encoder, which replaces missing values"
     )
+
+
+# Columns that tell nothing. A column is cut into bins; where it tells nothing, the means of what actions leave
+# unexplained differ between bins by chance alone, and the squares of these differences add up to about their degrees of
+# freedom. What is above that is signal, as in James and Stein's shrinkage. Over all rows this finds levels, within
+# actions effects, and slopes over the bins find both where they are weak.
+
+_BINS = 8
+_ERRORS = 1.0
+"""Standard deviations by which squares exceed their degrees of freedom without being signal."""
+_LEAST = 0.1
+"""Weight of a column that tells nothing alone; it may tell something beside another."""
+
+
+def column_weights(examples: Examples, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """How much of what each column of a state [width] seems to tell of the outcomes is signal, from `_LEAST` to 1, by
+    some rows of a log. The step and the history weigh 1."""
+    layout, action = examples.layout, examples.action[rows]
+    left = [_unexplained(outcome, examples.step[rows], action) for outcome in examples.outcomes[:, rows]]
+    everyone = np.zeros_like(action)
+    weights = np.ones(layout.width, np.float32)
+    for column in (*range(layout.step), *range(layout.step + 1, layout.history.start)):
+        is_code = column < len(layout.static_categories)
+        code = _binned(examples.states[rows, column], is_code)
+        signal = [_differences(own, code, group) for own in left for group in (everyone, action)]
+        if not is_code:
+            signal += [_slopes(own, code, group) for own in left for group in (everyone, action)]
+        weights[column] = max(_LEAST, *signal)
+    for block in layout.categories:
+        weights[block] = weights[block].max()
+    return weights
+
+
+def _unexplained(outcome: FloatArray, step: NDArray[np.int64], action: NDArray[np.int32]) -> FloatArray:
+    """What the mean of its step and action leaves of an outcome, in standard deviations of its action, [rows]."""
+    cell = step * (int(action.max()) + 1) + action
+    left = outcome - (np.bincount(cell, outcome) / np.maximum(np.bincount(cell), 1))[cell]
+    variance = np.bincount(action, left**2) / np.maximum(np.bincount(action), 1)
+    return np.asarray(left / np.sqrt(np.maximum(variance, 1e-12))[action])
+
+
+def _binned(values: NDArray[np.float32], is_code: bool) -> NDArray[np.int64]:
+    """The bin of each value, [rows]: its code, or between quantiles."""
+    if is_code:
+        return values.astype(np.int64)
+    cuts = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1], method="nearest"))
+    return np.searchsorted(cuts, values, side="left")
+
+
+def _differences(left: FloatArray, code: NDArray[np.int64], group: NDArray[np.int32]) -> float:
+    """The share of signal in differences between bins [rows] within groups [rows]."""
+    cell = group * (int(code.max()) + 1) + code
+    count, total = np.bincount(cell), np.bincount(cell, left)
+    seen = count > 0
+    return _signal((total[seen] ** 2 / count[seen]).sum(), seen.sum() - len(np.unique(group)))
+
+
+def _slopes(left: FloatArray, code: NDArray[np.int64], group: NDArray[np.int32]) -> float:
+    """The share of signal in slopes over bins [rows] within groups [rows]."""
+    centred = code - (np.bincount(group, code) / np.maximum(np.bincount(group), 1))[group]
+    spread, total = np.bincount(group, centred**2), np.bincount(group, centred * left)
+    seen = spread > 0
+    return _signal((total[seen] ** 2 / spread[seen]).sum(), seen.sum())
+
+
+def _signal(squares: float, freedom: int) -> float:
+    """The share of a sum of squares with these degrees of freedom that is above chance, from 0 to 1."""
+    return float(max(0.0, 1 - (freedom + _ERRORS * np.sqrt(2 * freedom)) / max(squares, 1e-12))) if freedom else 0.0

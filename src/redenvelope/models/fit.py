@@ -36,7 +36,16 @@ from redenvelope.models.responses import (
     tried_structures,
 )
 from redenvelope.models.targets import STRUCTURE, OutcomeTargets, training_labels
-from redenvelope.models.training import NeuralSettings, Progress, Task, new_task, outcome_loss, thinned, transition_loss
+from redenvelope.models.training import (
+    NeuralSettings,
+    Progress,
+    Task,
+    member_folds,
+    new_task,
+    outcome_loss,
+    thinned,
+    transition_loss,
+)
 
 # Fit the neural model: held-out users choose the response structures, then an ensemble is trained.
 
@@ -87,7 +96,7 @@ def fit_neural(
         layout=examples.layout,
         actions=examples.actions,
         events=event_count(task.targets),
-        members=settings.members_for(examples.users),
+        members=settings.members_for(len(examples)),
         outcome_hidden=settings.outcome_hidden,
         transition_hidden=settings.transition_hidden,
         reward_structure=STRUCTURES[0],
@@ -105,9 +114,11 @@ def fit_neural(
         reward, *costs = (choice.structure for choice in structures)
         architecture = replace(architecture, reward_structure=reward, cost_structures=tuple(costs))
         chosen = architecture.networks(seed, task.starts, task.pieces, examples.attributes)["outcome"]
-        earning = task.train({"outcome": chosen}, outcome_loss, seeds, progress)
+        crossed = task.cross_fitted(architecture.members)
+        earning = crossed.train({"outcome": chosen}, outcome_loss, seeds, progress)
     trained = (earning, moving.result())
-    outcome, transition = earning.networks["outcome"], trained[1].networks["transition"]
+    outcome = weighted(earning.networks["outcome"], task.columns)
+    transition = trained[1].networks["transition"]
     known = known_moves(examples.history, examples.layout)
     model = NeuralModel(outcome, transition, task.targets, task.scale, architecture, known)
     return NeuralFit(
@@ -123,16 +134,25 @@ def calibrated(fit: NeuralFit, train: Examples, tune: Examples, settings: Neural
     """The fit with its outcomes calibrated on its training users and on tune users."""
     if fit.model.actions < 2:
         return fit
-    rows, held = train.split_users(settings.held_out_share, seed)
+    model, members = fit.model, fit.model.architecture.members
+    fold = member_folds(train, settings, members, seed)
 
-    def beside_predictions(examples: Examples, some: NDArray[np.int64]) -> CalibrationRows:
+    def told(examples: Examples, some: NDArray[np.int64], by: NeuralModel = model) -> CalibrationRows:
         some = thinned(some, settings.calibration_rows)
-        return CalibrationRows.of(fit.model.predict(np.ascontiguousarray(examples.states[some])), examples, some)
+        return CalibrationRows.of(by.predict(np.ascontiguousarray(examples.states[some])), examples, some)
 
-    untrained = beside_predictions(train, held).beside(beside_predictions(tune, np.arange(len(tune))))
-    everyone = untrained.beside(beside_predictions(train, rows))
+    tuned = told(tune, np.arange(len(tune)))
+    if fold is None:
+        rows, held = train.split_users(settings.held_out_share, seed)
+        untrained = told(train, held).beside(tuned)
+        everyone = untrained.beside(told(train, rows))
+    else:
+        untrained = tuned
+        for member in range(members):
+            untrained = untrained.beside(told(train, np.flatnonzero(fold == member), model.of_member(member)))
+        everyone = tuned.beside(told(train, np.arange(len(train))))
     calibration, targeting = calibrate(everyone, untrained, hat_count(train.layout))
-    return replace(fit, model=replace(fit.model, calibration=calibration), targeting=targeting)
+    return replace(fit, model=replace(model, calibration=calibration), targeting=targeting)
 
 
 def _disagreement(model: NeuralModel, states: NDArray[np.float32]) -> dict[str, float]:
@@ -172,13 +192,25 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
     networks = jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *members)
     # All with the same order of rows, so that they differ only in the structure.
     seeds = [(task.seed, 0)] * len(structures)
-    trained = task.train({"outcome": networks}, outcome_loss, seeds).networks["outcome"]
+    trained = weighted(task.train({"outcome": networks}, outcome_loss, seeds).networks["outcome"], task.columns)
     count = len(task.held_out.action)
     losses = np.asarray(row_losses(trained, task.targets, filled(task.held_out, bucket(count))), np.float64)
     return {
         outcome: {name: losses[place, number, :count] for place, name in enumerate(structures)}
         for number, outcome in enumerate(names)
     }
+
+
+def weighted(networks: OutcomeNetwork, columns: NDArray[np.float32]) -> OutcomeNetwork:
+    """Networks, their arrays with a leading axis [members], with the columns weighted as in training."""
+    found: OutcomeNetwork = jax.tree.map(np.asarray, _weighted(networks, columns))
+    return found
+
+
+@kept
+def _weighted(networks: OutcomeNetwork, columns: NDArray[np.float32]) -> OutcomeNetwork:
+    found: OutcomeNetwork = jax.vmap(lambda member: member.weighted(columns))(networks)
+    return found
 
 
 @kept
@@ -265,7 +297,7 @@ class Sighted(eqx.Module):
 
     def losses(self, rows: Rows, constants: Any) -> dict[str, jax.Array]:
         """Loss of every row, [rows], of each network."""
-        targets, scale = constants
+        targets, scale, _ = constants
         layout = self.transition.layout
         seen = jnp.ones(layout.width).at[layout.history].set(jax.lax.stop_gradient(self.sight))
         own = rows._replace(states=jnp.asarray(rows.states) * seen)
@@ -324,7 +356,7 @@ def _row_losses(networks: Sighted, constants: Any, rows: Rows) -> dict[str, jax.
 def _gains(task: Task, untrained: Sighted, trained: Sighted) -> dict[str, float]:
     """By how many standard errors, with users as units, the history lowers the held-out loss of each network; 0 where
     the change does not matter."""
-    count, constants = len(task.held_out.action), (task.targets, task.scale)
+    count, constants = len(task.held_out.action), (task.targets, task.scale, task.columns)
     held = filled(task.held_out, bucket(count))
     before, after = (_row_losses(networks, constants, held) for networks in (untrained, trained))
     users = np.searchsorted(task.examples.starts, task.held_rows, side="right")

@@ -187,6 +187,37 @@ class WideDeep(eqx.Module):
         )
         return changed
 
+    def weighted(self, weights: jax.Array) -> WideDeep:
+        """The same network with every column of a state [width] weighted where it enters."""
+        own = weights[self._columns][:, None]
+
+        def parts(network: WideDeep) -> list[jax.Array]:
+            found = [network.wide_weights]
+            found += network.trunk_weights[:1] if self.trunk_weights else ()
+            return [*found, *network.wide_tables] if self.wide_tables else found
+
+        deep = [layer * own for layer in self.trunk_weights[:1]]
+        tables = [table * weights[column] for column, table in enumerate(self.wide_tables)]
+        changed: WideDeep = eqx.tree_at(parts, self, [self.wide_weights * own[: self._numbers], *deep, *tables])
+        return changed
+
+    @property
+    def _columns(self) -> NDArray[np.intp]:
+        """The column of a state that each input of the trunk comes from, [inputs]."""
+        layout, codes = self.layout, np.arange(len(self.layout.static_categories))
+        static, dynamic = (() if own is None else own.counts for own in (self.static_pieces, self.dynamic_pieces))
+        fixed = np.arange(len(codes), layout.static_width)
+        moving, numbers = np.arange(layout.step + 1, layout.width), np.arange(layout.numbers.start, layout.numbers.stop)
+        parts = [
+            fixed,
+            np.repeat(fixed, static) if static else fixed[:0],
+            np.full(hat_count(layout), layout.step),
+            moving,
+        ]
+        parts += [np.repeat(numbers, dynamic) if dynamic else numbers[:0]]
+        sizes = [int(table.shape[-1]) for table in self.embedding_tables]
+        return np.concatenate([*parts, np.repeat(codes, sizes)]).astype(np.intp)
+
     def fixed_part(self, states: jax.Array) -> FixedPart:
         """The part of the network that depends only on the columns before the step: [users, width] -> FixedPart."""
         codes = self._codes(states)
@@ -320,6 +351,11 @@ class OutcomeNetwork(eqx.Module):
         responses = tuple(response.start(own) for response, own in zip(self.responses, scores, strict=True))
         started: OutcomeNetwork = eqx.tree_at(lambda part: part.responses, self, responses)
         return started
+
+    def weighted(self, weights: jax.Array) -> OutcomeNetwork:
+        """The same network with every column of a state [width] weighted where it enters."""
+        changed: OutcomeNetwork = eqx.tree_at(lambda part: part.network, self, self.network.weighted(weights))
+        return changed
 
     def expected(self, states: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
         """Expected outcomes of all actions and, where users leave, survival: [n, width] -> [actions, n] of each."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from redenvelope.engine.programs import kept
 from redenvelope.errors import ModelError
-from redenvelope.models.dataset import Examples, Rows
+from redenvelope.models.dataset import Examples, Rows, column_weights
 from redenvelope.models.environment import bucket, filled
 from redenvelope.models.networks import StatePieces, TailScale, state_pieces, tail_scale
 from redenvelope.models.targets import OutcomeTargets, Survival, outcome_targets, starting_odds, starting_scores
@@ -31,6 +31,17 @@ Loss = Callable[[Networks, Any, Rows], dict[str, jax.Array]]
 """(networks of one member, constants, rows) -> loss of every row, [rows], of each part. A module-level function."""
 ChunkSource = Callable[[int], Iterable[Rows]]
 """Epoch -> the rows to learn from, in chunks: from memory, a memory map or a stream."""
+
+
+class MemberFolds(NamedTuple):
+    """Cross-fitting within an ensemble: the fold of users that each row is of; member k learns without fold k."""
+
+    rows: NDArray[np.int64]
+    """Of the rows to learn from, [rows]."""
+    held_out: NDArray[np.int64]
+    """Of the held-out rows, [held-out rows]: a member is held to those of its own fold."""
+
+
 Progress = Callable[[int, int], None]
 """Called with (epochs done, most epochs) after every epoch."""
 
@@ -95,32 +106,38 @@ def train(
     seeds: Sequence[tuple[int, ...]],
     progress: Progress | None = None,
     fill: Fill | None = None,
+    folds: MemberFolds | None = None,
 ) -> Training:
     """Train every member on `rows` rows from `source`, in an order given by its entry of `seeds`.
+
+    With `folds`, a source has one chunk, and a member learns from the rows of the other members' folds.
 
     The learning rate is scheduled over all epochs; training stops earlier when the held-out loss no longer falls.
     Trainings on the same rows can share `fill`, which then holds the rows once.
     """
+    own = None if folds is None else [np.flatnonzero(folds.rows != member) for member in range(len(seeds))]
+    rows = rows if own is None else min(map(len, own))
     epochs = settings.epochs(rows)
     steps = max(1, epochs * (rows // min(settings.batch_rows, rows)))
     moments, structure = _first_moments(networks), jax.tree.structure(networks)
     rates = np.asarray([settings.learning_rate, settings.weight_decay, steps], np.float32)
     evaluation = _Filled.of(held_out)
-    best_networks, best = _on_host(networks), _evaluate(loss, networks, constants, evaluation)
+    counted = None if folds is None else np.arange(len(seeds))[:, None] == folds.held_out
+    best_networks, best = _on_host(networks), _evaluate(loss, networks, constants, evaluation, counted)
     history: dict[str, list[list[float]]] = {part: [] for part in best}
     fill = fill or Fill()
     waited, epoch = 0, 0
     for epoch in range(1, epochs + 1):
         for number, chunk in enumerate(source(epoch)):
             filled_chunk = fill(chunk)
-            order = _batches(filled_chunk.real, settings.batch_rows, [(*seed, epoch, number) for seed in seeds])
+            order = _batches(filled_chunk.real, settings.batch_rows, [(*seed, epoch, number) for seed in seeds], own)
             arrays, found = _train_chunk(
                 loss, networks, moments, constants, filled_chunk.rows, *_filled_order(order, filled_chunk), rates
             )
             # Arrays of numpy, as in the first call: of others another program would be compiled.
             networks = jax.tree.unflatten(structure, _on_host(arrays))
             moments = optax.ScaleByAdamState(*_on_host(found))
-        losses = _evaluate(loss, networks, constants, evaluation)
+        losses = _evaluate(loss, networks, constants, evaluation, counted)
         improved = {part: losses[part] < best[part] for part in losses}
         best_networks = {part: _choose(improved[part], networks[part], best_networks[part]) for part in best_networks}
         best = {part: np.minimum(best[part], losses[part]) for part in losses}
@@ -204,13 +221,20 @@ def _rate(step: jax.Array, rates: NDArray[np.float32]) -> jax.Array:
     return rate
 
 
-def _batches(rows: int, batch_rows: int, seeds: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:
-    """Rows of every batch of every member, [batches, members, batch rows].
+def _batches(
+    rows: int, batch_rows: int, seeds: Sequence[tuple[int, ...]], own: Sequence[NDArray[np.int64]] | None = None
+) -> NDArray[np.int32]:
+    """Rows of every batch of every member, [batches, members, batch rows], out of all or of each member's own.
 
     Rows that do not fill a batch are left out of this pass.
     """
-    size = min(batch_rows, rows)
-    orders = [np.random.default_rng(seed).permutation(rows)[: rows // size * size] for seed in seeds]
+    among = own or [np.arange(rows)] * len(seeds)
+    least = min(map(len, among))
+    size = min(batch_rows, least)
+    orders = [
+        np.random.default_rng(seed).permutation(each)[: least // size * size]
+        for seed, each in zip(seeds, among, strict=True)
+    ]
     return np.stack([order.reshape(-1, size) for order in orders], axis=1).astype(np.int32)
 
 
@@ -261,16 +285,22 @@ def _mean_loss(losses: dict[str, jax.Array]) -> jax.Array:
     return jnp.stack([rows.mean() for rows in losses.values()]).sum()
 
 
-def _evaluate(loss: Loss, networks: Networks, constants: Any, held_out: _Filled) -> dict[str, np.ndarray]:
-    """Mean loss of each part for each member, [members], summed in float64 over blocks of rows."""
-    sums = _block_losses(loss, networks, constants, held_out.rows, np.asarray(held_out.real, np.int32))
-    return {part: np.asarray(values, np.float64).sum(axis=0) / held_out.real for part, values in sums.items()}
+def _evaluate(
+    loss: Loss, networks: Networks, constants: Any, held_out: _Filled, counted: NDArray[np.bool_] | None = None
+) -> dict[str, np.ndarray]:
+    """Mean loss of each part for each member, [members], over all held-out rows or those that are `counted` [members,
+    rows], summed in float64 over blocks of rows."""
+    members = len(jax.tree.leaves(networks)[0])
+    counted = np.ones((members, held_out.real), np.bool_) if counted is None else counted
+    padded = np.pad(counted, ((0, 0), (0, len(held_out.rows.action) - held_out.real)))
+    sums = _block_losses(loss, networks, constants, held_out.rows, padded)
+    return {part: np.asarray(values, np.float64).sum(axis=0) / counted.sum(axis=1) for part, values in sums.items()}
 
 
 def _losses_by_block(
-    loss: Loss, networks: Networks, constants: Any, rows: Rows, count: NDArray[np.int32]
+    loss: Loss, networks: Networks, constants: Any, rows: Rows, counted: NDArray[np.bool_]
 ) -> dict[str, jax.Array]:
-    """Sum of the losses of each part over the first `count` rows, by block, [blocks, members]."""
+    """Sum of the losses of each part over the rows that are `counted` [members, rows], by block, [blocks, members]."""
     length = len(rows.action)
     size = min(_EVALUATION_ROWS, length)
 
@@ -279,11 +309,10 @@ def _losses_by_block(
 
     def block(part: tuple[Rows, jax.Array]) -> dict[str, jax.Array]:
         losses = jax.vmap(lambda network: loss(network, constants, part[0]))(networks)
-        added: dict[str, jax.Array] = jax.tree.map(lambda values: jnp.where(part[1], values, 0.0).sum(axis=1), losses)
+        added: dict[str, jax.Array] = jax.tree.map(lambda values: jnp.where(part[1].T, values, 0.0).sum(axis=1), losses)
         return added
 
-    real = jnp.arange(length) < count
-    sums: dict[str, jax.Array] = jax.lax.map(block, jax.tree.map(by_block, (rows, real)))
+    sums: dict[str, jax.Array] = jax.lax.map(block, jax.tree.map(by_block, (rows, jnp.asarray(counted).T)))
     return sums
 
 
@@ -312,11 +341,12 @@ class NeuralSettings:
     pieces_in_all: int = 96
     """Most pieces of all numbers."""
     members: int | None = None
-    """Size of the ensemble; None is `ensemble`, or one from `enough_users` users on."""
+    """Size of the ensemble; None is `ensemble`, or one from `enough_rows` rows on."""
     ensemble: int = 4
-    """Members where users are few: their mean averages out the noise of small logs."""
-    enough_users: int = 8_000
-    """From this many users on, one member earns as much as four, trains and decides four times as fast."""
+    """Members where rows are few: their mean averages out the noise of small logs, and each learns without a fold of
+    users of its own."""
+    enough_rows: int = 40_000
+    """From this many rows on, one member earns as much as four, trains and decides four times as fast."""
     reward_structure: str | None = None
     """How the actions share strength for the reward; None chooses on held-out users."""
     cost_structure: str | None = None
@@ -338,9 +368,9 @@ class NeuralSettings:
     """Most held-out rows on which members are compared."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
-    def members_for(self, users: int) -> int:
-        """Members of a model learned from this number of users."""
-        return self.members or (self.ensemble if users < self.enough_users else 1)
+    def members_for(self, rows: int) -> int:
+        """Members of a model learned from this number of rows."""
+        return self.members or (self.ensemble if rows < self.enough_rows else 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,10 +388,24 @@ class Task:
     """Initial scores, [responses, actions]: of the outcomes and, where users leave, of survival."""
     pieces: StatePieces
     """Of the numbers in states."""
+    columns: NDArray[np.float32]
+    """How much each column of a state weighs where it enters the outcome network, [width]."""
     settings: NeuralSettings
     seed: int
     fill: Fill = field(default_factory=Fill)
     """Shared by all trainings on the same rows."""
+    folds: MemberFolds | None = None
+    """Where every member learns without users of its own."""
+
+    def cross_fitted(self, members: int) -> Task:
+        """The task in which each of several members learns from all users but those of its own fold."""
+        fold = member_folds(self.examples, self.settings, members, self.seed)
+        if fold is None:
+            return self
+        rows = np.arange(len(self.examples))
+        held = thinned(rows, self.settings.held_out_rows)
+        folds = MemberFolds(fold, fold[held])
+        return replace(self, rows=rows, held_rows=held, held_out=self.examples.gather(held), folds=folds, fill=Fill())
 
     def shorter(self) -> Task:
         """A trial of the outcomes alone."""
@@ -382,10 +426,11 @@ class Task:
         self, networks: Any, loss: Loss, seeds: Sequence[tuple[int, ...]], progress: Progress | None = None
     ) -> Training:
         """Train networks, whose arrays have a leading axis [members], with one seed per member."""
-        constants = (self.targets, self.scale)
+        constants = (self.targets, self.scale, self.columns)
         settings = self.settings.training
+        source, rows = self._source, len(self.rows)
         return train(
-            networks, constants, loss, self._source, len(self.rows), self.held_out, settings, seeds, progress, self.fill
+            networks, constants, loss, source, rows, self.held_out, settings, seeds, progress, self.fill, self.folds
         )
 
     @cached_property
@@ -402,6 +447,20 @@ class Task:
             return self.examples.chunks(self.rows, even)
 
         return chunks
+
+
+_FOLDS = 4
+"""At least so many folds of users: a member learns from three quarters of them or more."""
+
+
+def member_folds(examples: Examples, settings: NeuralSettings, members: int, seed: int) -> NDArray[np.int64] | None:
+    """The fold of users of each row, [rows]: member k learns without fold k, all learn from folds that no member has.
+    None where all members learn from the same rows."""
+    if members < 2 or len(examples) > settings.training.chunk_rows:
+        return None
+    count = max(_FOLDS, members)
+    found = examples.folds(count, seed)
+    return found if len(np.unique(found)) == count else None
 
 
 def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
@@ -426,6 +485,7 @@ def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
         scale=tail_scale(examples, rows),
         starts=np.stack(starts),
         pieces=state_pieces(examples, rows, settings.pieces, settings.pieces_in_all),
+        columns=column_weights(examples, thinned(rows, settings.trial_rows)),
         settings=replace(settings, training=settings.training.suited(len(rows))),
         seed=seed,
     )
@@ -434,7 +494,7 @@ def new_task(examples: Examples, settings: NeuralSettings, seed: int) -> Task:
 def outcome_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:
     """Loss of every row under one member's outcome network, summed over the outcomes."""
     targets: OutcomeTargets = constants[0]
-    return {"outcome": networks["outcome"].losses(rows, targets).sum(axis=0)}
+    return {"outcome": networks["outcome"].weighted(constants[2]).losses(rows, targets).sum(axis=0)}
 
 
 def transition_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Array]:

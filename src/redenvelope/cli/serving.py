@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -507,8 +508,10 @@ def verify(
 
     if head and not _HEAD.fullmatch(head):
         raise UsageError(f"--head {head[:80]!r}: give at least 12 hexadecimal digits of a head")
+    gc.disable()  # it would look through millions of rows again and again
     with closing(open_ledger(url, read_only=True)) as opened:
         found = verify_ledger(opened, head)
+    gc.enable()
     if as_json:
         options.print_json(found.as_dict())
     else:

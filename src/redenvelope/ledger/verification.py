@@ -183,8 +183,10 @@ class _Replay:
     def _follow(self, rows: Sequence[tuple[Any, ...]]) -> None:
         decided = [row[3] for row in rows if row[2] == "decide"]
         decisions, charges = self._decisions_until(max(decided, default=0))
+        self._begin_decisions(max(decided, default=0), decisions)
         decode = msgspec.json.Decoder(list[tuple[str, int, int, int, int]]).decode
-        for *event, chain in rows:
+        for row in rows:
+            event, chain = row[:7], row[7]
             number, at, kind, decision, reward, content, entries = event
             if number != self.last + 1:
                 self._differs(f"event {self.last + 1}", "no such event", "events have no gaps")
@@ -230,10 +232,6 @@ class _Replay:
         """Take in a decision, and give the link of the chain."""
         number = event[3]
         self.decided += 1
-        for missing in range(len(self._state), number + 1):
-            if missing < number:
-                self._differs(f"decision {missing}", "no event that decided it", "decisions have no gaps")
-            self._begin_decision(() if row is None or missing < number else row)
         if row is None:
             self._differs(f"decision {number}", "no row", f"decided by event {event[0]}")
             return next_link(self.chain, event)
@@ -244,23 +242,26 @@ class _Replay:
                 self._differs(f"decision {number}, charge to {budget}", "a charge", "no such budget")
                 continue
             for amounts, stored in zip(held_and_spent, (still_open, spent), strict=True):
-                amounts.extend([0] * (number + 1 - len(amounts)))
                 amounts[number] += stored
         salt, digest = row[-2:]
         lasting, personal = row[: len(LASTING)], row[len(LASTING) : -5]
         digest = digest if salt is None else personal_digest(salt, personal)
         return next_link(self.chain, event, digest or "", lasting, sorted(charge[:4] for charge in charges))
 
-    def _begin_decision(self, row: tuple[Any, ...]) -> None:
-        self._state.append(0)
-        self._closed.append(0)
-        self._reward.append(float("nan"))
-        self._spent_first.append(0)
+    def _begin_decisions(self, last: int, decisions: Mapping[int, tuple[Any, ...]]) -> None:
+        """Make room for decisions up to a number."""
+        rows = [decisions.get(number) for number in range(len(self._state), last + 1)]
+        blank = bytes(8 * len(rows))
+        self._state.extend(bytes(len(rows)))
+        self._reward.extend([float("nan")] * len(rows))
+        for amounts in (self._closed, self._spent_first, *(one for pair in self._amounts.values() for one in pair)):
+            amounts.frombytes(blank)
         # Status, reward, time of closing, and whether it is forgotten.
-        self._rows.append((*row[-5:-2], row[-1] is not None) if row else ())
-        key = (row[2], row[3]) if row else (0, "")
-        self._places.append(self._steps.setdefault(key, len(self._steps)))
-        self._users.append(row[len(LASTING) + 2] if row else "")
+        self._rows.extend((row[-5], row[-4], row[-3], row[-1] is not None) if row else () for row in rows)
+        steps = self._steps
+        self._places.extend(steps.setdefault((row[2], row[3]) if row else (0, ""), len(steps)) for row in rows)
+        if self._capped:
+            self._users.extend(row[len(LASTING) + 2] if row else "" for row in rows)
 
     def _outcome(self, number: int, at: int, kind: str, decision: int, reward: float | None, content: str) -> None:
         if not 0 < decision < len(self._state):
@@ -291,7 +292,8 @@ class _Replay:
     def _change_budget(self, number: int, said: dict[str, Any]) -> None:
         name, cap = said["budget"], said["user_cap"]
         one = self.budgets.setdefault(name, _Budget(len(self.budgets) + 1))
-        self._amounts.setdefault(name, (array("q"), array("q")))
+        room = bytes(8 * len(self._state))
+        self._amounts.setdefault(name, (array("q", room), array("q", room)))
         one.measure, one.minor_units = said["measure"], said["minor_units"]
         if cap != one.user_cap:
             one.user_cap = cap
@@ -312,9 +314,9 @@ class _Replay:
             self._differs(f"budget {budget}, after event {number}", said, "never overspent")
         if not decision:
             return
-        for amounts, change in zip(self._amounts[budget], (held, spent), strict=True):
-            amounts.extend([0] * (decision + 1 - len(amounts)))
-            amounts[decision] -= change
+        own_held, own_spent = self._amounts[budget]
+        own_held[decision] -= held
+        own_spent[decision] -= spent
         if one.place == 1:
             self._spent_first[decision] += spent
         if budget not in self._capped:
@@ -418,6 +420,8 @@ class _Replay:
                 self._differs(f"tally of step {step}, action {action}", "no row", _counts(found))
 
     def _compare_counters(self) -> None:
+        if self.decided != len(self._state) - 1:
+            self._differs("decisions", f"numbers up to {len(self._state) - 1}", f"{self.decided} decided")
         for name, found in (("format", FORMAT), ("decision", len(self._state) - 1), ("event", self.last)):
             if self._counters.get(name) != found:
                 self._differs(f"counter {name}", self._counters.get(name), found)

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +26,7 @@ from redenvelope.serve.pacing import Belief
 from redenvelope.serve.server import serving
 from redenvelope.serve.service import Service
 from redenvelope.serve.settings import ServeSettings
+from tests.ledger.asking import fund, hold, settle
 from tests.program import run_here
 from tests.serve.running import Running, running
 
@@ -241,3 +242,27 @@ def test_the_ledger_is_verified_while_it_is_served(folder: Path, url: str) -> No
         with served.service.ledger.database.transaction() as session:
             session.run("UPDATE budgets SET spent = 0")
         assert until(lambda: not served.ask("GET", "/v1/campaign")[1]["alerts"])
+
+
+def test_money_that_is_locked_for_refused_outcomes_is_said(active: ActivePlan) -> None:
+    alerts = Alerts()
+    for now, unpaid, said in (
+        (balance(held=9_950, expected=9_950), {"budget": (3, 250)}, ["money_locked"]),
+        (balance(held=5_000, expected=5_000), {"budget": (3, 250)}, []),  # what is left pays for any offer
+        (balance(held=9_950, expected=9_950), {}, []),
+    ):
+        alerts.look(active, [now], SETTINGS, 0, lambda found=unpaid: found)  # type: ignore[misc]
+        assert [one["code"] for one in alerts.now()] == said
+        if said:
+            (one,) = alerts.now()
+            assert "3 outcomes" in one["message"] and "2.50" in one["message"] and "amount 0" in one["remedy"]
+
+
+def test_the_ledger_knows_what_is_locked(url: str) -> None:
+    with closing(open_ledger(url)) as ledger:
+        ledger.apply([fund(10), hold("a", amount=4, ceiling=20), hold("b", amount=6)])
+        assert ledger.unpaid() == {}
+        ledger.apply([settle(1, 20)])
+        assert ledger.unpaid() == {"money": (1, 4)}
+        ledger.apply([settle(1, 0)])
+        assert ledger.unpaid() == {}

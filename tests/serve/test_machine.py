@@ -198,8 +198,9 @@ class Played(RuleBasedStateMachine):
             for row in map(json.loads, lines):
                 assert row["number"] > self.read
                 self.read = row["number"]
-                kept = {} if row["change"] == "refuse" else row  # of this one, the reward alone is true
-                self.followed.setdefault(row["decision_id"], {}).update({"reward": row.get("reward")} | kept)
+                true = ("reward",) if row["change"] == "refuse" else ("status", "reward", "amounts")
+                known = self.followed.setdefault(row["decision_id"], {})
+                known.update({name: row[name] for name in true if name in row})
 
     @invariant()
     def balances_are_those_of_the_books(self) -> None:

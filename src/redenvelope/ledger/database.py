@@ -9,20 +9,26 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import struct
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from urllib.parse import quote
 
+import numpy as np
+from numpy.typing import NDArray
+
 from redenvelope.errors import LedgerError, UsageError
 from redenvelope.files import cache_folder
-from redenvelope.ledger.damage import lost_commits, postgres_damage, sqlite_damage
 from redenvelope.ledger.tables import FORMAT, OLDER_FORMATS, POSTGRES, SQLITE, Dialect, first_counters, first_identity
+from redenvelope.ledger.verification import postgres_damage, sqlite_damage
 
 _CHUNK = 500
 """Values that one statement takes."""
@@ -447,3 +453,78 @@ class PostgresDatabase(Database):
 
     def _has_tables(self) -> bool:
         return self._writer.execute("SELECT to_regclass('counters')").fetchone()[0] is not None
+
+
+_HEADER, _FRAME = 32, 24
+"""Bytes of the header of a write-ahead log, and of that of each of its frames."""
+_TRIES = 3
+
+
+def lost_commits(path: Path) -> str | None:
+    """What is wrong with the write-ahead log of a database in SQLite, if frames are not read because of damage before
+    them: SQLite takes them for the rest of an older log, and forgets their commits without a word."""
+    if not path.exists():
+        return None
+    found = None
+    for _ in range(_TRIES):  # somebody may be writing
+        content = path.read_bytes()
+        before, found = found, _lost_after(content)
+        if found is None or found == before:
+            break
+        time.sleep(0.05)
+    if found is None:
+        return None
+    frame, lost = found
+    return (
+        f"frame {frame} of {path.name} is damaged, and {lost} frames after it are not read: commits may be lost (or it "
+        "was being written when the power failed)"
+    )
+
+
+def _lost_after(content: bytes) -> tuple[int, int] | None:
+    """The first frame that cannot be read, and how many of the same log follow it up to a commit; None if none do."""
+    if len(content) < _HEADER:
+        return None
+    magic, _, page, _, *salts, first, second = struct.unpack(">8I", content[:_HEADER])
+    if magic not in (0x377F0682, 0x377F0683) or not 512 <= (page or 65_536) <= 65_536:
+        return (0, len(content) // 4_096) if any(content[_HEADER:]) else None
+    order = "<" if magic == 0x377F0682 else ">"
+    sums = _checksum(content[:24], order, (0, 0))
+    if sums != (first, second):
+        return (0, (len(content) - _HEADER) // (page + _FRAME))
+    broken, lost, last = 0, 0, 0
+    for number, start in enumerate(range(_HEADER, len(content) - page - _FRAME + 1, page + _FRAME), start=1):
+        head = content[start : start + _FRAME]
+        of_page, commit, *own_salts, first, second = struct.unpack(">6I", head)
+        if own_salts != salts:
+            if not broken:  # the rest of an older log, unless newer frames follow
+                broken = number
+            continue
+        if broken:
+            lost, last = lost + 1, lost + 1 if commit else last
+            continue
+        found = _checksum(content[start + _FRAME : start + _FRAME + page], order, _checksum(head[:8], order, sums))
+        if found != (first, second) or not of_page:
+            broken, lost, last = number, 1, int(bool(commit))
+            continue
+        sums = found
+    return (broken, last) if broken and last else None
+
+
+def _checksum(content: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
+    """SQLite's two sums. Each word is added to the last two sums, so that it weighs as much as a Fibonacci number."""
+    words = np.frombuffer(content, dtype=f"{order}u4").astype(np.uint32)
+    count, (first, second) = len(words), sums
+    weights = _fibonacci(count + 1)
+    before, last = int(words[:-1] @ weights[count - 1 : 0 : -1]), int(words @ weights[count:0:-1])
+    older, old, new = (int(weight) for weight in weights[count - 1 :])
+    return (before + old * second + older * first) & 0xFFFFFFFF, (last + new * second + old * first) & 0xFFFFFFFF
+
+
+@cache
+def _fibonacci(most: int) -> NDArray[np.uint32]:
+    """Fibonacci's numbers from 0 to `most`, modulo 2^32."""
+    found = [0, 1]
+    while len(found) <= most:
+        found.append((found[-1] + found[-2]) & 0xFFFFFFFF)
+    return np.array(found, dtype=np.uint32)

@@ -8,7 +8,7 @@ events, is found only by a head of the chain that was kept elsewhere.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum, isclose
@@ -18,13 +18,14 @@ import msgspec
 
 from redenvelope.ledger.chain import CHARGED, LASTING, PERSONAL, next_link, personal_digest, seed_digest
 from redenvelope.ledger.records import Status
-from redenvelope.ledger.tables import FORMAT, IDENTITY
+from redenvelope.ledger.tables import FORMAT, IDENTITY, POSTGRES, SQLITE
 
 if TYPE_CHECKING:
     from redenvelope.ledger.database import Session
     from redenvelope.ledger.ledger import Ledger
 
 _MOST_SHOWN = 200
+_MOST_FAULTS = 20
 _CHUNK = 10_000
 """Events that are read at a time."""
 _STATUSES = tuple(Status)
@@ -434,3 +435,108 @@ class _Replay:
 
 def _counts(row: Sequence[int]) -> str:
     return ", ".join(f"{count} {name}" for count, name in zip(row, (*_TALLY, "spent"), strict=True))
+
+
+# What a database finds wrong with itself: damaged pages, and tables without their constraints.
+
+
+def sqlite_damage(session: Session) -> Iterator[str]:
+    """What is wrong with the pages and tables of a database in SQLite."""
+    for (said,) in session.rows(f"PRAGMA integrity_check({_MOST_FAULTS})"):
+        if said != "ok":
+            yield from str(said).splitlines()[:_MOST_FAULTS]
+    for table, row, parent, _ in session.rows("PRAGMA foreign_key_check"):
+        yield f"row {row} of {table} refers to a row of {parent} that is not there"
+    found = session.rows("SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite^_%' ESCAPE '^'")
+    yield from _differing({_name(one): one for one in SQLITE.statements()}, dict(found))
+
+
+def _name(statement: str) -> str:
+    words = statement.split("(")[0].split()
+    return words[2]
+
+
+def _differing(wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
+    for name in sorted({*wanted, *found}):
+        if name not in found:
+            yield f"{name} is missing"
+        elif name not in wanted:
+            yield f"{name} is not of a ledger"
+        elif wanted[name] != found[name]:
+            yield f"{name} is not as it was created"
+
+
+_RELATIONS = """
+    SELECT relation.relname AS on_table, kind, definition FROM (
+        SELECT attrelid AS of, 'column ' || attname AS kind,
+            format_type(atttypid, atttypmod) || CASE WHEN attnotnull THEN ' not null' ELSE '' END AS definition
+            FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped
+        UNION ALL SELECT conrelid, 'constraint ' || conname,
+            pg_get_constraintdef(oid) || CASE WHEN convalidated THEN '' ELSE ' not valid' END FROM pg_constraint
+        UNION ALL SELECT tgrelid, 'trigger ' || tgname, tgenabled::text || ' ' || tgtype::text || ' ' || prosrc
+            FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid WHERE NOT tgisinternal
+        UNION ALL SELECT tgrelid, 'foreign key trigger of ' || conname, string_agg(tgenabled::text, '' ORDER BY tgtype)
+            FROM pg_trigger JOIN pg_constraint ON pg_constraint.oid = tgconstraint WHERE tgisinternal
+            GROUP BY tgrelid, conname
+        UNION ALL SELECT indrelid, 'index ' || index.relname, CASE WHEN indisunique THEN 'unique ' ELSE '' END
+            || CASE WHEN indisvalid THEN '' ELSE 'not valid ' END || indkey::text
+            || coalesce(pg_get_expr(indpred, indrelid), '')
+            FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid
+    ) AS parts JOIN pg_class AS relation ON relation.oid = parts.of
+    WHERE relation.oid IN ({})
+"""
+_NAMES = [_name(statement) for statement in POSTGRES.statements() if statement.startswith("CREATE TABLE")]
+
+
+def postgres_damage(connection: Any, failed: type[Exception]) -> tuple[list[str], list[str]]:
+    """What is wrong with the tables and pages of a database in PostgreSQL, and what could not be checked.
+
+    The tables are compared with temporary ones that are created as they were, which is undone.
+    """
+    faults: list[str] = []
+    unchecked: list[str] = []
+    with suppress(_UndoneError), connection.transaction():
+        own = _relations(connection, "to_regclass('{}')")
+        try:
+            with connection.transaction():
+                for statement in POSTGRES.statements():
+                    for what in ("TABLE", "FUNCTION"):
+                        replaced = f"CREATE TEMPORARY {what}" if what == "TABLE" else f"CREATE {what} pg_temp."
+                        before = f"CREATE {what}" if what == "TABLE" else f"CREATE {what} "
+                        statement = statement.replace(before, replaced)
+                    connection.execute(statement.replace("EXECUTE FUNCTION ", "EXECUTE FUNCTION pg_temp."))
+                wanted = _relations(connection, "to_regclass('pg_temp.{}')")
+            faults += _differing(wanted, own)
+        except failed as error:
+            unchecked.append(f"constraints and triggers ({str(error).splitlines()[0]})")
+        raise _UndoneError
+    has_amcheck = connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchone()
+    if has_amcheck is None:
+        unchecked.append("pages and indices (the extension amcheck is not installed)")
+    else:
+        faults += _amcheck(connection, failed)
+    return faults[:_MOST_FAULTS], unchecked
+
+
+class _UndoneError(Exception):
+    """Ends a transaction that leaves nothing behind."""
+
+
+def _relations(connection: Any, named: str) -> dict[str, str]:
+    """Columns, constraints, triggers and indices of the tables of a ledger."""
+    tables = ", ".join(named.format(name) for name in _NAMES)
+    found: Iterable[tuple[str, str, str]] = connection.execute(_RELATIONS.format(tables)).fetchall()
+    return {f"{kind} of {table}": definition for table, kind, definition in found}
+
+
+def _amcheck(connection: Any, failed: type[Exception]) -> Iterator[str]:
+    """What the extension amcheck finds in tables and their indices."""
+    for name in _NAMES:
+        try:
+            query = "SELECT blkno, msg FROM verify_heapam(%s::regclass)"
+            yield from (f"{name}, block {block}: {said}" for block, said in connection.execute(query, [name]))
+            connection.execute(
+                "SELECT bt_index_check(indexrelid, true) FROM pg_index WHERE indrelid = %s::regclass", [name]
+            )
+        except failed as error:
+            yield f"{name}: {str(error).splitlines()[0]}"

@@ -26,6 +26,7 @@ from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.fixed_sequence_test import Question
 from redenvelope.plan.ladder import Mixtures, Place
 from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.temperature import entropy_cost, suggest_temperature
 
 _HARDLY = 1e-9
@@ -113,9 +114,10 @@ def _tree_price(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunctio
     """Predicted outcomes of the pilot users as far as values look: a cheap way to locate the prices of interest."""
     states, left = pilot_users.first_states()
     eligibility = pilot_users.first_eligibility()
+    valuer = replace(policy.valuer, trees={}) if isinstance(policy.valuer, TreePlanner) else policy.valuer
 
     def price(prices: FloatArray) -> FloatArray:
-        return np.asarray(policy.valuer.values(states, left, prices, eligibility).expected().mean(axis=1))
+        return np.asarray(valuer.values(states, left, prices, eligibility).expected().mean(axis=1))
 
     return price
 

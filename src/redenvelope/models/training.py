@@ -270,20 +270,25 @@ def _evaluate(loss: Loss, networks: Networks, constants: Any, held_out: _Filled)
 def _losses_by_block(
     loss: Loss, networks: Networks, constants: Any, rows: Rows, count: NDArray[np.int32]
 ) -> dict[str, jax.Array]:
-    """Sum of the losses of each part over the first `count` rows, by block, [blocks, members]."""
+    """Sum of the losses of each part over the first `count` rows, by block, [blocks, members]; 0 in blocks beyond."""
     length = len(rows.action)
     size = min(_EVALUATION_ROWS, length)
 
-    def by_block(column: jax.Array) -> jax.Array:
-        return column.reshape(length // size, size, *column.shape[1:])
-
-    def block(part: tuple[Rows, jax.Array]) -> dict[str, jax.Array]:
-        losses = jax.vmap(lambda network: loss(network, constants, part[0]))(networks)
-        added: dict[str, jax.Array] = jax.tree.map(lambda values: jnp.where(part[1], values, 0.0).sum(axis=1), losses)
+    def block(position: jax.Array) -> dict[str, jax.Array]:
+        first = position * size
+        some = jax.tree.map(lambda column: jax.lax.dynamic_slice_in_dim(column, first, size), rows)
+        losses = jax.vmap(lambda network: loss(network, constants, some))(networks)
+        real = first + jnp.arange(size) < count
+        added: dict[str, jax.Array] = jax.tree.map(lambda values: jnp.where(real, values, 0.0).sum(axis=1), losses)
         return added
 
-    real = jnp.arange(length) < count
-    sums: dict[str, jax.Array] = jax.lax.map(block, jax.tree.map(by_block, (rows, real)))
+    def store(position: jax.Array, sums: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        found = block(position)
+        return {part: all_blocks.at[position].set(found[part]) for part, all_blocks in sums.items()}
+
+    shapes = jax.eval_shape(block, jnp.int32(0))
+    start = {part: jnp.zeros((length // size, *one.shape), one.dtype) for part, one in shapes.items()}
+    sums: dict[str, jax.Array] = jax.lax.fori_loop(0, -(-count // size), store, start)
     return sums
 
 

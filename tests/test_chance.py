@@ -98,3 +98,14 @@ def test_a_pricing_survives_json_and_mixes_values() -> None:
 def test_shares_that_are_none_are_refused(shares: tuple[float, ...]) -> None:
     with pytest.raises(UsageError):
         Pricing(((0.1,), (0.5,)), shares)
+
+
+def test_one_row_is_drawn_as_in_a_table() -> None:
+    """The way of one row is another, and its sums must be the same to the last bit: on edges too."""
+    generator = np.random.default_rng(4)
+    shares = generator.dirichlet(np.full(5, 0.3), 500)
+    shares[::7, 2] = 0.0
+    edges = np.cumsum(shares, axis=1)
+    uniforms = np.where(generator.uniform(size=500) < 0.5, edges[:, 1] / edges[:, -1], generator.uniform(size=500))
+    alone = [draw(shares[[row]], uniforms[[row]])[0] for row in range(500)]
+    assert np.array_equal(alone, draw(shares, uniforms))

@@ -26,6 +26,7 @@ from redenvelope.plan.certificate import Certificate
 from redenvelope.plan.fixed_sequence_test import Question
 from redenvelope.plan.ladder import Mixtures, Place
 from redenvelope.plan.policy import DeployedPolicy
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.temperature import entropy_cost, suggest_temperature
 
 _HARDLY = 1e-9
@@ -114,9 +115,10 @@ def _tree_price(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunctio
 
     def of_member(own: DeployedPolicy, users: EncodedLog) -> PriceFunction:
         (states, left), eligibility = users.first_states(), users.first_eligibility()
+        valuer = replace(own.valuer, trees={}) if isinstance(own.valuer, TreePlanner) else own.valuer
 
         def price(prices: FloatArray) -> FloatArray:
-            return np.asarray(own.valuer.values(states, left, prices, eligibility).expected().mean(axis=1))
+            return np.asarray(valuer.values(states, left, prices, eligibility).expected().mean(axis=1))
 
         return price
 

@@ -420,6 +420,10 @@ class _Asked(NamedTuple):
 class Decider:
     """Decides by a plan, one row at a time; the same decisions as `Plan.allocate` makes for a table.
 
+    Up to rounding: in single precision, and over a low temperature, propensities may differ by 1e-4, and where a random
+    number falls so close to the edge of an action's share, the action too. A table's decisions depend on the user alone
+    to the last bit, whoever else is in the table.
+
     For example:
 
         decider = Decider("plan").warm()

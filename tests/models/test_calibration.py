@@ -84,6 +84,8 @@ def test_a_calibrated_model_is_stored_and_read(learned: NeuralFit, draw, small: 
     train, tune = draw(6_000, 1), draw(1_000, 3)
     fitted = calibrated(learned, train, tune, small, 0)
     assert fitted.targeting is not None and fitted.targeting.share == 1  # the truth is learned well here
+    # Two of four folds of the training users have a network that was not trained on them.
+    assert fitted.targeting.decisions == len(tune) + (train.folds(4, 0) < 2).sum()
     restored = NeuralModel.from_state(*fitted.model.state())
     states = tune.states[:200]
     np.testing.assert_array_equal(restored.predict(states), fitted.model.predict(states))

@@ -452,7 +452,8 @@ class Decider:
         keep_programs()
         past: list[dict[str, Any]] = []
         for step in range(self._encoder.first_step, self._encoder.first_step + self._steps):
-            self.decide({"user": 0, "step": step}, history=past)
+            for user in self._policy.one_of_each():
+                self.decide({"user": user, "step": step}, history=past)
             past.append({"step": step, "action": self._written[0], "reward": 0.0, "cost": 0.0})
         return self
 

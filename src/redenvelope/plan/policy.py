@@ -68,6 +68,13 @@ class DeployedPolicy:
             return (self,)
         return tuple(replace(self, source=source) for source in self.source.members)
 
+    def one_of_each(self) -> tuple[int, ...]:
+        """The id of a user who follows each member, [members]."""
+        members = len(self.members)
+        ids = np.arange(100 * members)
+        first = np.unique(member_of(ids.astype(np.uint64), members), return_index=True)[1]
+        return tuple(int(own) for own in ids[first])
+
     def by_member(
         self, keys: KeyArray, work: Callable[[DeployedPolicy, Rows], Sequence[NDArray[Any]]], axes: Sequence[int]
     ) -> Sequence[NDArray[Any]]:

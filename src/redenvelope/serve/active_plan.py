@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import product
 from math import isnan
 from pathlib import Path
 from types import NoneType
@@ -285,12 +286,12 @@ class LoadedPlan:
         """Decide for nobody, alone and together, so that no real user waits for a compilation; compiled programs are
         kept for the next process. Prices that are `paced` may become infinite, which is another program."""
         keep_programs()
-        nobody = DecisionQuery(0, self.first_step, {}, ())
+        nobody = [DecisionQuery(user, self.first_step, {}, ()) for user in self.plan.policy.one_of_each()]
         own = self.plan.policy.pricing
         ends = Pricing(((1.0,) * own.budgets, (np.inf,) * own.budgets), (0.5, 0.5))
         for pricing in (own, ends) if paced and self.plan.policy.plans else (own,):
-            for size in FEW_USERS:
-                self.propose([nobody] * size, pricing)
+            for size, one in product(FEW_USERS, nobody):
+                self.propose([one] * size, pricing)
         return self
 
     def encode(self, asked: Sequence[DecisionQuery]) -> NDArray[np.float32]:

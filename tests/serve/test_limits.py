@@ -16,7 +16,7 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from redenvelope import UsageError
-from redenvelope.serve.connections import LimitedConnection, require_limits_hold
+from redenvelope.serve.server import LimitedConnection, require_limits_hold
 from redenvelope.serve.settings import Limits, ServeSettings
 from tests.serve.running import Running, running
 from tests.serve.test_process import Process

@@ -1,4 +1,9 @@
-"""The server process: its socket, its signals, and a graceful shutdown."""
+"""The server process: its socket, its signals, a graceful shutdown, and connections within limits.
+
+uvicorn parses and answers requests. `LimitedConnection` adds what it has no limits for before anybody asks who a client
+is: the size and the number of headers, requests sent ahead, connections, and the time to send a request and to read an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +11,41 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
+import msgspec
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from redenvelope.errors import UsageError
 from redenvelope.serve.admission import Tokens
 from redenvelope.serve.app import new_app
-from redenvelope.serve.connections import CHECKS_PER_SECOND, LimitedConnection, check_connections, require_limits_hold
 from redenvelope.serve.messages import ApiError
 from redenvelope.serve.service import Service
+from redenvelope.serve.settings import Limits
 
+CHECKS_PER_SECOND = 2
+_OWN_FILES = 64
+"""Files that the process opens beside connections: the ledger, the plan, programs."""
+_LARGEST_FRAME = 2
+"""How many times its largest body a request may be, with the frames of its chunks."""
+_PIECE_BYTES = 16 * 1024
+_GRACE_SECONDS = 1.0
+"""The application answers late bodies first, in words."""
+_MALFORMED = ApiError(400, "invalid_http", "the request is not valid HTTP/1.1", "send a valid request")
+_PIPELINED = ApiError(400, "pipelined", "too many requests were sent ahead", "wait for an answer, or send batches")
+_ENDLESS = ApiError(413, "too_large", "the request does not end", "send smaller requests")
+_FULL = ApiError(503, "overloaded", "too many connections are open", "retry later, and use connections again")
 _LOG = logging.getLogger("redenvelope.serve")
 _DRAIN_SECONDS = 30
 
@@ -179,3 +201,223 @@ def serving(service: Service, tokens: Tokens | None = None) -> Iterator[int]:
         server.should_exit = True
         thread.join()
         opened.close()
+
+
+# Connections: what uvicorn has no limits for.
+
+
+def most_connections(limits: Limits) -> int:
+    """Connections that may be open at once: no more than the process may open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        limits.connections if files == resource.RLIM_INFINITY else max(1, min(limits.connections, files - _OWN_FILES))
+    )
+
+
+class LimitedConnection(HttpToolsProtocol):
+    """A connection of uvicorn within limits. `check` is called regularly and enforces those on time."""
+
+    def __init__(self, *given: Any, limits: Limits, refused: Callable[[str], None], **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._limits, self._refused = limits, refused
+        self._most_connections = most_connections(limits)
+        self._refusal = _MALFORMED
+        self._head_bytes: int | None = 0
+        """Received of a head that is not complete; None between the end of a head and the next request."""
+        self._request_bytes = 0
+        """Received of a request that is not complete, with everything that is passed over."""
+        self._frame_bytes = 0
+        """Received since the last part of a body."""
+        self._answering: RequestResponseCycle | None = None
+        self._reading_since: float | None = None
+        self._unsent_since: float | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio; a connection too many is answered and closed at once."""
+        super().connection_made(transport)
+        self._reading_since = self.loop.time()
+        if len(self.connections) > self._most_connections:
+            self._refuse(_FULL)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio; uvicorn tells only the last of several requests, and the first would write to nobody."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse piece by piece; count what belongs to a head, because the parser keeps a header of any size, and what
+        is between and after chunks: it passes over their extensions, and keeps the headers after them."""
+        for first in range(0, len(data), _PIECE_BYTES):
+            if self.transport.is_closing():
+                return
+            piece = data[first : first + _PIECE_BYTES]
+            if self._head_bytes is not None:
+                self._head_bytes += len(piece)
+            self._request_bytes += len(piece)
+            self._frame_bytes += len(piece)
+            super().data_received(piece)
+            if self._head_bytes is not None and self._head_bytes > self._limits.head_bytes:
+                self._refuse(self._head_too_large())
+            elif self._is_endless():
+                self._refuse(_ENDLESS)
+
+    def _is_endless(self) -> bool:
+        framed = self._head_bytes is None and self._frame_bytes > _PIECE_BYTES + self._limits.head_bytes
+        return framed or self._request_bytes > _LARGEST_FRAME * self._limits.batch_bytes
+
+    def on_body(self, body: bytes) -> None:
+        """Some of a body."""
+        self._frame_bytes = 0
+        super().on_body(body)
+
+    def on_message_begin(self) -> None:
+        """A request begins, perhaps in the middle of what was received."""
+        super().on_message_begin()
+        if self._head_bytes is None:
+            self._head_bytes = 0
+        self._reading_since = self.loop.time()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header is complete."""
+        if len(self.headers) >= self._limits.headers:
+            self._stop(self._head_too_large())
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is complete; its body, if any, comes next."""
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self._limits.head_bytes:
+            self._stop(self._head_too_large())
+        if len(self.pipeline) >= self._limits.pipelined:
+            self._stop(_PIPELINED)
+        self._head_bytes = None
+        self._reading_since = self.loop.time() + _GRACE_SECONDS
+        super().on_headers_complete()
+        if not self.pipeline:
+            self._answering = self.cycle
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._reading_since, self._request_bytes, self._frame_bytes = None, 0, 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer is given; what is left of the body is not kept with the connection."""
+        self._answering = self.pipeline[-1][0] if self.pipeline else None
+        if not self.pipeline:
+            self.cycle.body = bytearray()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request that could not be parsed, in the shape of all errors."""
+        self._refuse(self._refusal)
+
+    def check(self, now: float) -> int:
+        """Close the connection of a client that takes too long; the bytes that it still has to read."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            self._unsent_since = None
+        elif self._unsent_since is None:
+            self._unsent_since = now
+        elif now - self._unsent_since > self._limits.write_seconds:
+            self.abort("slow_reader")
+            return 0
+        if self._reading_since is not None and now - self._reading_since > self._limits.body_seconds:
+            self._reading_since = None
+            self._refused("slow_request")
+            self.transport.close()
+        return int(unsent)
+
+    def abort(self, code: str) -> None:
+        """Close the connection at once, and drop what the client has not read."""
+        self._refused(code)
+        self.transport.abort()
+
+    def _stop(self, refusal: ApiError) -> None:
+        """End parsing: uvicorn then calls `send_400_response`."""
+        self._refusal = refusal
+        raise ValueError(refusal.message)
+
+    def _refuse(self, error: ApiError) -> None:
+        if self.transport.is_closing():
+            return
+        self._refused(error.code)
+        if self.cycle is None or self.cycle.response_complete:  # else it would be read as the answer to another request
+            body = msgspec.json.encode(error.content())
+            status = HTTPStatus(error.status)
+            head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+            head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _head_too_large(self) -> ApiError:
+        most, number = self._limits.head_bytes, self._limits.headers
+        message = f"the headers are larger than {most:,} bytes, or more than {number:,}"
+        return ApiError(431, "headers_too_large", message, "send fewer or shorter headers")
+
+
+async def require_limits_hold() -> None:
+    """Try the limits on connections that lead nowhere. They depend on parts of uvicorn that its documentation does not
+    promise: with a release that has changed them it would serve, but without some of the limits."""
+    heard: list[str] = []
+    silent = logging.Logger("silent", logging.CRITICAL)
+    config = uvicorn.Config(_hears, ws="none", lifespan="off", log_config=None, access_log=False)
+    limits, head = Limits(head_bytes=200, headers=4, pipelined=2, batch_bytes=500), b"GET / HTTP/1.1\r\nHost: a\r\n"
+    chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    problem, lost = "a request is not told that its connection was lost", True
+    try:
+        for sent in (head + b"x" * 300, head + b"x: y\r\n" * 5, (head + b"\r\n") * 5, chunked + b"1;" + b"x" * 1_000):
+            made = LimitedConnection(
+                config=config, server_state=ServerState(), app_state={}, limits=limits, refused=heard.append
+            )
+            made.logger = silent
+            made.connection_made(_Nowhere())
+            made.data_received(sent)
+            answering = made._answering
+            made.connection_lost(None)
+            lost = lost and (answering is None or answering.disconnected)
+        await asyncio.sleep(0)  # those that were being answered hear that nobody listens
+    except (AttributeError, TypeError) as error:
+        problem, lost = str(error), False
+    if heard != ["headers_too_large", "headers_too_large", "pipelined", "too_large"] or not lost:
+        raise UsageError(
+            f"uvicorn {uvicorn.__version__} does not keep the limits on connections ({problem}; refused were "
+            f"{', '.join(heard) or 'none'}); install a release of uvicorn that this version was tested with"
+        )
+
+
+async def _hears(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+
+
+class _Nowhere(asyncio.Transport):
+    """The wire of a connection without a client."""
+
+    closed = False
+
+    def write(self, data: Any) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+def check_connections(connections: Iterable[LimitedConnection], now: float, most_unsent: int) -> None:
+    """Enforce the limits on time, and on what all clients together have not read: the largest answers go first."""
+    unsent = sorted(((one.check(now), place, one) for place, one in enumerate(connections)), reverse=True)
+    total = sum(size for size, _, _ in unsent)
+    for size, _, one in unsent:
+        if total <= most_unsent:
+            return
+        one.abort("slow_reader")
+        total -= size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from redenvelope import Plan, UsageError
 from redenvelope.ledger.records import Choice
 from redenvelope.randomness import draw
-from redenvelope.serve.funds import ChargeTable, FundedBudget, charge_table_of, choose, face_values
+from redenvelope.serve.funds import ChargeTable, FundedBudget, charge_table_of, choose, constant_costs, face_values
 from redenvelope.serve.settings import ServeSettings
 from tests.serve.coupons import LABELS
 
@@ -96,3 +97,18 @@ def test_one_row_is_drawn_as_rows_are(uniform: float) -> None:
     chance = np.random.default_rng(1)
     for shares in chance.dirichlet(np.ones(3), 50):
         assert drawn(300, uniform, probabilities=shares.tolist()).action == LABELS[int(draw(shares, uniform))]
+
+
+def test_what_always_cost_the_same_is_known_from_the_audit(plan: Plan) -> None:
+    def with_costs(error: float, rows: int) -> Plan:
+        audit = plan.record.audit
+        costs = [
+            replace(audit.actions[0].cost, estimate=cost, standard_error=error * cost)
+            for cost in (0.0, 0.1, 0.30000000000003)
+        ]
+        effects = [replace(audit.actions[0], rows=rows, cost=cost) for cost in costs]
+        return replace(plan, record=replace(plan.record, audit=replace(audit, actions=tuple(effects))))
+
+    assert constant_costs(with_costs(1e-14, 1_000)) == [0.0, 0.1, 0.3]
+    assert constant_costs(with_costs(1e-3, 1_000)) is None
+    assert constant_costs(with_costs(1e-14, 50)) is None  # too few to say that nobody redeems

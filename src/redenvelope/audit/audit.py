@@ -639,6 +639,7 @@ def _asked_budget(audit: Audit, budget: float) -> str:
         return f"A budget of {number(budget)} per user{beside and f'{beside},'} is less than any fixed action costs."
     most = max(affordable, key=lambda effect: effect.cost.estimate)
     everything = "it lets all users get every action: more would buy nothing"
-    buys = f"it would give all users {most.label!r} at every step ({number(most.cost.estimate * audit.steps)})"
+    every = f"{most.label!r} for all users at every step costs {number(most.cost.estimate * audit.steps)}"
+    buys = f"of the fixed offers that it could pay for, the dearest is {every}"
     dearest = len(affordable) == len(audit.actions)
     return f"A budget of {number(budget)} per user{beside}: {everything if dearest else buys}."

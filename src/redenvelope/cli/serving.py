@@ -114,7 +114,7 @@ def serve(
     from redenvelope.plan.plan import Plan
     from redenvelope.serve.alerts import SECRET_VARIABLE, WebhookSettings
     from redenvelope.serve.app import new_app
-    from redenvelope.serve.funds import funded_budgets, funds_for
+    from redenvelope.serve.funds import charge_table_of, funded_budgets, funds_for
     from redenvelope.serve.server import bound, run
     from redenvelope.serve.service import Service
     from redenvelope.serve.settings import PacingSettings, ServeSettings
@@ -129,7 +129,7 @@ def serve(
             wrong_features=wrong_features,  # type: ignore[arg-type]
         )
 
-    settings_in(mode or "strict", minor_units or 100)  # what is wrong with them is said before a ledger is created
+    settings_in(mode or "strict", minor_units or 100)
     hook = None if webhook is None else WebhookSettings(webhook, os.environ.get(SECRET_VARIABLE, ""))
     known = _tokens(tokens, host)
     _log_to_stderr(log_format)
@@ -138,7 +138,10 @@ def serve(
     loaded = Plan.load(plan)
     if totals:
         caps = capped_by_plan(caps, loaded.certificate.most_per_user)
-        funds_for(funded_budgets(loaded, minor_units or 100), totals, caps, 0)
+        # What is wrong is said before a ledger is created.
+        checked = settings_in(mode or "strict", minor_units or 100)
+        wanted = funds_for(funded_budgets(loaded, checked.minor_units), totals, caps, 0)
+        charge_table_of(loaded, [fund.budget for fund in wanted], most, checked)
     with bound(host, port) as opened:
         found = open_ledger(ledger, create=bool(totals), seed=seed)
         if found.database.is_new:
@@ -572,5 +575,7 @@ def export(
         typer.echo(f"{found.open_users:,} user(s) with an open decision are left out", err=True)
     for feature, name in found.renamed.items():
         typer.echo(f"feature {feature!r} has the name of a column of the log; it is in the log as {name!r}", err=True)
-    if found.campaign_file is None:
+    if found.campaign_file is not None:
+        typer.echo(f"{found.campaign_file}: written for logs in this folder: budgets, rules, and columns to ignore")
+    else:
         typer.echo("campaign.toml exists and was not changed; make it ignore the columns price and plan", err=True)

@@ -346,6 +346,8 @@ def _report_features(plan: Plan, log: Log, findings: Findings) -> None:
 # In training the standardised mean is 0. Half a standard deviation is far beyond chance and beyond most seasons.
 _LARGEST_SHIFT = 0.5
 _LARGEST_UNSEEN = 0.05  # share of rows
+_FEW = 0.005
+"""Share of values beyond those of training: a new sample of the same users has a few."""
 
 
 def drift_findings(encoder: Encoder, states: NDArray[np.float32], features: FeatureTable) -> tuple[Finding, ...]:
@@ -370,7 +372,7 @@ def drift_findings(encoder: Encoder, states: NDArray[np.float32], features: Feat
             )
     for number in encoder.numbers:
         if number.name in features.numeric_names:
-            report_outside(number, features.numeric[:, features.numeric_names.index(number.name)], findings)
+            report_outside(number, features.numeric[:, features.numeric_names.index(number.name)], findings, _FEW)
     for category in encoder.categories:
         if category.name in features.category_names:
             _report_labels(category, features, findings)

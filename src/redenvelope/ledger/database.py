@@ -175,7 +175,9 @@ class Database(ABC):
     def _require_none_before(self, access: Access) -> None:
         """Refuse to create a ledger where there was one, and where none is to be created."""
         if access in ("read", "write"):
-            raise LedgerError(f"{self._name}: there is no ledger; create one with redenvelope ledger create")
+            raise LedgerError(
+                f"{self._name}: there is no ledger; check the path, or create one with redenvelope ledger create"
+            )
         if access == "first" and self._marker is not None and self._marker.exists():
             raise LedgerError(
                 f"{self._name}: the ledger that was here is gone, and a new one would have all of its money again; "

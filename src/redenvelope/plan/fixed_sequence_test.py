@@ -142,7 +142,7 @@ class Question:
 
     def __post_init__(self) -> None:
         if (self.budget is None) == (self.target_reward is None):
-            raise UsageError("give either a budget (the mean cost per user) or a target reward")
+            raise UsageError("give either --budget, the mean cost per user, or --target-reward")
         named = {each.name if len(self.budgets) > 1 else "budget": each.limit for each in self.budgets}
         for name, wanted in (*named.items(), ("target reward", self.target_reward)):
             if wanted is None:

@@ -328,7 +328,24 @@ def _given(labels: Sequence[str], amounts: Mapping[str, float]) -> list[float]:
 def face_values(plan: Plan, budget: int = 0) -> list[float] | None:
     """The face value of each action: its one cost in the log; None where costs vary."""
     found = [_face_values(member.source, budget) for member in plan.policy.members]
-    return found[0] if all(each == found[0] for each in found) else None
+    if found[0] is not None:
+        return found[0] if all(each == found[0] for each in found) else None
+    return constant_costs(plan) if plan.policy.source.charges is None else None
+
+
+_FEWEST_ROWS = 200
+"""Of an action: one that cost nothing on fewer may have been redeemed by nobody."""
+
+
+def constant_costs(plan: Plan) -> list[float] | None:
+    """The cost of each action, where every action always cost the same."""
+    found = []
+    for effect in plan.record.audit.actions:
+        cost = effect.cost
+        if effect.rows < _FEWEST_ROWS or not cost.standard_error <= 1e-9 * abs(cost.estimate):
+            return None
+        found.append(float(f"{cost.estimate:.9g}"))
+    return found
 
 
 def _face_values(source: Source, budget: int) -> list[float] | None:

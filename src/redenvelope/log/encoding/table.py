@@ -238,12 +238,12 @@ def _read_numbers(
     report_outside(encoding, values, findings)
 
 
-def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findings: Findings) -> None:
-    """Report values [rows] beyond those that training users had."""
+def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findings: Findings, few: float = 0.0) -> None:
+    """Report values [rows] beyond those that training users had, where they are more than a `few` of all."""
     if encoding.low is None or encoding.high is None:
         return
     outside = np.flatnonzero((values < encoding.low) | (values > encoding.high))
-    if len(outside):
+    if len(outside) > few * len(values):
         beyond = values[outside]
         findings.add(
             "serving_outside",

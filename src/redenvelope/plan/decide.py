@@ -327,6 +327,10 @@ class Alternative:
     """The rules that forbid it now."""
 
 
+_MOST_TOLD = 8
+"""Alternatives of a user that are told in words."""
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Why a user gets what they get at a step: the alternatives, the likeliest first."""
@@ -369,7 +373,10 @@ class Explanation:
                 "leaves a share to chance, so that the next log can be learned from."
             )
         others = [one for one in self.alternatives if one.eligible and one is not best and one is not drawn]
-        said += [_less(one, best) for one in others[:3] if one.worth is not None and best.worth is not None]
+        known = [one for one in others if one.worth is not None]
+        said += [_less(one, best) for one in known[:_MOST_TOLD] if best.worth is not None]
+        if len(known) > _MOST_TOLD:
+            said.append(f"{len(known) - _MOST_TOLD} more alternatives are given less often.")
         for one in self.alternatives:
             said += [f"{one.action!r} is not eligible: {rule}." for rule in one.forbidden_by]
         if self.unfamiliar:

@@ -61,7 +61,8 @@ def reprice(
     if not for_all_prices:
         certificate = replace(certificate, reasons=(*certificate.reasons, _REPRICED))
     record = replace(plan.record, stop=stop, confidence=wanted, comparison=(), shares=None, exploration=None)
-    record = replace(record, untargeted=None)
+    audit = record.audit if record.audit.budget is None else replace(record.audit, budget=question.budget)
+    record = replace(record, untargeted=None, audit=audit)
     again = replace(plan, policy=policy, certificate=certificate, record=record, ladder=ladder)
     if ladder is plan.ladder or record.sums is None:
         return again

@@ -28,7 +28,7 @@ from tests.ledger.told import MUST_BE_ZERO, Told, campaign, killed
 from redenvelope.ledger.ledger import Ledger, open_ledger
 from redenvelope.ledger.records import Fund
 
-TOTAL, LITTLE = 2_000_000, 200
+TOTAL = 2_000_000
 Place = Callable[[], str]
 
 
@@ -57,10 +57,11 @@ def kills(place: Place, count: int) -> dict[str, int]:
 
 def last_units(place: Place, count: int) -> dict[str, int]:
     """Killed while the last of the money goes."""
-    url, told, chance = funded(place, campaign(LITTLE)), Told(), random.Random(2)
+    little = 40 * count
+    url, told, chance = funded(place, campaign(little)), Told(), random.Random(2)
     for turn in range(count):
         killed(url, turn, chance.uniform(0.0, 0.3), told)
-    return with_ledger(url, told, LITTLE)
+    return with_ledger(url, told, little)
 
 
 def restarts(server: PostgresServer, count: int) -> dict[str, int]:

@@ -1,9 +1,10 @@
 """Faults on purpose, counted: what clients were told against what is in the books.
 
-The checker knows nothing but what clients were told. On SQLite and on a PostgreSQL of its own: processes killed
-(SIGKILL) under load at random moments, the database crashed and restarted, a full disk, 64 clients racing for the last
-units, and random commands with outcomes that come twice, late and in another order while the clock goes back and forth.
-What stands on the right must be 0.
+The checker knows nothing but what clients were told. Campaigns have money and a count of gifts, each with a cap per
+user, and corrections of outcomes. On SQLite and on a PostgreSQL of its own: processes killed (SIGKILL) under load at
+random moments, the database crashed and restarted, a full disk, 64 clients racing for the last units, and random
+commands with outcomes that come twice, late and in another order while the clock goes back and forth. What must be 0
+stands on the right, followed by how many users came to a cap.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -22,9 +23,10 @@ from tests.ledger.asking import fund
 from tests.ledger.postgres_server import PostgresMissingError, PostgresServer
 from tests.ledger.test_random import at_random
 from tests.ledger.test_writer import race
-from tests.ledger.told import MUST_BE_ZERO, Told, killed
+from tests.ledger.told import MUST_BE_ZERO, Told, campaign, killed
 
 from redenvelope.ledger.ledger import Ledger, open_ledger
+from redenvelope.ledger.records import Fund
 
 TOTAL = 2_000_000
 Place = Callable[[], str]
@@ -37,17 +39,17 @@ def with_ledger(url: str, told: Told, total: int) -> dict[str, int]:
     return counts
 
 
-def funded(place: Place, total: int) -> str:
+def funded(place: Place, funds: Sequence[Fund]) -> str:
     url = place()
     ledger = open_ledger(url)
-    ledger.apply([fund(total)])
+    ledger.apply(funds)
     ledger.close()
     return url
 
 
 def kills(place: Place, count: int) -> dict[str, int]:
     """Killed at a random moment, again and again, on one ledger."""
-    url, told, chance = funded(place, TOTAL), Told(), random.Random(1)
+    url, told, chance = funded(place, campaign(TOTAL)), Told(), random.Random(1)
     for turn in range(count):
         killed(url, turn, chance.uniform(0.0, 0.4), told)
     return with_ledger(url, told, TOTAL)
@@ -55,15 +57,16 @@ def kills(place: Place, count: int) -> dict[str, int]:
 
 def last_units(place: Place, count: int) -> dict[str, int]:
     """Killed while the last of the money goes."""
-    url, told, chance = funded(place, 3_000), Told(), random.Random(2)
+    little = 40 * count
+    url, told, chance = funded(place, campaign(little)), Told(), random.Random(2)
     for turn in range(count):
         killed(url, turn, chance.uniform(0.0, 0.3), told)
-    return with_ledger(url, told, 3_000)
+    return with_ledger(url, told, little)
 
 
 def restarts(server: PostgresServer, count: int) -> dict[str, int]:
     """The database crashes and comes back under load."""
-    url, told = funded(server.database, TOTAL), Told()
+    url, told = funded(server.database, campaign(TOTAL)), Told()
 
     def crash() -> None:
         for _ in range(count):
@@ -77,7 +80,7 @@ def restarts(server: PostgresServer, count: int) -> dict[str, int]:
 
 def full_disk(folder: Path, count: int) -> dict[str, int]:
     """No room for the ledger's files, then room again."""
-    url, told = funded(lambda: f"sqlite:///{folder}/full.db", TOTAL), Told()
+    url, told = funded(lambda: f"sqlite:///{folder}/full.db", campaign(TOTAL)), Told()
     for turn in range(count):
         killed(url, 2 * turn, 0.4, told, limit=250_000 * (turn + 1))
         killed(url, 2 * turn + 1, 0.2, told)
@@ -87,7 +90,7 @@ def full_disk(folder: Path, count: int) -> dict[str, int]:
 
 def races(place: Place, count: int) -> int:
     for _ in range(count):
-        url = funded(place, 100)
+        url = funded(place, [fund(100)])
         ledgers = [open_ledger(url), open_ledger(url)]
         assert race(ledgers) == 98
         close(ledgers)
@@ -111,7 +114,7 @@ def close(ledgers: list[Ledger]) -> None:
 
 def show(name: str, counts: dict[str, int]) -> bool:
     wrong = {key: counts[key] for key in MUST_BE_ZERO if counts[key]}
-    said = ", ".join(f"{key} {counts[key]}" for key in MUST_BE_ZERO)
+    said = ", ".join(f"{key} {counts[key]}" for key in (*MUST_BE_ZERO, "users at a cap"))
     print(f"{name:<38}{counts['acknowledged']:>9,} decisions {counts['outcomes']:>9,} outcomes   {said}", flush=True)
     return not wrong
 

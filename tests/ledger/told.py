@@ -6,15 +6,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from redenvelope import Ledger
 from redenvelope.ledger.ledger import verify
-from tests.ledger.asking import rows
+from redenvelope.ledger.records import COUNTED, Fund
+from tests.ledger.asking import NOW, rows
 
-__all__ = ["MUST_BE_ZERO", "Told", "killed"]
+__all__ = ["CAPS", "MUST_BE_ZERO", "Told", "campaign", "killed"]
 
 ROOT = Path(__file__).parent.parent.parent
 MUST_BE_ZERO = (
@@ -24,21 +26,39 @@ MUST_BE_ZERO = (
     "told twice",
     "settled twice",
     "overspent",
+    "above a cap",
     "differences",
 )
 """Of what `check` counts."""
+CAPS = {"money": 15, "gifts": 3}
+"""Per user."""
 _PATIENCE_SECONDS = 30
+
+
+def campaign(total: int, caps: Mapping[str, int] = CAPS) -> list[Fund]:
+    """What the busy process decides in: money, and a count of gifts, which run out at about the same time."""
+    return [
+        Fund("money", total, NOW, caps.get("money")),
+        Fund("gifts", total // 6, NOW, caps.get("gifts"), COUNTED, minor_units=1),
+    ]
 
 
 @dataclass
 class Told:
-    """All that was acknowledged."""
+    """All that was asked for and acknowledged."""
 
-    held: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Decision and amount, by request."""
-    settling: dict[int, int] = field(default_factory=dict)
-    """Asked for; whether it came about is not known."""
+    wanted: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """User, money and gifts, by request; whether they were given is not known."""
+    held: dict[str, int] = field(default_factory=dict)
+    """Decision, by request."""
+    asked: dict[int, int] = field(default_factory=dict)
+    """The last outcome or correction of a decision that was sent; whether it came about is not known."""
     settled: dict[int, int] = field(default_factory=dict)
+    """The last outcome or correction of a decision that was acknowledged."""
+    committed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """At least so much is held or spent now, by user (empty: all) and budget."""
+    most: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """The most that `committed` ever was."""
     twice: int = 0
     failed: int = 0
     """Commands that the ledger could not carry out, and said so."""
@@ -46,44 +66,72 @@ class Told:
     def hear(self, lines: Iterable[str]) -> None:
         """What a process printed; a last line without its end was never said."""
         for line in lines:
-            if not line.endswith("\n"):
-                continue
-            word, *rest = line.split()
-            if word == "held":
-                self.twice += rest[0] in self.held
-                self.held[rest[0]] = (int(rest[1]), int(rest[2]))
-            elif word == "failed":
-                self.failed += 1
-            elif word == "settling":
-                self.settling[int(rest[0])] = int(rest[1])
-            elif word == "settled":
-                self.twice += int(rest[0]) in self.settled
-                self.settled[int(rest[0])] = int(rest[1])
+            match line.split() if line.endswith("\n") else []:
+                case ["wants", request, user, money, gifts]:
+                    self.wanted[request] = (user, int(money), int(gifts))
+                case ["held", request, decision]:
+                    self.twice += request in self.held
+                    self.held[request] = int(decision)
+                    self._commit(request, *self.wanted[request][1:])
+                case ["settling" | "settled" | "correcting" | "corrected" as word, request, amount]:
+                    self._outcome(word, request, int(amount))
+                case ["failed", *_]:
+                    self.failed += 1
+
+    def _outcome(self, word: str, request: str, amount: int) -> None:
+        number, held = self.held[request], self.wanted[request][1]
+        before = self._least(number, held)
+        if word in ("settled", "corrected"):
+            self.twice += word == "settled" and number in self.settled
+            self.settled[number] = amount
+        self.asked[number] = amount  # where a correction is refused, it is the amount before it
+        self._commit(request, self._least(number, held) - before, 0)
+
+    def _least(self, number: int, held: int) -> int:
+        """The least money of a decision that may be held or spent."""
+        return min(self.settled.get(number, held), self.asked.get(number, held))
+
+    def _commit(self, request: str, money: int, gifts: int) -> None:
+        for whose in ("", self.wanted[request][0]):
+            for budget, amount in (("money", money), ("gifts", gifts)):
+                self.committed[whose, budget] += amount
+                self.most[whose, budget] = max(self.most[whose, budget], self.committed[whose, budget])
 
     def check(self, ledger: Ledger, total: int) -> dict[str, int]:
         """Counts of what must be 0, and of what was looked at."""
-        found = {row[0]: row for row in rows(ledger, "SELECT request, decision, status FROM decisions")}
-        spent = dict(rows(ledger, "SELECT decision, spent FROM charges"))
-        (balance,) = ledger.balances()
-        lost = sum(request not in found or found[request][1] != number for request, (number, _) in self.held.items())
-        lost_outcomes = sum(spent[number] != amount for number, amount in self.settled.items())
-        wrong = sum(
-            amount not in (0, self.settling.get(number, 0))
-            for number, amount in spent.items()
-            if number not in self.settled
-        )
+        found = {row[0]: row[1:] for row in rows(ledger, "SELECT request, decision, user_id FROM decisions")}
+        charges = {
+            (number, budget): amounts
+            for number, budget, *amounts in rows(ledger, "SELECT decision, budget, held, open, spent FROM charges")
+        }
         settlements = rows(
             ledger, "SELECT count(*), count(DISTINCT decision) FROM events WHERE kind IN ('settle', 'release')"
         )
+        books: Counter[tuple[str, str]] = Counter()
+        wrong = 0
+        for request, (number, user) in found.items():
+            (held, still, spent), (gifts, gifts_still, gifts_spent) = charges[number, "money"], charges[number, "gifts"]
+            wrong += self.wanted.get(request) != (user, held, gifts) or (gifts_still, gifts_spent) != (0, gifts)
+            wrong += number not in self.settled and spent not in (0, self.asked.get(number, 0))
+            for whose in ("", user):
+                books.update({(whose, "money"): still + spent, (whose, "gifts"): gifts_still + gifts_spent})
+        balances = Counter({("", one.budget): one.spent + one.held for one in ledger.balances()})
+        highest = books | balances | self.most  # the larger of each
+        above = {key: amount - CAPS[key[1]] for key, amount in highest.items() if key[0]}
         return {
             "acknowledged": len(self.held),
             "outcomes": len(self.settled),
-            "lost decisions": lost,
-            "lost outcomes": lost_outcomes,
+            "users at a cap": len({user for (user, _), more in above.items() if more >= 0}),
+            "lost decisions": sum(found.get(request, [0])[0] != number for request, number in self.held.items()),
+            "lost outcomes": sum(
+                (number, "money") not in charges or charges[number, "money"][2] not in (amount, self.asked[number])
+                for number, amount in self.settled.items()
+            ),
             "amounts nobody asked for": wrong,
             "told twice": self.twice,
             "settled twice": settlements[0][0] - settlements[0][1],
-            "overspent": max(0, balance.spent + balance.held - total) + max(0, sum(spent.values()) - total),
+            "overspent": sum(max(0, highest["", one.budget] - one.total) for one in campaign(total)),
+            "above a cap": sum(more for more in above.values() if more > 0),
             "differences": len(verify(ledger).differences),
         }
 

@@ -37,11 +37,12 @@ def test_reasons_are_told_once(status: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_warnings_of_the_audit_are_shown_with_their_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    slack = finding("the budget does not bind", remedy="ask for less")
+    slack = [finding(f"budget {number} does not bind", remedy="ask for less") for number in range(8)]
     mended = finding("a column was mended", severity=Severity.REPAIRED)
-    show_plan(plan(record=record(audit=replace(audit(), findings=(*[slack] * 8, mended)))), Path("plan"))
+    show_plan(plan(record=record(audit=replace(audit(), findings=(*slack, slack[0], mended)))), Path("plan"))
     shown = capsys.readouterr().out
-    assert shown.count("the budget does not bind → ask for less") == 6
+    assert shown.count("does not bind → ask for less") == 6
+    assert shown.count("budget 0 does not bind → ask for less") == 1
     assert "and 2 more" in shown
     assert "a column was mended" not in shown
 

@@ -124,7 +124,7 @@ def test_thin_overlap_names_the_options_that_would_help(plan: Plan, log: Log) ->
     reasons = certified(plan.policy, few, 100.0).reasons
     (thin,) = (reason.message for reason in reasons if reason.rule == "thin_overlap")
     assert "overlap is thin" in thin
-    assert f"--temperature {plan.policy.specification.temperature:.3g} --horizon 2" in thin
+    assert f"this plan has temperature {plan.policy.specification.temperature:.3g} and trees of 2 steps" in thin
 
 
 def test_it_says_how_strong_a_hidden_cause_would_have_to_be(plan: Plan) -> None:

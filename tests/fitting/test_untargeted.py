@@ -58,7 +58,7 @@ def fixed(outcomes: np.ndarray) -> FixedActions:
     policy: Any = SimpleNamespace(
         valuer=valuer, constraint=None, catalogue=ActionCatalogue(LABELS, numeric=False), members=(None,)
     )
-    policy.by_member = lambda keys, work, axes: work(policy, slice(None))
+    policy.outcomes = lambda states, keys: valuer.outcomes(states)
     return FixedActions(policy, np.zeros((1, 2, 1 + STEPS, len(LABELS))), outcomes[None])
 
 

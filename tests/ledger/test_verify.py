@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,18 @@ from typer.testing import CliRunner
 from redenvelope import Ledger, LedgerError, UsageError, open_ledger
 from redenvelope.cli import app
 from redenvelope.ledger.ledger import Verification, verify
-from redenvelope.ledger.records import Expire, Identify, PriceNote
+from redenvelope.ledger.records import Choice, Expire, Hold, Identify, PriceNote
 from tests.ledger.asking import NOW, TTL, fund, hold, rows, settle
+
+
+def _of_some(given: Hold) -> Hold:
+    """The same with a list of the actions that could be drawn."""
+
+    def choose(left: Mapping[str, int]) -> Choice | None:
+        found = given.choose(left)
+        return None if found is None else replace(found, eligible='["a"]')
+
+    return replace(given, choose=choose)
 
 
 def use(ledger: Ledger) -> Ledger:
@@ -25,7 +35,7 @@ def use(ledger: Ledger) -> Ledger:
     both = {"money": 10, "pushes": 1}
     ledger.apply([Identify(NOW, "spring", "EUR", "strict", "ada"), fund(100, user_cap=60), fund(50, "pushes")])
     given = [hold("a", "u", both, expected=4_500), hold("b", "v", both), hold("c", "w", both)]
-    ledger.apply([*(replace(one, eligible='["a"]', rules='["r"]', state="[0.5]") for one in given)])
+    ledger.apply([replace(_of_some(one), rules='["r"]', state="[0.5]") for one in given])
     ledger.apply([hold("d", "u", 5, 1, NOW + TTL), PriceNote(NOW, '{"price": 1}')])
     ledger.apply([settle(1, {"money": 7, "pushes": 1}), settle(2, 0), Expire(NOW + TTL)])
     ledger.apply([fund(100, user_cap=9)])

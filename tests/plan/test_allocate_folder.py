@@ -154,7 +154,7 @@ def test_an_address_is_read_like_a_file(plan: Plan, users: pl.DataFrame, folder:
     address = f"file://{(folder / 'a.parquet').absolute()}"
     allocate_folder(plan, address, tmp_path / "out", 3, parts=2, engine=ONE)
     assert decisions(tmp_path / "out").equals(expected(plan, users[:2_500]))
-    with pytest.raises(UsageError, match="cannot be read as parquet"):
+    with pytest.raises(UsageError, match="there is no Parquet here"):
         allocate_folder(plan, f"file://{tmp_path}/nothing.parquet", tmp_path / "other", engine=ONE)
 
 

@@ -46,7 +46,7 @@ def crowd(served: Running, first: int, last: int) -> None:
 def opened(browser: Browser, served: Running, **options: object) -> tuple[Page, list[str]]:
     """The page, and whatever its console said, failed with or asked anybody else for."""
     page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     own, heard = f"http://127.0.0.1:{served.port}/", list[str]()
     page.on("console", lambda message: heard.append(message.text))
     page.on("pageerror", lambda error: heard.append(str(error)))
@@ -122,7 +122,7 @@ def test_it_asks_for_a_token(browser: Browser, folder: Path, tmp_path: Path) -> 
     url = f"sqlite:///{tmp_path}/l.db"
     with running(folder, url, tokens=Tokens.read(tmp_path / "tokens")) as served:
         page = browser.new_context(**DESK).new_page()  # type: ignore[arg-type]
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.goto(f"http://127.0.0.1:{served.port}/")
         page.locator("#token").fill(secret)
         assert not page.locator("main").is_visible()

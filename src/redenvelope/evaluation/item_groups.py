@@ -4,9 +4,8 @@ With hundreds of items, the weight of a single item is nearly always zero and so
 to cost and earn about the same for a user are exchangeable for the estimate, because the baseline accounts for what
 little they differ by. So the ratio of an item is replaced by that of its group, π(group | s) / p(group | s) (Saito and
 Joachims 2022; with a baseline, Saito, Ren and Joachims 2023), times a factor for each item, step and member of the
-policy: it makes weighted users get each item as often as under the policy, and so corrects for items that are better or
-worse than predicted. What remains of the bias is that users differ within a group in ways the predictions miss; where
-the estimate over single items contradicts this one, it is not used (`fitting.holdout`).
+policy that makes weighted users get each item as often as under the policy. It corrects for items that are better or
+worse than predicted; a bias remains where users differ within a group in ways that the predictions miss.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ FEWEST_ITEMS = 24
 """With fewer actions, weights are of single actions."""
 
 _BY_COST, _BY_REWARD = 4, 4
-"""A user's items fall into this many groups by predicted cost, and each of these into groups by predicted reward; all
-groups are about equally likely in the log, so that weights are those of sixteen actions."""
+"""Groups by predicted cost, and of each of these by predicted reward, about equally likely in the log."""
 _SAME = 1e-6  # relative difference of propensities that are the same number, rounded
 _UNLOGGED = 0.02  # probability of a step that may be missing from a table, because its items were never logged
 

@@ -279,8 +279,8 @@ def evaluated(data: Sequence[OffPolicyData], estimator: Estimator) -> Evaluation
 
 
 def over_groups(data: Sequence[OffPolicyData], items: Evaluation, compared: int) -> Evaluation | None:
-    """The evaluation with weights over groups of items, of which the data know where there are many; None where the one
-    over single `items` contradicts it at one of the first prices, of which so many are `compared`."""
+    """The evaluation with weights over groups of items; None where there are few, or where the one over single `items`
+    contradicts it at one of the first `compared` prices."""
     if any(part.group_ratio is None for part in data):
         return None
     groups = evaluated([part.over_groups() for part in data], items.estimator)

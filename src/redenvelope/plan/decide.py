@@ -373,10 +373,9 @@ class Explanation:
                 "leaves a share to chance, so that the next log can be learned from."
             )
         others = [one for one in self.alternatives if one.eligible and one is not best and one is not drawn]
-        known = [one for one in others if one.worth is not None]
-        said += [_less(one, best) for one in known[:_MOST_TOLD] if best.worth is not None]
-        if len(known) > _MOST_TOLD:
-            said.append(f"{len(known) - _MOST_TOLD} more alternatives are given less often.")
+        said += [_less(one, best) for one in others[:_MOST_TOLD] if one.worth is not None and best.worth is not None]
+        if len(others) > _MOST_TOLD:
+            said.append(f"{len(others) - _MOST_TOLD} more alternatives are given less often.")
         for one in self.alternatives:
             said += [f"{one.action!r} is not eligible: {rule}." for rule in one.forbidden_by]
         if self.unfamiliar:

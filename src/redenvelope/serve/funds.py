@@ -339,13 +339,10 @@ _FEWEST_ROWS = 200
 
 def constant_costs(plan: Plan) -> list[float] | None:
     """The cost of each action, where every action always cost the same."""
-    found = []
-    for effect in plan.record.audit.actions:
-        cost = effect.cost
-        if effect.rows < _FEWEST_ROWS or not cost.standard_error <= 1e-9 * abs(cost.estimate):
-            return None
-        found.append(float(f"{cost.estimate:.9g}"))
-    return found
+    effects = plan.record.audit.actions
+    firm = all(one.rows >= _FEWEST_ROWS for one in effects)
+    same = firm and all(one.cost.standard_error <= 1e-9 * abs(one.cost.estimate) for one in effects)
+    return [float(f"{one.cost.estimate:.9g}") for one in effects] if same else None
 
 
 def _face_values(source: Source, budget: int) -> list[float] | None:

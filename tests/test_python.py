@@ -82,7 +82,7 @@ print(log_from_frame(pd.DataFrame(frame)))
         ({"budget": 3, "campaign": 7}, "must be a Campaign"),
         ({"budget": 3, "columns": {"person": "x"}}, "'person' is not a role"),
         ({"budget": 3, "columns": "user=x"}, "must be a ColumnMap"),
-        ({}, "either a budget"),
+        ({}, "either budget=…, the mean cost"),
     ],
 )
 def test_arguments_are_refused_before_the_log_is_read(given: dict[str, object], said: str) -> None:

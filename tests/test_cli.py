@@ -205,7 +205,7 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path, tmp_path: Path
 ) -> None:
     out = ["--out", tmp_path / "plan"]
-    assert_refused(run_here("fit", envelopes, *out), "either a budget")
+    assert_refused(run_here("fit", envelopes, *out), "either --budget, the mean cost")
     assert_refused(run_here("fit", envelopes, "--out", envelopes, "--budget", 4), "is not a folder")
     assert_refused(run_here("fit", envelopes, *out, "--budget-total", 1000), "--audience")
     assert_refused(run_here("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "planned, learned or bandit")

@@ -111,9 +111,9 @@ def test_the_bandit_can_be_asked_for(log: Log, campaign: FiniteCampaign, stages:
 
 
 def test_what_makes_no_sense_is_refused(log: Log) -> None:
-    with pytest.raises(UsageError, match="either a budget"):
+    with pytest.raises(UsageError, match="either budget=…, the mean cost"):
         fit(log)
-    with pytest.raises(UsageError, match="either a budget"):
+    with pytest.raises(UsageError, match="either budget=…, the mean cost"):
         fit(log, budget=1.0, target_reward=1.0)
 
 

@@ -167,14 +167,9 @@ def one_step(price: float) -> Choose:
 
 def deployed(plan: Plan, row: int) -> Choose:
     """A plan for users who follow one row of its prices."""
-    columns = [plan.catalogue.labels.index(label) for label in map(str, AMOUNTS)]
-    rows: list[pl.DataFrame] = []
-
-    def choose(frame: pl.DataFrame) -> Array:
-        return plan.policy.probabilities(frame, row)[:, columns]
-
-    assert not rows
-    return choose
+    amounts = np.array(plan.catalogue.labels, dtype=float)
+    columns = np.abs(amounts - AMOUNTS[:, None]).argmin(axis=1)
+    return lambda frame: plan.policy.probabilities(frame, row)[:, columns]
 
 
 def value_of(plan: Plan, users: Users, seed: int) -> Value:

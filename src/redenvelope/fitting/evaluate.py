@@ -221,7 +221,7 @@ def _rows(plan: Plan, encoded: EncodedLog, evaluation: Evaluation, confidence: f
     possible = possible_means(encoded.log)
     ends = (np.clip(each, *possible) for each in (spread.mean, spread.lower(level), spread.upper(level)))
     columns = (*ends, spread.standard_error)
-    impossible, rows = are_impossible(spread.mean[:, None], encoded.log).any(axis=0)[:, 0], []
+    impossible, rows = np.any(are_impossible(spread.mean[:, None], encoded.log), axis=(0, 2)), []
     for number, outcome in enumerate(evaluation.outcome_names):
         value, lower, upper, error = (float(column[number]) for column in columns)
         estimate = Estimate(value, lower, upper, error, evaluation.estimator.name)

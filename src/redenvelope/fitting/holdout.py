@@ -134,8 +134,8 @@ class Check:
 
     @cached_property
     def influence(self) -> FloatArray:
-        """Influence of each user on the estimates, corrected for the past; see `influence_of`. Means beyond what the log
-        makes possible are moved to the nearest that is."""
+        """Influence of each user on the estimates, corrected for the past; see `influence_of`. Means beyond what the
+        log makes possible are moved to the nearest that is."""
         added = influence_of(self.evaluation, self.log, self.correction)
         means = added.mean(axis=1)
         least, most = possible_means(self.log)[:, :, None]
@@ -269,7 +269,7 @@ def possible_means(log: Log) -> FloatArray:
     return np.stack(totals)
 
 
-def are_impossible(values: FloatArray, log: Log) -> NDArray[np.bool_]:
+def are_impossible(values: FloatArray, log: Log) -> NDArray[Any]:
     """Whether estimated means [outcomes, any] are below, and above, what a log makes possible, [2, outcomes, any]."""
     least, most = possible_means(log)[:, :, None]
     room = _ROUNDING * np.abs(log.outcomes).sum(axis=1)[:, None] / len(log.users)

@@ -87,6 +87,25 @@ def test_what_tells_nothing_is_left_out_with_a_warning() -> None:
     assert "items_no_attributes" in {finding.rule for finding in nothing.findings}
 
 
+def test_files_of_text_hold_numbers(tmp_path: Path) -> None:
+    """As people write them: a CSV file has no types, and an amount is an amount with its currency."""
+    columns = {"margin": [0.1, 0.2, 0.15, 0.3, 0.25], "shelf": ["01", "02", "02", "03", "03"]}
+    frame = items(amount=["0,00 €", "5,00 €", "9,00 €", "5,00 €", "9,00 €"], **columns).rename({"action": "offer"})
+    frame.write_csv(tmp_path / "items.csv", separator=";")
+    log = with_attributes(small(), Catalogue.read(tmp_path / "items.csv"), "offer")
+    typed = items(shelf=columns["shelf"]).with_columns(margin=pl.Series(columns["margin"]))
+    known = Catalogue.of(typed.select("action", "amount", "category", "margin", "shelf")).attached(small())
+    np.testing.assert_allclose(log.attributes, known.attributes)
+    assert len(np.asarray(log.attributes)) == 2 + 3 + 2 + 3, "two numbers with their squares, categories and shelves"
+
+
+def test_a_label_that_is_nearly_right_is_told() -> None:
+    with pytest.raises(LogError) as refused:
+        Catalogue.of(items(action=["nothing", "Shoes 5", "shoes 9", "books 5", "toys"])).attached(small())
+    found = {finding.rule: finding for finding in refused.value.findings}
+    assert found["items_missing"].examples == ("shoes 5, or is it Shoes 5?", "books 9")
+
+
 def test_labels_that_are_numbers_are_their_own_attribute() -> None:
     amounts = tuple(range(0, 40, 2))
     log = with_attributes(small(2_000, amounts), None)

@@ -121,6 +121,16 @@ def test_a_mixture_of_prices_is_one_policy(plan: Plan, log: Log) -> None:
     assert own["cost"]["standard_error"] == pytest.approx(plan.certificate.cost.standard_error, rel=1e-3)
 
 
+def test_an_estimate_beyond_what_was_logged_is_no_figure(plan: Plan, log: Log) -> None:
+    """Propensities of a fifth: weighted costs are 5 and 25 times too large, more than any logged one."""
+    content = evaluate_plan(plan, replace(log, propensity=log.propensity / 5), 0.95)
+    rows = {row["estimator"]: row for row in content["estimates"] if row["target"] == "cost"}
+    told = rows["per_decision"]
+    assert [told[name] for name in ("estimate", "lower", "upper", "standard_error")] == [None] * 4
+    assert "impossible_estimate" in [reason["rule"] for reason in told["reasons"]]
+    assert rows["self_normalised_per_decision"]["estimate"] > 0
+
+
 def test_a_world_that_has_become_dear_contradicts(plan: Plan, campaign: FiniteCampaign) -> None:
     frame = campaign.log(6_000, seed=77)
     same = evaluate_plan(plan, log_from_frame(frame), 0.95)

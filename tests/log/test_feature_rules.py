@@ -314,3 +314,16 @@ def test_a_second_id_of_the_user_is_left_out() -> None:
     log = log_from_frame(good_log().with_columns(email=pl.format("user{}@example.org", pl.col("user"))))
     assert {finding.rule for finding in log.findings} == {"feature_like_id"}
     assert "email" not in log.features.names
+
+
+def test_numbers_of_three_decimals_are_numbers(tmp_path: Path) -> None:
+    """1.384 may be a thousand and more, but not beside 0.081; where no value decides, it is left as text."""
+    log = good_log()
+    exact = np.round(np.random.default_rng(3).normal(0.0, 1.0, len(log)), 3)
+    unsure = np.where(exact < 0, "1.200", "2.400")
+    (tmp_path / "log.csv").write_bytes(csv(log.with_columns(pl.Series("taste", exact), pl.Series("income", unsure))))
+    inspection = inspect_log(tmp_path / "log.csv")
+    told = [(finding.rule, finding.column) for finding in inspection.findings]
+    assert ("feature_number_as_text", "taste") not in told
+    assert ("feature_number_as_text", "income") in told
+    assert inspection.log is not None and "taste" in inspection.log.features.numeric_names

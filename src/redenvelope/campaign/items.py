@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from redenvelope.arrays import Float32Array, FloatArray
 from redenvelope.campaign.rows import places_of
 from redenvelope.errors import UsageError
+from redenvelope.log.cleaning.number_formats import is_number, to_numbers, to_plain_numbers
 from redenvelope.log.columns import nearest_name
-from redenvelope.log.findings import IN_MEMORY, Findings, merge, require_usable
+from redenvelope.log.findings import EXAMPLES, IN_MEMORY, Findings, merge, require_usable
 from redenvelope.log.formats.dataframes import to_polars
 from redenvelope.log.log import Log
 from redenvelope.log.read import read_file
@@ -103,13 +104,18 @@ class Catalogue:
             )
         missing = [label for place, label in enumerate(catalogue.labels) if place not in rows]
         if missing:
-            findings.add("items_missing", file=self.file, column="action", count=len(missing), examples=missing)
+            meant = {label: nearest_name(label, unknown) for label in missing[:EXAMPLES]}
+            told = [label if own is None else f"{label}, or is it {own}?" for label, own in meant.items()]
+            findings.add("items_missing", file=self.file, column="action", count=len(missing), examples=told)
             return None
         return np.array([rows[place][0] for place in range(len(catalogue))])
 
     def _attribute(self, name: str, places: NDArray[np.intp], findings: Findings) -> Float32Array | None:
         """What one column of the catalogue tells, [attributes, actions]; None where that is nothing."""
         values = self.frame[name][places]
+        if values.dtype == pl.String and not values.str.contains(r"^0\d").any():  # codes such as 007 are labels
+            plain = to_plain_numbers(values)
+            values = to_numbers(plain) if is_number(plain).all() else values
         kind = kind_of(values.dtype)
         if kind in ("nested", "date", "time", "duration"):
             findings.add("items_column_kind", file=self.file, column=name, kind=kind)
@@ -129,10 +135,11 @@ class Catalogue:
         return np.array([(texts == value).to_numpy() for value in distinct], dtype=np.float32)
 
 
-def with_attributes(log: Log, catalogue: Catalogue | None) -> Log:
-    """A log whose actions have the attributes of a catalogue, or else those that their labels tell, if any."""
+def with_attributes(log: Log, catalogue: Catalogue | None, action: str = "action") -> Log:
+    """A log whose actions have the attributes of a catalogue, or else those that their labels tell, if any; the
+    catalogue may call the column of labels as the log does, `action`."""
     if catalogue is not None:
-        return catalogue.attached(log)
+        return replace(catalogue, frame=_named(catalogue.frame, action)).attached(log)
     if not log.catalogue.numeric or len(log.catalogue) <= _FEW_ACTIONS:
         return log
     return replace(log, attributes=_numbers(np.array(log.catalogue.labels, dtype=np.float64)))

@@ -23,14 +23,17 @@ from redenvelope.evaluation.promise import Status, all_kept, reaches_target, wit
 from redenvelope.fitting.certify import trusted_check
 from redenvelope.fitting.encoded import EncodedLog, encode, past_effects
 from redenvelope.fitting.holdout import (
+    IMPOSSIBLE,
     CandidatePolicy,
     Check,
     PastCorrection,
+    are_impossible,
     check_policies,
     encoded_data,
     fold_sha256,
     influence_of,
     logged_by_user,
+    possible_means,
     priced_values,
 )
 from redenvelope.fitting.learn import log_left
@@ -215,14 +218,19 @@ def _rows(plan: Plan, encoded: EncodedLog, evaluation: Evaluation, confidence: f
     budgets, shares = [each.name for each in plan.certificate.budgets], plan.policy.pricing.shares
     added = influence_of(evaluation, encoded.log) @ np.array(shares)
     spread, level = Spread.of(added, axis=1), (1 + confidence) / 2
-    columns = (spread.mean, spread.lower(level), spread.upper(level), spread.standard_error)
-    rows = []
+    possible = possible_means(encoded.log)
+    ends = (np.clip(each, *possible) for each in (spread.mean, spread.lower(level), spread.upper(level)))
+    columns = (*ends, spread.standard_error)
+    impossible, rows = np.any(are_impossible(spread.mean[:, None], encoded.log), axis=(0, 2)), []
     for number, outcome in enumerate(evaluation.outcome_names):
         value, lower, upper, error = (float(column[number]) for column in columns)
         estimate = Estimate(value, lower, upper, error, evaluation.estimator.name)
         against = merged_reasons(evaluation.reasons(outcome, place) for place in range(len(shares)))
         named = {"budget": budgets[number - 1]} if number and len(budgets) > 1 else {}
         told = {"target": "cost" if number else "reward"} | named | estimate.as_dict()
+        if impossible[number]:
+            told |= dict.fromkeys(("estimate", "lower", "upper", "standard_error"))
+            against.append(IMPOSSIBLE)
         rows.append(told | {"reasons": [to_plain(reason) for reason in against]})
     return rows
 

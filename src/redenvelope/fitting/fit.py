@@ -94,7 +94,8 @@ def fit(
             f"--most-per-user: it caps one cost, and the campaign has {len(objective.names)} budgets; remove all but "
             "one of them, or the cap"
         )
-    log = with_attributes(capped_log(objective.charged(log), settings.most_per_user), campaign.items)
+    log, own_name = capped_log(objective.charged(log), settings.most_per_user), campaign.columns.names.get("action")
+    log = with_attributes(log, campaign.items, own_name or "action")
     population = _audit(learn.as_logged_under(log, campaign.rules), objective, population, settings, stages)
     folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules)))

@@ -19,7 +19,7 @@ from redenvelope.engine.engine import LocalEngine
 from redenvelope.evaluation.clustering import by_person, person_keys
 from redenvelope.evaluation.confidence import Concentration, Spread, decided_by_few, each_confidence
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
-from redenvelope.evaluation.diagnostics import Reason, merged_reasons
+from redenvelope.evaluation.diagnostics import Reason, Weight, merged_reasons
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, agreement, evaluate_partitions
 from redenvelope.evaluation.influence import NeighbourSums, neighbour_sums
@@ -134,8 +134,18 @@ class Check:
 
     @cached_property
     def influence(self) -> FloatArray:
-        """Influence of each user on the estimates, corrected for the past; see `influence_of`."""
-        return influence_of(self.evaluation, self.log, self.correction)
+        """Influence of each user on the estimates, corrected for the past; see `influence_of`. Means beyond what the
+        log makes possible are moved to the nearest that is."""
+        added = influence_of(self.evaluation, self.log, self.correction)
+        means = added.mean(axis=1)
+        least, most = possible_means(self.log)[:, :, None]
+        return np.asarray(added + (np.clip(means, least, most) - means)[:, None])
+
+    @cached_property
+    def impossible(self) -> NDArray[np.bool_]:
+        """Prices at which a cost is estimated below what any policy can cost, not only by rounding, [all prices]."""
+        corrected = self.evaluation.value + (0.0 if self.correction is None else self.correction.value)
+        return np.asarray(are_impossible(corrected, self.log)[0, 1:].any(axis=0))
 
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a candidate, with simultaneous bounds for all prices at the confidences `joint`."""
@@ -162,7 +172,10 @@ class Check:
 
     def reasons(self, name: str) -> list[list[Reason]]:
         """Objections to the estimates of a candidate at each of its prices."""
-        return [_reasons(self.evaluation, self.candidates[name].policy, place) for place in self.places(name)]
+        return [
+            _reasons(self.evaluation, self.candidates[name].policy, place) + [IMPOSSIBLE] * bool(self.impossible[place])
+            for place in self.places(name)
+        ]
 
     def _decided_by_few(
         self, added: FloatArray, sums: NeighbourSums, diagnostics: Sequence[dict[str, Any]]
@@ -231,6 +244,36 @@ def influence_of(evaluation: Evaluation, log: Log, correction: PastCorrection | 
     added *= spread
     added += means
     return added
+
+
+IMPOSSIBLE = Reason(
+    "impossible_estimate",
+    Weight.REFUSAL,
+    "the estimate is less, or more, than any policy can have by what was logged, so it is noise and no figure to show: "
+    "too few logged users got what this policy gives; bring more users, or plan closer to what was logged",
+)
+_ROUNDING = 0.01
+"""Of what was logged per user: an estimate that is so little beyond what is possible is the nearest that is."""
+
+
+def possible_means(log: Log) -> FloatArray:
+    """The least and the most that policies can earn and cost per user by a log, [2, outcomes]: its least and its most
+    at each step, added up; nothing where a user was not there."""
+    here = np.bincount(log.step)
+    totals = []
+    for extreme, ufunc in ((np.inf, np.minimum), (-np.inf, np.maximum)):
+        found = np.full((len(log.outcomes), len(here)), extreme)
+        for own, outcome in zip(found, log.outcomes, strict=True):
+            ufunc.at(own, log.step, outcome)
+        totals.append(np.where(here < len(log.users), ufunc(np.where(here, found, 0.0), 0.0), found).sum(axis=1))
+    return np.stack(totals)
+
+
+def are_impossible(values: FloatArray, log: Log) -> NDArray[Any]:
+    """Whether estimated means [outcomes, any] are below, and above, what a log makes possible, [2, outcomes, any]."""
+    least, most = possible_means(log)[:, :, None]
+    room = _ROUNDING * np.abs(log.outcomes).sum(axis=1)[:, None] / len(log.users)
+    return np.stack([values < least - room, values > most + room])
 
 
 @dataclass(frozen=True, eq=False)

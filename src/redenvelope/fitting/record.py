@@ -23,7 +23,7 @@ from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
 from redenvelope.fitting.certify import Certification
 from redenvelope.fitting.encoded import EncodedLog, encode, sampled
 from redenvelope.fitting.explain import who_gets_what
-from redenvelope.fitting.holdout import Check, encoded_data, influence_of, logged_by_user
+from redenvelope.fitting.holdout import Check, are_impossible, encoded_data, influence_of, logged_by_user
 from redenvelope.fitting.learn import UnpricedPolicy
 from redenvelope.fitting.objective import Objective
 from redenvelope.fitting.price_grid import next_effective_share
@@ -104,20 +104,18 @@ def compared_policies(
 ) -> tuple[ComparedPolicy, ...]:
     """The plan beside the log, uniform choice, the untargeted mixture, and the bandit, which climbs its own ladder to
     the same budgets; what each user adds to the plan and the mixture is [outcomes, users]."""
-    added = {"logged": logged_by_user(check.log), "uniform": check.added("uniform", Place(0)), "untargeted": untargeted}
+    places = {"uniform": Place(0)}
     if "bandit" in check.candidates:
         limits = [own.budget for own in certificate.budgets]
-        reached = climb(check.ladder("bandit"), limits, certificate.confidence)
-        added["bandit"] = check.added("bandit", reached.place)
-    return possible(compare(added | {"plan": plan}, certificate.confidence), check.log)
-
-
-def possible(rows: tuple[ComparedPolicy, ...], log: Log) -> tuple[ComparedPolicy, ...]:
-    """Policies whose mean cost the costs of a log make possible, and the plan, of which the certificate tells: an
-    estimate beyond, such as a cost below zero, is noise and no figure to show."""
-    cost, steps = log.outcomes[1], float(log.lengths.max())
-    least, most = steps * min(float(cost.min()), 0.0), steps * max(float(cost.max()), 0.0)
-    return tuple(row for row in rows if row.policy == "plan" or least <= row.cost <= most)
+        places["bandit"] = climb(check.ladder("bandit"), limits, certificate.confidence).place
+    found = {name: check.added(name, place) for name, place in places.items()}
+    added = {"logged": logged_by_user(check.log), "uniform": found.pop("uniform"), "untargeted": untargeted} | found
+    # An estimate beyond what the log makes possible, such as a cost below zero, is noise and no figure to show.
+    noise = {name for name, place in places.items() if check.shares(name, place) @ check.impossible}
+    if are_impossible(untargeted.mean(axis=1, keepdims=True), check.log)[:, 1:].any():
+        noise.add("untargeted")
+    added = {name: users for name, users in added.items() if name not in noise}
+    return compare(added | {"plan": plan}, certificate.confidence)
 
 
 def fit_record(

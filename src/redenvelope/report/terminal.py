@@ -359,6 +359,8 @@ def _promises(kept: dict[str, Any]) -> Table:
 
 
 def _estimate(row: dict[str, Any], differs: bool = False) -> str:
+    if row["estimate"] is None:  # beyond what the log makes possible
+        return number(None)
     return (_difference if differs else _figure)(row["estimate"], row["lower"], row["upper"])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from redenvelope.log.cleaning.number_formats import is_number, looks_formatted, to_numbers
+from redenvelope.log.cleaning.number_formats import evidence_in, is_number, looks_formatted, to_numbers
 from redenvelope.log.schema.statistics import changes_within
 from redenvelope.merging import ANY, FieldwiseSums
 
@@ -81,11 +81,15 @@ class Meanings:
     @classmethod
     def of(cls, values: pl.Series) -> Meanings:
         """Of values that are all different."""
+        wordy = ~is_number(values).to_numpy()
         if not values.str.contains(r"\d").any():
             formatted, zero_codes = np.zeros(len(values), dtype=bool), False
         else:
             formatted, zero_codes = looks_formatted(values).to_numpy(), bool(values.str.contains(r"^0\d").any())
-        return cls(to_numbers(values), ~is_number(values).to_numpy(), formatted, zero_codes)
+            evidence = evidence_in(values)
+            if evidence.point > evidence.comma:  # beside 0.081, the point of 1.384 sets no thousands apart
+                formatted &= wordy
+        return cls(to_numbers(values), wordy, formatted, zero_codes)
 
     def tally(self, counts: NDArray[np.int64]) -> TextTally:
         """How many rows hold what, when each value stands in so many, [values]."""

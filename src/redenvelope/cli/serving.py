@@ -424,12 +424,16 @@ def forget(url: LedgerArgument, user: Annotated[str, typer.Argument(metavar="USE
     sqlite:///FILE). Exit code 2: the ledger has no such user.
     """
     from redenvelope.ledger.ledger import open_ledger
-    from redenvelope.ledger.records import Done, Forget
+    from redenvelope.ledger.records import Done, Forget, canonical_user
 
     with closing(open_ledger(url, create=False)) as opened:
-        (done,) = opened.apply([Forget(user, opened.now(), _who(by))])
-        opened.database.clean_up()
+        (done,) = opened.apply([Forget(canonical_user(user), opened.now(), _who(by))])
+        is_clean = opened.database.clean_up()
     assert isinstance(done, Done)
+    if not is_clean:
+        typer.echo(
+            "somebody reads the ledger, so its -wal file still has what was erased; run it again later", err=True
+        )
     if not done.count:
         raise UsageError(f"the ledger has no user {user!r}; nothing was changed")
     typer.echo(f"{done.count:,} decision(s) no longer say whose they are")

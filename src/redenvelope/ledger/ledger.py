@@ -99,7 +99,7 @@ class Ledger:
         query = (
             "SELECT event, at, kind, events.reward, content, events.decision, public_id FROM events "
             "LEFT JOIN decisions ON decisions.decision = events.decision WHERE event > ? AND "
-            "(events.decision > 0 OR kind = 'forget' OR kind = 'restore') ORDER BY event LIMIT ?"
+            "(public_id IS NOT NULL OR kind = 'forget' OR kind = 'restore') ORDER BY event LIMIT ?"
         )
         with self.database.reading() as session:
             rows = session.rows(query, [after, most])

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -269,8 +270,9 @@ class _Calls:
     def _campaign(self) -> _Call[dict[str, Any]]:
         return self._call("/v1/campaign", dict[str, Any])
 
-    def _log(self, after: int) -> _Call[bytes]:
-        return self._call(f"/v1/log?after={after}&limit={_MOST_ROWS}", bytes)
+    def _log(self, after: int, epoch: str) -> _Call[bytes]:
+        of = f"&epoch={quote(epoch)}" if epoch else ""
+        return self._call(f"/v1/log?after={after}&limit={_MOST_ROWS}{of}", bytes)
 
     def _ready(self) -> _Call[dict[str, Any]]:
         return self._call("/readyz", dict[str, Any])
@@ -346,11 +348,14 @@ class Client(_Calls):
         """Balances, prices, pacing, and counts of actions."""
         return self._answer(self._campaign())
 
-    def log(self, after: int = 0) -> Iterator[dict[str, Any]]:
-        """Decisions, and what came of them, after the number of a line; that of the last line finds what is new."""
-        while rows := _rows(self._answer(self._log(after))):
+    def log(self, after: int = 0, epoch: str = "") -> Iterator[dict[str, Any]]:
+        """Decisions, and what came of them, after a line; `number` and `epoch` of the last one find what is new.
+
+        A `RefusedError` with the code `other_epoch` says that the ledger was restored to before that line.
+        """
+        while rows := _rows(self._answer(self._log(after, epoch))):
             yield from rows
-            after = rows[-1]["number"]
+            after, epoch = rows[-1]["number"], rows[-1]["epoch"]
 
     def wait_until_ready(self) -> None:
         """Return once the service can decide, or raise `UnreachableError` at the deadline."""
@@ -445,12 +450,12 @@ class AsyncClient(_Calls):
         """See `Client.campaign`."""
         return await self._answer(self._campaign())
 
-    async def log(self, after: int = 0) -> AsyncIterator[dict[str, Any]]:
+    async def log(self, after: int = 0, epoch: str = "") -> AsyncIterator[dict[str, Any]]:
         """See `Client.log`."""
-        while rows := _rows(await self._answer(self._log(after))):
+        while rows := _rows(await self._answer(self._log(after, epoch))):
             for row in rows:
                 yield row
-            after = rows[-1]["number"]
+            after, epoch = rows[-1]["number"], rows[-1]["epoch"]
 
     async def wait_until_ready(self) -> None:
         """See `Client.wait_until_ready`."""

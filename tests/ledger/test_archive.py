@@ -6,6 +6,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,12 @@ from typer.testing import CliRunner
 
 from redenvelope import Ledger, LedgerError, UsageError, open_ledger
 from redenvelope.cli import app
+from redenvelope.ledger import archive
 from redenvelope.ledger.archive import back_up, migrate, restore
+from redenvelope.ledger.database import Session
 from redenvelope.ledger.ledger import Writer, create_ledger, verify
 from redenvelope.ledger.records import Decided, Done, Forget, Refusal, Refused, Settle, Settled, Status
+from redenvelope.ledger.verification import replayed
 from tests.ledger.asking import NOW, fund, hold, rows, settle
 
 if TYPE_CHECKING:
@@ -122,6 +126,54 @@ def test_a_back_up_goes_to_an_empty_place_of_either_database(
     with pytest.raises(UsageError, match="another ledger"):
         restore(file, f"sqlite:///{tmp_path}/other.db", replace=True)
     ledger.close()
+
+
+@pytest.mark.parametrize("before", ["nothing", "the ledger"])
+def test_a_restore_that_is_interrupted_leaves_what_was_there(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """No new ledger with all of its money is in its place, and it can be restored again."""
+    made, file = f"sqlite:///{tmp_path}/made.db", tmp_path / "backup.db"
+    ledger = open_ledger(made if before == "nothing" else url)
+    ledger.apply([fund(100), hold("a")])
+    back_up(made if before == "nothing" else url, file)
+    ledger.apply([hold("b")])
+    ledger.close()
+    copy, tables = archive._copy, iter(range(10))
+
+    def interrupted(old: Session, new: Session) -> None:
+        copy(old, new)
+        if next(tables) < 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(archive, "_copy", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        restore(file, url, replace=True)
+    if before == "nothing":
+        with pytest.raises(LedgerError):
+            open_ledger(url, create=False)
+    else:
+        ledger = open_ledger(url, create=False)
+        assert len(ledger.decided()) == 2
+        ledger.close()
+    restore(file, url, replace=True)
+    ledger = open_ledger(url)
+    assert len(ledger.decided()) == 1
+    assert verify(ledger).is_sound
+    ledger.close()
+
+
+def test_a_back_up_never_replaces_a_ledger_in_use(tmp_path: Path) -> None:
+    url, other = f"sqlite:///{tmp_path}/l.db", f"sqlite:///{tmp_path}/other.db"
+    for place in (url, other):
+        open_ledger(place).close()
+    for name in ("l.db", "other.db"):
+        with pytest.raises(UsageError, match="ledger in use"):
+            back_up(url, tmp_path / name)
+    with pytest.raises(UsageError, match="the ledger itself"):
+        restore(tmp_path / "l.db", url, replace=True)
+    for _ in range(2):  # an older back-up may be replaced
+        assert back_up(url, tmp_path / "backup.db").is_sound
 
 
 def test_a_back_up_that_is_not_sound_is_not_restored(tmp_path: Path) -> None:
@@ -246,11 +298,17 @@ def test_a_user_is_forgotten_and_everything_still_adds_up(opened: Callable[[], L
     assert isinstance(report(ledger, other, 5), Settled)  # whoever has the id can still report
     assert isinstance(ledger.apply([hold("a", "u", 30)])[0], Decided)  # a stranger now
     assert verify(ledger).is_sound
-    with ledger.database.transaction() as session:
-        session.many("UPDATE decisions SET digest = ? WHERE decision = 1", [("0" * 64,)])
-    assert not verify(ledger).is_sound
+    for column in ("digest", "user_id", "features"):  # nothing of theirs is given to somebody else
+        with suppress(ZeroDivisionError), ledger.database.transaction() as session:
+            session.many(f"UPDATE decisions SET {column} = ? WHERE decision = 1", [("x",)])
+            assert replayed(session)
+            raise ZeroDivisionError
     runner = CliRunner()
-    assert runner.invoke(app, ["ledger", "forget", url, "v"]).output == "1 decision(s) no longer say whose they are\n"
+    ledger.apply([hold("d", "7", 5)])
+    for user in ("v", " 7.0"):
+        said = runner.invoke(app, ["ledger", "forget", url, user]).output
+        assert said == "1 decision(s) no longer say whose they are\n"
+    assert verify(ledger).is_sound
     assert isinstance(runner.invoke(app, ["ledger", "forget", url, "v"]).exception, UsageError)
 
 

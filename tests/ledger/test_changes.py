@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from redenvelope import Ledger, UsageError
+from redenvelope.ledger.archive import back_up, restore
 from redenvelope.ledger.export import log_frame
 from redenvelope.ledger.ledger import verify
-from redenvelope.ledger.records import Correct, Decided, Expire, Refusal, Refused, Settled, Status
+from redenvelope.ledger.records import Correct, Decided, Expire, Forget, Refusal, Refused, Settled, Status
+from redenvelope.serve.messages import ApiError
+from redenvelope.serve.monitoring import log_lines
 from tests.ledger.asking import NOW, TTL, fund, hold, settle
 
 LARGEST = 1e15
@@ -94,6 +99,40 @@ def test_an_absurd_reward_is_refused_and_a_large_one_spoils_no_total(ledger: Led
     ledger.apply([settle(4, 5, LARGEST)])  # refused, its reward kept
     ledger.apply([settle(4, 0, 0.4)])
     assert rewards(ledger) == pytest.approx(1.0, abs=1e-15)
+
+
+def test_followers_learn_who_was_forgotten_and_that_the_ledger_was_restored(
+    opened: Callable[[], Ledger], url: str, tmp_path: Path
+) -> None:
+    """Whoever has read on in an epoch that a restore ended is told from where to read again."""
+    ledger = opened()
+    ledger.apply([fund(100), hold("a", "u"), hold("b", "u", step=1), hold("c", "v")])
+    ids, first = [one.public_id for one in ledger.decided()], ledger.database.epoch
+    back_up(url, tmp_path / "backup.db")
+    ledger.apply([Forget("u", NOW)])
+    *_, last = ledger.changes()
+    assert (last.kind, msgspec.json.decode(last.content)) == ("forget", {"decision_ids": ids[:2]})
+    (line,) = map(msgspec.json.decode, log_lines(ledger, last.number - 1, 10, first).splitlines())
+    assert line == {
+        "number": last.number,
+        "epoch": first,
+        "change": "forget",
+        "at": NOW,
+        "decision_ids": ids[:2],
+    }
+    epochs = [first]
+    for _ in range(2):  # the second restore undoes the first one too
+        epochs.append(restore(tmp_path / "backup.db", url, replace=True)["epoch"])
+    ledger = opened()
+    ledger.apply([hold("d"), hold("e")])
+    assert [ledger.last_shared(one) for one in epochs] == [last.number - 1, 0, None]
+    assert [one.kind for one in ledger.changes(last.number - 1)] == ["restore", "decide", "decide"]
+    for epoch, after in ((first, last.number), (epochs[1], 1)):
+        with pytest.raises(ApiError, match="restored") as refused:
+            log_lines(ledger, after, 10, epoch)
+        assert refused.value.code == "other_epoch"
+    assert len(log_lines(ledger, last.number - 1, 10, first).splitlines()) == 3
+    assert len(log_lines(ledger, last.number, 10, epochs[2]).splitlines()) == 2
 
 
 def test_who_follows_the_changes_knows_what_the_ledger_knows(ledger: Ledger) -> None:

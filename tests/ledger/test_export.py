@@ -17,7 +17,7 @@ from redenvelope import ColumnMap, Ledger, LedgerError, audit_log, open_ledger, 
 from redenvelope.cli import app
 from redenvelope.ledger import export
 from redenvelope.ledger.export import export_log, log_frame
-from redenvelope.ledger.records import Charge, Choice, Expire, Hold, PlanNote
+from redenvelope.ledger.records import Charge, Choice, Expire, Forget, Hold, PlanNote
 from tests.ledger.asking import NOW, TTL, fund, hold, settle
 
 USERS = 700
@@ -117,6 +117,16 @@ def test_the_columns_are_those_of_the_plans(ledger: Ledger) -> None:
     }
     assert frame["age"].to_list() == [30, 1, None]
     assert len(ledger.plan_notes()) == 1
+
+
+def test_users_who_were_forgotten_are_left_out(ledger: Ledger) -> None:
+    """Rules and propensities of a decision are explained by features, which are erased."""
+    ledger.apply([fund(1_000), *(hold(f"{user}-{step}", user, 1, step) for user in "uvw" for step in range(2))])
+    ledger.apply([settle(number, 1) for number in range(1, 6)])  # a decision of w is open
+    for user in "uw":
+        ledger.apply([Forget(user, NOW)])
+    found = log_frame(ledger)
+    assert (set(found.frame["user"]), found.forgotten_users, found.open_users) == ({"v"}, 2, 0)
 
 
 def test_the_export_is_of_one_moment(ledger: Ledger, opened: Callable[[], Ledger], monkeypatch: Any) -> None:

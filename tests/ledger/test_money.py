@@ -9,7 +9,20 @@ import pytest
 
 from redenvelope import Ledger, LedgerError, UsageError
 from redenvelope.ledger.ledger import verify
-from redenvelope.ledger.records import Decided, Done, Expire, PriceNote, Refusal, Refused, Settled, Status
+from redenvelope.ledger.records import (
+    LARGEST_AMOUNT,
+    LARGEST_SUM,
+    Decided,
+    Done,
+    Expire,
+    Forget,
+    Fund,
+    PriceNote,
+    Refusal,
+    Refused,
+    Settled,
+    Status,
+)
 from tests.ledger.asking import NOW, TTL, fund, hold, rows, settle
 
 
@@ -210,6 +223,28 @@ def test_the_database_itself_refuses_to_overspend(ledger: Ledger) -> None:
         with pytest.raises(LedgerError), database.transaction() as session:
             session.many(statement, [()])
     assert verify(ledger).is_sound
+
+
+def test_no_sum_grows_beyond_what_a_database_counts(ledger: Ledger) -> None:
+    """Expected amounts of closed decisions are added up for ever."""
+    most = LARGEST_AMOUNT - 1
+    ledger.apply([fund(most, user_cap=most)])
+    for turn in range(3):
+        ledger.apply([hold(f"{turn}", amount=most, expected=1_000 * most)])
+        ledger.apply([Expire(NOW + TTL)])
+    assert ledger.balances()[0].closed_thousandths == LARGEST_SUM
+    assert verify(ledger).is_sound
+    for given in ({"total": most + 1}, {"user_cap": most + 1}, {"minor_units": 10**7}, {"minor_units": 0}):
+        with pytest.raises(UsageError):
+            Fund(**{"budget": "money", "total": 0, "at": NOW, **given})  # type: ignore[arg-type]
+
+
+def test_what_no_database_can_write_is_refused_in_words(ledger: Ledger) -> None:
+    ledger.apply([fund(10)])
+    for command in (hold("a", "\ud800"), PriceNote(2**63, "{}"), Forget("\ud800", NOW)):
+        with pytest.raises(LedgerError):
+            ledger.apply([command])
+    assert isinstance(ledger.apply([hold("a", "\U0001f9e7")])[0], Decided)
 
 
 def test_a_draw_that_cannot_be_paid_undoes_the_transaction(ledger: Ledger) -> None:

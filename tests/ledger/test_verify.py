@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,20 @@ from typer.testing import CliRunner
 
 from redenvelope import Ledger, LedgerError, UsageError, open_ledger
 from redenvelope.cli import app
+from redenvelope.ledger import archive
 from redenvelope.ledger.ledger import Verification, verify
-from redenvelope.ledger.records import Choice, Expire, Hold, Identify, PriceNote
+from redenvelope.ledger.records import (
+    Choice,
+    Correct,
+    Expire,
+    Forget,
+    Hold,
+    Identify,
+    NewEpoch,
+    PlanNote,
+    PriceNote,
+)
+from redenvelope.ledger.verification import replayed
 from tests.ledger.asking import NOW, TTL, fund, hold, rows, settle
 
 
@@ -87,43 +100,6 @@ def test_a_new_ledger_is_sound(ledger: Ledger) -> None:
     assert verify(ledger).is_sound
 
 
-COLUMNS = {
-    "budgets WHERE budget = 'money'": (
-        *("total = 90", "held = 4", "spent = 8", "expected_thousandths = 1", "closed_thousandths = 1", "user_cap = 10"),
-        *("user_cap = NULL", "measure = 'x'", "minor_units = 10", "place = 9"),
-    ),
-    "user_balances WHERE user_id = 'u'": ("held = 4", "spent = 0", "user_cap = 13", "user_id = 'x'"),
-    "decisions WHERE decision = 1": (
-        *("request = 'x'", "fingerprint = 'x'", "user_id = 'x'", "step = 7", "action = 'x'", "is_number = 1"),
-        *("holdout = 1", "propensity = 0.4", "probabilities = '{}'", "prices = '[]'", "plan = 'x'", "features = '{}'"),
-        *("eligible = ''", "rules = ''", "state = ''", "decided_at = 1", "expires_at = 1", "public_id = 'x'"),
-        *("salt = 'x'", "salt = NULL, digest = 'x'", "status = 'released'", "reward = 2", "reward = NULL"),
-        *("closed_at = 1", "status = 'open', reward = NULL, closed_at = NULL", "decision = 9"),
-    ),
-    "charges WHERE decision = 1 AND budget = 'money'": (
-        *("held = 11, ceiling = 11", "ceiling = 20", "spent = 6", "expected_thousandths = 1", "decision = 9"),
-    ),
-    "charges WHERE decision = 4": ("open = 4", "open = 0", "budget = 'pushes'"),
-    "events WHERE event = 10": (
-        *("at = 1", "kind = 'release'", "decision = 2", "reward = 2", "content = 'x'", "entries = '[]'"),
-        *("entries = 'x'", "chain = 'x'", "event = 99"),
-    ),
-    "events WHERE kind = 'price'": ("content = '{}'",),
-    "events WHERE event = 3": ("content = replace(content, '100', '900')",),
-    "tallies WHERE settled = 1": (
-        *("decided = 9", "settled = 0", "released = 9", "expired = 9", "reward = 9", "spent = 9", "action = 'x'"),
-    ),
-    "counters WHERE name = 'seed'": ("value = 1",),
-    "counters WHERE name = 'decision'": ("value = 3",),
-    "counters WHERE name = 'event'": ("value = 12",),
-    **{f"identity WHERE name = '{name}'": ("value = 'x'",) for name in ("campaign", "currency", "mode", "epoch")},
-}
-SINGLE = [
-    f"UPDATE {table} SET {value}{' WHERE ' if where else ''}{where}"
-    for target, values in COLUMNS.items()
-    for value in values
-    for table, _, where in [target.partition(" WHERE ")]
-]
 ROWS = [
     "DELETE FROM charges WHERE decision = 2 AND budget = 'money'",
     "INSERT INTO charges VALUES (4, 'pushes', 0, 0, 0, 0, 0)",
@@ -158,7 +134,76 @@ SEVERAL = [
     ["DELETE FROM events WHERE event = 13", "UPDATE counters SET value = 12 WHERE name = 'event'"],
 ]
 TABLES = ("budgets", "user_balances", "decisions", "charges", "events", "tallies", "counters", "identity")
-EDITS = [*([one] for one in (*SINGLE, *ROWS)), *SEVERAL]
+EDITS = [*([one] for one in ROWS), *SEVERAL]
+
+
+def used_up(ledger: Ledger) -> Ledger:
+    """The same, with what is rare: the control group, a refused outcome, a correction, forgotten users, a restore."""
+    use(ledger).apply([replace(hold("h", "x", 3), holdout=True), hold("e", "y", 4), hold("f", "z", 4, expected=3_000)])
+    ledger.apply([settle(5, 2), settle(7, 4), settle(6, 40, 2.5)])
+    ledger.apply([Correct(5, 3.0, {"money": 1}, NOW + 3, by="ada", reason="typo"), PlanNote(NOW, "{}")])
+    for user in ("z", "w"):
+        ledger.apply([Forget(user, NOW + 4)])
+    ledger.apply([NewEpoch(NOW + 5)])
+    return ledger
+
+
+def _others(value: object) -> list[str]:
+    """Other values in the place of one, as SQL."""
+    if value is None:
+        return ["1", "'x'"]
+    if isinstance(value, int):
+        return [f"{value + 1}", f"{value - 1}", "NULL"]
+    if isinstance(value, float):
+        return [repr(math.nextafter(value, math.inf)), f"{value + 1}", "NULL"]
+    texts = {f"{value}x", "", str(value).swapcase()} - {value}
+    return ["NULL", *(_sql(one) for one in sorted(texts))]
+
+
+def _sql(value: object) -> str:
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+def edits_of(ledger: Ledger) -> list[str]:
+    """Every value of every row is changed, and every row removed."""
+    found = []
+    for table, key in archive._KEYS.items():
+        with ledger.database.reading() as session:
+            columns = session.columns(table)
+        for values in rows(ledger, f"SELECT * FROM {table}"):
+            row = dict(zip(columns, values, strict=True))
+            where = " AND ".join(f"{name} = {_sql(row[name])}" for name in key.split(", "))
+            found.append(f"DELETE FROM {table} WHERE {where}")
+            found += [
+                f"UPDATE {table} SET {name} = {to} WHERE {where}" for name in columns for to in _others(row[name])
+            ]
+    return found
+
+
+def test_every_value_that_is_edited_is_found(ledger: Ledger, opened: Callable[[], Ledger]) -> None:
+    """By the events, or by the database itself, which keeps its constraints here; verify looks for these too."""
+    used_up(ledger)
+    ledger = opened()  # in its new epoch
+    edits, refused, missed = edits_of(ledger), 0, []
+    for statement in edits:
+        with suppress(ZeroDivisionError), ledger.database.transaction() as session:
+            if ledger.database.lock:
+                session.run("SET LOCAL session_replication_role = replica")
+            else:
+                session.run("DROP TRIGGER events_update")
+                session.run("DROP TRIGGER events_delete")
+            try:
+                session.run(statement.replace("%", "%%"))
+                differences = replayed(session)
+            except ledger.database.failures:
+                refused, differences = refused + 1, [None]
+            if not differences:
+                missed.append(statement)
+            raise ZeroDivisionError  # and undo it
+    # Sums of rewards in tallies are compared to nine digits.
+    assert [one for one in missed if "tallies SET reward" not in one] == []
+    assert refused < len(edits) / 2
+    assert verify(ledger).is_sound
 
 
 def test_what_is_edited_by_hand_is_found(used: Ledger) -> None:

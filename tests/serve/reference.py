@@ -161,6 +161,12 @@ class Books:
             if row.status == "open" and row.ends <= now:
                 row.status, row.open = "expired", dict.fromkeys(row.open, 0)
 
+    def forget(self, user: str, name: str) -> None:
+        """Their decisions are those of somebody else from now on, whom no request names."""
+        self.rows = {f"{name}: {key}" if row.user == user else key: row for key, row in self.rows.items()}
+        for row in self.rows.values():
+            row.user = name if row.user == user else row.user
+
     def change(self, budget: str, total: int, cap: int | None) -> str | None:
         if total < self.spent(budget) + self.held(budget):
             return "below_committed"

@@ -176,7 +176,8 @@ def signed(headers: dict[str, str], content: bytes) -> bool:
     return hmac.compare_digest(wanted, signature) and abs(int(at) - time.time()) < 60
 
 
-def test_a_webhook_is_signed_and_tried_again(folder: Path, url: str) -> None:
+def test_a_webhook_is_signed_and_tried_again(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # what stays on this machine goes through no proxy
     with receiver(500, 302) as (where, got):
         hook = WebhookSettings(where, SECRET, first_seconds=0.05)
         service = Service(folder, open_ledger(url, seed=0), [Fund("budget", 50, 0)], ServeSettings(), webhook=hook)

@@ -1,4 +1,5 @@
-"""Random campaigns against independent books: decisions, outcomes, replays, expiry, changes, swaps of plans, restarts.
+"""Random campaigns against independent books: decisions, outcomes, replays, expiry, changes, swaps of plans, restarts,
+users who are forgotten, back-ups and restores.
 
 Two processes share a ledger. Each step asks one of them something, and compares the answers and all balances with what
 the books of tests/serve/reference.py say; the end of a campaign compares the whole log, what a follower of its changes
@@ -8,7 +9,9 @@ its threads: tests/serve/test_decisions.py and test_alone.py are about these.
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +22,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from redenvelope import Plan, open_ledger
+from redenvelope import LedgerError, Plan, open_ledger
+from redenvelope.ledger.archive import back_up, restore
 from redenvelope.ledger.ledger import verify
-from redenvelope.ledger.records import Correct, Decided, Expire, Fund, Refused, Settle, Settled
+from redenvelope.ledger.records import Correct, Decided, Expire, Forget, Fund, Refusal, Refused, Settle, Settled
 from redenvelope.log.log import ActionCatalogue
 from redenvelope.serve.active_plan import ActionDistribution, ActivePlan, DecisionQuery, LoadedPlan, load_active_plan
 from redenvelope.serve.messages import ApiError, DecisionRequest, decision_answer, refused_answer
@@ -55,6 +59,8 @@ class Place:
     """Where campaigns are played, and what the plans wanted there."""
 
     new_url: Callable[[], str]
+    file: Path
+    """For back-ups."""
     plans: dict[str, dict[str, ActivePlan]]
     """By mode and name."""
     seen: dict[tuple[str, int], ActionDistribution] = field(default_factory=dict)
@@ -79,8 +85,12 @@ class Played(RuleBasedStateMachine):
         self.asked: dict[str, tuple[DecisionRequest, Any]] = {}
         self.answers: dict[str, Any] = {}
         self.ids: dict[str, Decided] = {}
-        self.followed: dict[str, dict[str, Any]] = {}
-        self.read = 0
+        self.lines: list[dict[str, Any]] = []
+        """What a follower of the log has read."""
+        self.forgotten: list[str] = []
+        self.saved: Any = None
+        self.lost: list[Decided] = []
+        """Decided after the back-up from which the ledger was restored."""
         self.ledgers = [open_ledger(self.url, seed=0), open_ledger(self.url, seed=0)]
         self.ledgers[0].apply([self.fund("coupons", total, cap), self.fund("messages", count, None)])
 
@@ -183,7 +193,7 @@ class Played(RuleBasedStateMachine):
         code = self.books.change(budget, total, cap)
         assert (found.refusal.value if isinstance(found, Refused) else None) == code
 
-    @rule(which=st.integers(0, 1), plan=st.sampled_from((None, "text", "numbers")))
+    @rule(which=st.integers(0, 1), plan=st.sampled_from(("text", "numbers", None, None)))
     def operate(self, which: int, plan: str | None) -> None:
         """Activate a plan, or restart a process."""
         if plan is not None:
@@ -192,15 +202,58 @@ class Played(RuleBasedStateMachine):
         self.ledgers[which].close()
         self.ledgers[which] = open_ledger(self.url)
 
+    @rule(which=st.integers(0, 1), what=st.sampled_from(("forget", "forget", "save", "restore")), user=AGAIN)
+    def administer(self, which: int, what: str, user: tuple[int, Any]) -> None:
+        """Forget a user, back the ledger up, or restore it."""
+        if what == "forget":
+            self.forget(which, f"u{user[0] % USERS}")
+        elif what == "save":
+            assert back_up(self.url, self.place.file).is_sound
+            kept = (self.books, self.asked, self.answers, self.ids, self.forgotten)
+            self.saved = copy.deepcopy(kept)
+        elif self.saved is not None:
+            self.restore()
+
+    def forget(self, which: int, user: str) -> None:
+        (found,) = self.ledgers[which].apply([Forget(user, self.now)])
+        own = [key for key, row in self.books.rows.items() if row.user == user]
+        assert found.count == len(own)  # type: ignore[union-attr]
+        if own:
+            self.forgotten.append(f"forgotten {len(self.forgotten)}")
+            self.books.forget(user, self.forgotten[-1])
+        for key in own:
+            self.asked.pop(key, None)
+            self.ids[f"{self.forgotten[-1]}: {key}"] = self.ids.pop(key)
+
+    def restore(self) -> None:
+        restore(self.place.file, self.url, replace=True)
+        before = self.ids.values()
+        self.books, self.asked, self.answers, self.ids, self.forgotten = copy.deepcopy(self.saved)
+        kept = {one.public_id for one in self.ids.values()}
+        self.lost += [one for one in before if one.public_id not in kept]
+        for place, one in enumerate(self.ledgers):
+            with pytest.raises(LedgerError):
+                one.apply([Expire(self.now)])
+            one.close()
+            self.ledgers[place] = open_ledger(self.url)
+
     @rule()
     def follow(self) -> None:
-        while lines := log_lines(self.ledgers[0], self.read, 3).splitlines():
+        while True:
+            after, epoch = (self.lines[-1]["number"], self.lines[-1]["epoch"]) if self.lines else (0, "")
+            try:
+                lines = log_lines(self.ledgers[0], after, 3, epoch).splitlines()
+            except ApiError as refused:
+                assert refused.code == "other_epoch"
+                shared, now = re.findall(r"after=(\d+)&epoch=(\w+)", refused.remedy)[0]
+                assert self.lines[-1]["number"] > int(shared)
+                self.lines = [row | {"epoch": now} for row in self.lines if row["number"] <= int(shared)]
+                continue
+            if not lines:
+                return
             for row in map(json.loads, lines):
-                assert row["number"] > self.read
-                self.read = row["number"]
-                true = ("reward",) if row["change"] == "refuse" else ("status", "reward", "amounts")
-                known = self.followed.setdefault(row["decision_id"], {})
-                known.update({name: row[name] for name in true if name in row})
+                assert not self.lines or row["number"] > self.lines[-1]["number"]
+                self.lines.append(row)
 
     @invariant()
     def balances_are_those_of_the_books(self) -> None:
@@ -221,17 +274,36 @@ class Played(RuleBasedStateMachine):
 
     def look_at_all(self) -> None:
         """The log has what was answered and reported, a follower knows it, and every balance has its entries."""
-        found = {one.request: one for one in self.ledgers[0].decided(0, 100_000)}
-        assert list(found) == list(self.books.rows)
-        assert len(self.followed) == len(found)
+        found = {one.public_id: one for one in self.ledgers[0].decided(0, 100_000)}
+        assert list(found) == [self.ids[key].public_id for key in self.books.rows]
+        followed: dict[str, dict[str, Any]] = {}
+        erased = []
+        for line in self.lines:
+            true = ("reward",) if line["change"] == "refuse" else ("status", "reward", "amounts")
+            if "decision_id" in line:
+                known = followed.setdefault(line["decision_id"], {})
+                known.update({name: line[name] for name in true if name in line})
+            erased += line.get("decision_ids", [])
+        assert list(followed) == list(found)
+        names: dict[str, str] = {}
         for request, row in self.books.rows.items():
-            one = found[request]
-            assert (one.user, one.step, one.status.value, one.reward) == (row.user, row.step, row.status, row.reward)
+            one = found[self.ids[request].public_id]
+            # Whoever is forgotten has another name in the ledger, the same for all of their decisions.
+            assert names.setdefault(row.user, one.user) == one.user
+            assert (one.user == row.user) == (one.request == request) == (row.user not in self.forgotten)
+            assert (one.public_id in erased) == (row.user in self.forgotten)
+            assert (one.step, one.status.value, one.reward) == (row.step, row.status, row.reward)
             assert dict(one.spent) == row.spent
             assert list(json.loads(one.probabilities).values()) == pytest.approx(row.shares)
-            follower = self.followed[one.public_id]
+            follower = followed[one.public_id]
             assert (follower["status"], follower["reward"]) == (row.status, row.reward)
             assert follower["amounts"] == row.spent
+        assert len(set(names.values())) == len(names)
+        for lost in self.lost[-5:]:
+            outcome = Settle(lost.decision, 1.0, {}, self.now, lost.public_id)
+            (refused,) = self.ledgers[1].apply([outcome])
+            assert isinstance(refused, Refused)
+            assert refused.refusal is Refusal.OTHER_DECISION
         verified = verify(self.ledgers[0])
         assert verified.is_sound, verified.differences
 
@@ -246,7 +318,7 @@ def in_groups(wanted: list[tuple[DecisionRequest, Any]]) -> Iterator[list[tuple[
 
 
 @pytest.fixture
-def place(two_budgets: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(two_budgets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A plan whose actions are text, and the same with numbers."""
     plan = Plan.load(two_budgets)
     named = {"text": plan, "numbers": replace(plan, policy=replace(plan.policy, catalogue=NUMBERS))}
@@ -254,6 +326,7 @@ def place(two_budgets: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     funds = [Fund("coupons", 0, BEGAN, None, "cost"), Fund("messages", 0, BEGAN, None, "", 1)]
     found = Place(
         lambda: "",
+        tmp_path / "backup.db",
         {
             mode: {
                 name: load_active_plan(Path(name), funds, None, ServeSettings(mode=mode), 0)[0]  # type: ignore[arg-type]

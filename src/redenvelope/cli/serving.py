@@ -424,12 +424,16 @@ def forget(url: LedgerArgument, user: Annotated[str, typer.Argument(metavar="USE
     sqlite:///FILE). Exit code 2: the ledger has no such user.
     """
     from redenvelope.ledger.ledger import open_ledger
-    from redenvelope.ledger.records import Done, Forget
+    from redenvelope.ledger.records import Done, Forget, canonical_user
 
     with closing(open_ledger(url, create=False)) as opened:
-        (done,) = opened.apply([Forget(user, opened.now(), _who(by))])
-        opened.database.clean_up()
+        (done,) = opened.apply([Forget(canonical_user(user), opened.now(), _who(by))])
+        is_clean = opened.database.clean_up()
     assert isinstance(done, Done)
+    if not is_clean:
+        typer.echo(
+            "somebody reads the ledger, so its -wal file still has what was erased; run it again later", err=True
+        )
     if not done.count:
         raise UsageError(f"the ledger has no user {user!r}; nothing was changed")
     typer.echo(f"{done.count:,} decision(s) no longer say whose they are")
@@ -554,8 +558,8 @@ def export(
 ) -> None:
     """Write the decisions and their outcomes as a log, for audit and fit.
 
-    The log is as of one moment. Users with an open decision are left out; an
-    expired decision has cost 0. A campaign.toml next to the log has the plan's
+    The log is as of one moment. Users with an open decision are left out, and
+    those who were forgotten; an expired decision has cost 0. A campaign.toml next to the log has the plan's
     budgets and rules, and the columns that are not features.
     """
     from redenvelope.ledger.export import export_log
@@ -568,11 +572,13 @@ def export(
         found = export_log(opened, out, minor_units)
     if as_json:
         content = {"rows": found.rows, "users": found.users, "open_users": found.open_users, "expired": found.expired}
-        options.print_json({"log": str(out), **content})
+        options.print_json({"log": str(out), **content, "forgotten_users": found.forgotten_users})
         return
     typer.echo(f"{out}: {found.rows:,} rows of {found.users:,} users, {found.expired:,} of which expired")
     if found.open_users:
         typer.echo(f"{found.open_users:,} user(s) with an open decision are left out", err=True)
+    if found.forgotten_users:
+        typer.echo(f"{found.forgotten_users:,} user(s) who were forgotten are left out", err=True)
     for feature, name in found.renamed.items():
         typer.echo(f"feature {feature!r} has the name of a column of the log; it is in the log as {name!r}", err=True)
     if found.campaign_file is not None:

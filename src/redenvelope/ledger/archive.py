@@ -47,6 +47,8 @@ _KEYS = {
 
 def back_up(url: str, file: Path) -> Verification:
     """Write all that was committed at one moment into a file, and verify that; the ledger may be in use."""
+    if any(file.with_name(name).exists() for name in (f".{file.name}.id", f"{file.name}-wal")):
+        raise UsageError(f"{file}: is a ledger in use, which a back-up would replace; choose another file")
     with (
         writing(file),
         closing(open_database(url, "read")) as source,
@@ -67,14 +69,17 @@ def restore(file: Path, url: str, replace: bool = False, by: str = "") -> dict[s
 
     With `replace`, what was written since is given up, and services that have it open refuse to go on.
     """
+    if url.partition(":///")[2] and Path(url.partition(":///")[2]).absolute() == file.absolute():
+        raise UsageError(f"{file}: is the ledger itself; restore it to another URL")
     with closing(open_ledger(f"sqlite:///{file.absolute()}", read_only=True)) as source:
         found = verify(source)
         if not found.is_sound:
             raise LedgerError(f"{file}: the back-up is not sound ({found.differences[0]}); use another one")
-        with closing(open_database(url, "anew")) as target:
-            if not target.is_new and target.ledger != source.database.ledger:
+        with closing(open_database(url, "restore")) as target:
+            is_free = not target.has_tables()
+            if not is_free and target.ledger != source.database.ledger:
                 raise UsageError("there is another ledger at this URL; restore to an empty place")
-            if not target.is_new and not replace:
+            if not is_free and not replace:
                 raise UsageError(
                     "there is a ledger at this URL; to give up all that was decided since the back-up, first back it "
                     "up and then add --replace"

@@ -32,6 +32,11 @@ def personal_digest(salt: str, personal: Row) -> str:
     return sha256(_encode([salt, personal])).hexdigest()
 
 
+def forgotten(name: str, decision: int) -> tuple[str, ...]:
+    """The columns PERSONAL of a decision whose user is forgotten, and called `name` from then on."""
+    return f"{name}-{decision}", "", name, "{}", "", ""
+
+
 def next_link(chain: str, event: Row, digest: str = "", lasting: Row = (), charges: Sequence[Row] = ()) -> str:
     """The chain after an event: its number, time, kind, decision, reward, content and entries.
 

@@ -43,8 +43,9 @@ _BUSY_SECONDS = 10.0
 _CONNECT_SECONDS = 10
 
 
-Access = Literal["read", "write", "first", "anew"]
-"""A ledger is read or written where it exists, created where none was known before, or whatever was there before."""
+Access = Literal["read", "write", "first", "anew", "restore"]
+"""A ledger is read or written where it exists; created where none was known before, or whatever was there before; or
+its place is opened, with or without tables, for one that is restored there in one transaction."""
 
 
 def open_database(url: str, access: Access, seed: int | None = None, formats: Sequence[int] = (FORMAT,)) -> Database:
@@ -149,14 +150,19 @@ class Database(ABC):
     def damage(self) -> tuple[list[str], list[str]]:
         """What the database finds wrong with itself, and what could not be checked."""
 
-    def clean_up(self) -> None:
-        """Remove what was overwritten from the files, as far as that can be done here."""
+    def clean_up(self) -> bool:
+        """Remove what was overwritten from the files, as far as that can be done here; whether nobody was in the
+        way."""
         with self._lock, self._errors():
-            for statement in self.dialect.cleaning:
-                self._writer.execute(statement)
+            done = [self._writer.execute(statement) for statement in self.dialect.cleaning]
+            return not any(one.fetchone()[0] for one in done if one.description)
 
     @abstractmethod
     def _connect(self) -> Any: ...
+
+    @abstractmethod
+    def has_tables(self) -> bool:
+        """Whether there is a ledger."""
 
     @abstractmethod
     def _prepare(self, access: Access, seed: int | None) -> None:
@@ -167,7 +173,8 @@ class Database(ABC):
             try:
                 self._writer = self._connect()
                 self._prepare(access, seed)
-                self._read_counters()
+                if access != "restore" or self.has_tables():
+                    self._read_counters()
             except BaseException:
                 self.close()
                 raise
@@ -201,7 +208,7 @@ class Database(ABC):
             self._marker.write_text(f"{self.ledger}\n", encoding="utf-8")
 
     def create_again(self, session: Session) -> None:
-        """Create the tables, empty, in place of those that are there, of whatever format."""
+        """Create the tables, empty, in place of those that are there, of whatever format, if any."""
         for table in _EVER:
             session.run(f"DROP TABLE IF EXISTS {table}")
         for statement in (*self.dialect.dropped, *self.dialect.statements()):
@@ -242,6 +249,8 @@ class Database(ABC):
         except self.failures as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise LedgerError(f"{self._name}: the ledger is not available ({reason})") from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise LedgerError(f"{self._name}: a value cannot be recorded ({error})") from error
 
 
 class SqliteDatabase(Database):
@@ -369,17 +378,27 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA secure_delete = ON")  # whoever is forgotten is not found in unused space
         return connection
 
+    def has_tables(self) -> bool:
+        """See Database."""
+        return bool(self._writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
+
+    def create_again(self, session: Session) -> None:
+        """See Database."""
+        super().create_again(session)
+        session.run(f"PRAGMA application_id = {_OURS}")
+
     def _prepare(self, access: Access, seed: int | None) -> None:
         (owner,) = self._writer.execute("PRAGMA application_id").fetchone()
         if owner == _OURS:
             if access != "read":
                 self._writer.execute("PRAGMA journal_mode = WAL")  # a back-up has none
             return
-        (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables or access in ("read", "write"):
+        if self.has_tables() or access in ("read", "write"):
             what = "is not a ledger of redenvelope; choose another file"
             raise LedgerError(f"{self._name}: {self._lost or what}")
         self._writer.execute("PRAGMA journal_mode = WAL")
+        if access == "restore":
+            return
         with self.transaction() as session:
             if session.rows("SELECT 1 FROM sqlite_schema LIMIT 1"):
                 return  # another process has created the tables meanwhile
@@ -445,15 +464,16 @@ class PostgresDatabase(Database):
         return connection
 
     def _prepare(self, access: Access, seed: int | None) -> None:
-        if self._has_tables():
+        if self.has_tables() or access == "restore":
             return
         self._require_none_before(access)
         with self.transaction() as session:
             session.rows("SELECT pg_advisory_xact_lock(?)", [_OURS])
-            if not self._has_tables():  # another process may have created them meanwhile
+            if not self.has_tables():  # another process may have created them meanwhile
                 self._create_tables(session, seed)
 
-    def _has_tables(self) -> bool:
+    def has_tables(self) -> bool:
+        """See Database."""
         return self._writer.execute("SELECT to_regclass('counters')").fetchone()[0] is not None
 
 

@@ -32,6 +32,8 @@ class Exported:
     users: int
     open_users: int
     """Users who were left out because a decision of theirs has no outcome yet."""
+    forgotten_users: int
+    """Users who were left out because their features were erased."""
     expired: int
     """Rows whose hold expired without an outcome: their cost is 0, and so is their reward, unless one was reported
     whose money was refused."""
@@ -59,7 +61,7 @@ def export_log(ledger: Ledger, out: Path, minor_units: int | None = None) -> Exp
                 file.write(f"ignore = {json.dumps(ignored, ensure_ascii=False)}\n{_tables(found.campaign)}")
         except FileExistsError:
             campaign_file = None
-    counts = (len(frame), frame["user"].n_unique(), found.open_users, found.expired)
+    counts = (len(frame), frame["user"].n_unique(), found.open_users, found.forgotten_users, found.expired)
     return Exported(*counts, found.renamed, campaign_file)
 
 
@@ -68,6 +70,7 @@ class LogFrame(NamedTuple):
 
     frame: pl.DataFrame
     open_users: int
+    forgotten_users: int
     expired: int
     renamed: dict[str, str]
     campaign: dict[str, list[dict[str, Any]]]
@@ -82,19 +85,23 @@ def log_frame(ledger: Ledger, minor_units: int | None = None) -> LogFrame:
     those of the plans that decided.
 
     Users with an open decision are left out with all their rows: a trajectory without its last step would look as if
-    its user had left.
+    its user had left. So are users who were forgotten: without features, nothing explains what they were given.
     """
     columns: dict[str, list[Any]] = defaultdict(list)
     features: dict[str, dict[int, Any]] = defaultdict(dict)
     rows, after = 0, 0
     with ledger.database.reading() as session:
         budgets = _budget_columns(Transaction.begin(ledger.database, session).balances(), minor_units)
-        waiting = {row[0] for row in session.rows("SELECT DISTINCT user_id FROM decisions WHERE status = 'open'")}
+        waiting, forgotten = (
+            {row[0] for row in session.rows(f"SELECT DISTINCT user_id FROM decisions WHERE {condition}")}
+            for condition in ("status = 'open'", "salt IS NULL")
+        )
+        left_out = waiting | forgotten
         notes = [json.loads(row[0]) for row in session.rows(PLAN_NOTES)]
         query = decisions_where("decision > ? ORDER BY decision LIMIT ?")
         while batch := decision_states(session, session.rows(query, [after, _ROWS])):
             after = batch[-1].record.decision
-            for one in (state.record for state in batch if state.record.user not in waiting):
+            for one in (state.record for state in batch if state.record.user not in left_out):
                 for name, value in _row(one, budgets).items():
                     columns[name].append(value)
                 for name, value in json.loads(one.features or "{}").items():
@@ -116,7 +123,8 @@ def log_frame(ledger: Ledger, minor_units: int | None = None) -> LogFrame:
     series += [_feature(renamed[name], features.get(name, {}), rows, kinds.get(name)) for name in renamed]
     frame = pl.DataFrame(series).sort("user", "step")
     campaign = notes[-1]["campaign"] if notes else {}
-    return LogFrame(frame, len(waiting), expired, {a: b for a, b in renamed.items() if a != b}, campaign)
+    counts = (len(waiting - forgotten), len(forgotten), expired)
+    return LogFrame(frame, *counts, {a: b for a, b in renamed.items() if a != b}, campaign)
 
 
 def _renamed(names: Sequence[str], taken: Container[str]) -> dict[str, str]:

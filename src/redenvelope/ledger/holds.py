@@ -13,7 +13,7 @@ from decimal import Decimal
 import msgspec
 
 from redenvelope.errors import UsageError
-from redenvelope.ledger.chain import PERSONAL, personal_digest, seed_digest
+from redenvelope.ledger.chain import PERSONAL, forgotten, personal_digest, seed_digest
 from redenvelope.ledger.records import (
     COUNTED,
     Begin,
@@ -400,18 +400,13 @@ def _forget(transaction: Transaction, wanted: Forget) -> Done:
     rows = transaction.session.rows(
         f"SELECT decision, salt, {', '.join(PERSONAL)} FROM decisions WHERE user_id = ?", [wanted.user]
     )
-    unknown = f"forgotten-{secrets.token_hex(8)}"
-    erased = [
-        (f"{unknown}-{number}", unknown, personal_digest(salt, personal), number) for number, salt, *personal in rows
-    ]
-    transaction.session.many(
-        "UPDATE decisions SET request = ?, fingerprint = '', user_id = ?, features = '{}', eligible = '', state = '', "
-        "salt = NULL, digest = ? WHERE decision = ?",
-        erased,
-    )
-    transaction.session.many("UPDATE user_balances SET user_id = ? WHERE user_id = ?", [(unknown, wanted.user)])
+    name = f"forgotten-{secrets.token_hex(8)}"
+    erased = [(*forgotten(name, number), personal_digest(salt, personal), number) for number, salt, *personal in rows]
+    columns = ", ".join(f"{column} = ?" for column in PERSONAL)
+    transaction.session.many(f"UPDATE decisions SET {columns}, salt = NULL, digest = ? WHERE decision = ?", erased)
+    transaction.session.many("UPDATE user_balances SET user_id = ? WHERE user_id = ?", [(name, wanted.user)])
     if erased:
-        content = {"by": wanted.by, "decisions": [one[-1] for one in erased]}
+        content = {"by": wanted.by, "name": name, "decisions": [one[-1] for one in erased]}
         transaction.events.append(Event(wanted.at, "forget", content=_json(content)))
     return Done(len(erased))
 

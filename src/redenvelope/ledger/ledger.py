@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+import msgspec
+
 from redenvelope.errors import LedgerError, UsageError
 from redenvelope.ledger.database import Database, Session, open_database
 from redenvelope.ledger.holds import Result, execute
@@ -93,20 +95,42 @@ class Ledger:
             return [state.now() for state in decision_states(session, session.rows(query, [after, most]))]
 
     def changes(self, after: int = 0, most: int = 1_000) -> list[Change]:
-        """What happened to decisions after a number of an event, in its order."""
+        """What happened to decisions after a number of an event, in its order; who was forgotten, and restores."""
         query = (
-            "SELECT event, at, kind, events.reward, content, events.decision, public_id FROM events JOIN decisions "
-            "ON decisions.decision = events.decision WHERE event > ? AND events.decision > 0 ORDER BY event LIMIT ?"
+            "SELECT event, at, kind, events.reward, content, events.decision, public_id FROM events "
+            "LEFT JOIN decisions ON decisions.decision = events.decision WHERE event > ? AND "
+            "(public_id IS NOT NULL OR kind = 'forget' OR kind = 'restore') ORDER BY event LIMIT ?"
         )
         with self.database.reading() as session:
             rows = session.rows(query, [after, most])
             new = [row[5] for row in rows if row[2] == "decide"]
             states = decision_states(session, session.rows_in(decisions_where("decision IN ({})"), new))
+            forgotten = [one for row in rows if row[2] == "forget" for one in msgspec.json.decode(row[4])["decisions"]]
+            ids = dict(session.rows_in("SELECT decision, public_id FROM decisions WHERE decision IN ({})", forgotten))
         decided = {one.record.decision: one.record for one in states}
-        return [
-            Change(event, at, kind, public_id, reward, content, decided[number] if kind == "decide" else None)
-            for event, at, kind, reward, content, number, public_id in rows
-        ]
+        found = []
+        for event, at, kind, reward, content, number, public_id in rows:
+            if kind in ("forget", "restore"):
+                said = msgspec.json.decode(content)
+                told = {"decision_ids": [ids[one] for one in said["decisions"]]} if kind == "forget" else {}
+                content = msgspec.json.encode(told or {"new_epoch": said["epoch"]}).decode()
+            of = decided[number] if kind == "decide" else None
+            found.append(Change(event, at, kind, public_id or "", reward, content, of))
+        return found
+
+    def last_shared(self, epoch: str) -> int | None:
+        """The number of the last event of an epoch that is still true: the ledger was restored from a back-up made
+        after it. None for the epoch of now."""
+        with self.database.reading() as session:
+            now = self._begin(session)
+            if epoch == now.identity["epoch"]:
+                return None
+            query = (
+                "SELECT event, content FROM events WHERE kind IN ('create', 'restore') AND decision = 0 ORDER BY event"
+            )
+            began = [(event, msgspec.json.decode(content)["epoch"]) for event, content in session.rows(query)]
+        later = [event for (event, _), (_, before) in zip(began[1:], began, strict=False) if before == epoch]
+        return later[0] - 1 if later else 0
 
     def unpaid(self) -> dict[str, tuple[int, int]]:
         """By budget: open decisions whose outcome was refused for want of money, and what is still held for them."""

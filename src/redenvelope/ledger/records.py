@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,8 +18,24 @@ COUNTED = ""
 LARGEST_AMOUNT = 2**53
 """Larger numbers would be rounded in JSON."""
 
+LARGEST_SUM = 2**63 - 1
+"""Of expected amounts, which grow with every closed decision: a database counts no further."""
+
+MOST_MINOR_UNITS = 1_000_000
+"""Per unit of currency: amounts stay integers that JSON does not round."""
+
 LARGEST_REWARD = 1e15
 """Either way: a log takes no larger one."""
+
+
+_INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
+
+
+def canonical_user(user: int | str) -> str:
+    """The id of a user in its one form: 7, "7" and "7.0" are the same."""
+    text = str(user).strip()
+    integer = _INTEGER.fullmatch(text)
+    return text if integer is None else integer[1]
 
 
 class Status(StrEnum):
@@ -76,6 +93,8 @@ class Charge:
             raise UsageError(
                 f"a charge must satisfy 0 <= held <= ceiling < {LARGEST_AMOUNT:,}, not {self.held} and {self.ceiling}"
             )
+        if not 0 <= self.expected_thousandths <= THOUSANDTHS * LARGEST_AMOUNT:
+            raise UsageError(f"{self.expected_thousandths} thousandths cannot be what a charge is expected to cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +193,13 @@ class Fund:
     """Who wants it."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.total < LARGEST_AMOUNT or (self.user_cap is not None and self.user_cap < 0):
+        if not (0 <= self.total < LARGEST_AMOUNT and 0 <= (self.user_cap or 0) < LARGEST_AMOUNT):
             raise UsageError(
-                f"a total must be at least 0 and below {LARGEST_AMOUNT:,}, and a cap per user at least 0, "
-                f"not {self.total} and {self.user_cap}"
+                f"a total and a cap per user must be at least 0 and below {LARGEST_AMOUNT:,}, not {self.total} and "
+                f"{self.user_cap}"
             )
-        if self.minor_units < 1:
-            raise UsageError(f"there must be at least 1 minor unit per unit, not {self.minor_units}")
+        if not 1 <= self.minor_units <= MOST_MINOR_UNITS:
+            raise UsageError(f"a unit of currency has 1 to {MOST_MINOR_UNITS:,} minor units, not {self.minor_units:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,16 +326,18 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happened to a decision."""
+    """Something that happened to a decision; or a user was forgotten, or the ledger restored."""
 
     number: int
     """That of the event; changes are read in this order."""
     at: int
     kind: str
     public_id: str
+    """Empty where it is of no decision, or of several."""
     reward: float | None
     content: str
-    """JSON of an outcome: amounts and the status after it; of a correction also who and why."""
+    """JSON of an outcome: amounts and the status after it; of a correction also who and why; of a user who was
+    forgotten: the ids of their decisions; of a restore: the new epoch."""
     decided: Decided | None
     """The decision, where it is new."""
 

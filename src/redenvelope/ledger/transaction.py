@@ -16,7 +16,7 @@ import msgspec
 
 from redenvelope.ledger.chain import LASTING, PERSONAL, next_link, personal_digest
 from redenvelope.ledger.database import Database, Session, placeholders
-from redenvelope.ledger.records import COUNTED, Balance, Charge, Decided, Status
+from redenvelope.ledger.records import COUNTED, LARGEST_SUM, Balance, Charge, Decided, Status
 
 _ENCODE = msgspec.json.Encoder().encode
 _CLOSED = ("status", "reward", "closed_at")
@@ -220,8 +220,8 @@ class Transaction:
         for account in self.accounts(user, entry.budget):
             account.held += entry.held_change
             account.spent += entry.spent_change
-        budget.expected += entry.expected_change
-        budget.closed -= min(0, entry.expected_change)
+        budget.expected = min(budget.expected + entry.expected_change, LARGEST_SUM)
+        budget.closed = min(budget.closed - min(0, entry.expected_change), LARGEST_SUM)
 
     def count(self, state: DecisionState, status: Status, change: int = 1) -> None:
         """Count a decision of a status among those of its step and action; every new one is open."""

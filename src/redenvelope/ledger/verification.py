@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from redenvelope.ledger.chain import CHARGED, LASTING, PERSONAL, next_link, personal_digest, seed_digest
-from redenvelope.ledger.records import Status
+from redenvelope.ledger.chain import CHARGED, LASTING, PERSONAL, forgotten, next_link, personal_digest, seed_digest
+from redenvelope.ledger.records import LARGEST_SUM, Status
 from redenvelope.ledger.tables import FORMAT, IDENTITY, POSTGRES, SQLITE
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ class _Replay:
         self.stored_identity = dict(session.rows("SELECT name, value FROM identity ORDER BY name"))
         self._identity: dict[str, str] = {}
         self._charges = 0
-        self._forgotten: set[int] = set()
+        self._forgotten: dict[int, tuple[str, ...]] = {}
+        """By decision: what is left of what identified its user."""
         # By decision, from 1 on: the state by the events, and what its row says.
         self._state, self._closed, self._reward = bytearray(1), array("q", [0]), array("d", [0.0])
         self._rows: list[tuple[Any, ...]] = [()]
@@ -257,8 +258,9 @@ class _Replay:
         self._reward.extend([float("nan")] * len(rows))
         for amounts in (self._closed, self._spent_first, *(one for pair in self._amounts.values() for one in pair)):
             amounts.frombytes(blank)
-        # Status, reward, time of closing, and whether it is forgotten.
-        self._rows.extend((row[-5], row[-4], row[-3], row[-1] is not None) if row else () for row in rows)
+        # Status, reward, time of closing, and what identifies its user, if that was forgotten.
+        of_user = slice(len(LASTING), -5)
+        self._rows.extend((*row[-5:-2], None if row[-1] is None else row[of_user]) if row else () for row in rows)
         steps = self._steps
         self._places.extend(steps.setdefault((row[2], row[3]) if row else (0, ""), len(steps)) for row in rows)
         if self._capped:
@@ -286,7 +288,7 @@ class _Replay:
             if said["seed_sha256"] != digest:
                 self._differs("the seed of all draws", digest[:12], f"{said['seed_sha256'][:12]} (SHA-256)")
         elif kind == "forget":
-            self._forgotten.update(said["decisions"])
+            self._forgotten |= {one: forgotten(said["name"], one) for one in said["decisions"]}
         elif "budget" in said:
             self._change_budget(number, said)
 
@@ -308,8 +310,8 @@ class _Replay:
         one.total += total
         one.held += held
         one.spent += spent
-        one.expected += expected
-        one.closed -= min(0, expected)
+        one.expected = min(one.expected + expected, LARGEST_SUM)
+        one.closed = min(one.closed - min(0, expected), LARGEST_SUM)
         if not (one.held >= 0 and one.spent >= 0 and one.held + one.spent <= one.total):
             said = f"{one.total} in total, {one.held} held, {one.spent} spent"
             self._differs(f"budget {budget}, after event {number}", said, "never overspent")
@@ -330,7 +332,7 @@ class _Replay:
         for number, row in enumerate(self._rows[1:], start=1):
             if not row:
                 continue
-            status, reward, closed_at, forgotten = row
+            status, reward, closed_at, left = row
             state, found = _STATUSES[self._state[number]], self._reward[number]
             found_reward, found_close = (None if found != found else found), self._closed[number] or None
             if (status, reward, closed_at) != (state, found_reward, found_close):
@@ -339,8 +341,9 @@ class _Replay:
                     for one in ((status, reward, closed_at), (state.value, found_reward, found_close))
                 ]
                 self._differs(f"decision {number}", *said)
-            if forgotten != (number in self._forgotten):
-                self._differs(f"decision {number}", *("forgotten", "not forgotten")[:: 1 if forgotten else -1])
+            if left != self._forgotten.get(number):
+                found_left = "forgotten" if number in self._forgotten else "not forgotten"
+                self._differs(f"decision {number}", f"{left or 'a user'}", found_left)
         query = f"SELECT decision FROM decisions WHERE decision < 1 OR decision >= ? LIMIT {_MOST_SHOWN}"
         for (number,) in self._session.rows(query, [len(self._rows)]):
             self._differs(f"decision {number}", "a row", "no event that decided it")
@@ -384,13 +387,12 @@ class _Replay:
                 sums = expected.pop((user, budget), None)
                 limit = self._limits.get((user, budget), capped.get(budget))
                 found = [*(sums or (0, 0)), max(limit or 0, capped.get(budget) or 0)]
-                if budget not in capped or books != found:
+                if sums is None or books != found:
                     said = [f"{one[0]} held, {one[1]} spent, at most {one[2]}" for one in (books, found)]
                     self._differs(f"user {user} of {budget}", *said)
             after = rows[-1][:2]
         for (user, budget), (held, spent) in expected.items():
-            if held or spent:
-                self._differs(f"user {user} of {budget}", "no balance", f"{held} held, {spent} spent")
+            self._differs(f"user {user} of {budget}", "no balance", f"{held} held, {spent} spent")
 
     def _compare_tallies(self) -> None:
         counts = [[0, 0, 0, 0, 0] for _ in self._steps]

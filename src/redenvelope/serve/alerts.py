@@ -253,7 +253,9 @@ class Webhook:
         self._settings, self._ledger, self._counted = settings, ledger, counted
         self._waiting: queue.Queue[bytes] = queue.Queue(_MOST_WAITING)
         self._stopped = threading.Event()
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        # A proxy of the environment would read what is sent to this machine in plain text.
+        own = [urllib.request.ProxyHandler({})] if settings.url.startswith("http:") else []
+        self._opener = urllib.request.build_opener(_NoRedirect, *own)
         threading.Thread(target=self._run, name="webhook", daemon=True).start()
 
     def send(self, alert: Alert) -> None:

@@ -107,7 +107,8 @@ class _Handlers:
 
     async def log(self, request: Request) -> Response:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 1_000), _MOST_ROWS)
-        lines = await self._service.read(partial(log_lines, self._service.ledger, after, limit))
+        epoch = request.query_params.get("epoch", "")
+        lines = await self._service.read(partial(log_lines, self._service.ledger, after, limit, epoch))
         return _Answer(lines, media_type="application/x-ndjson")
 
     async def metrics(self, request: Request) -> Response:
@@ -274,10 +275,15 @@ class _Route(NamedTuple):
     body: type | None = None
     answer: Any = None
     """A type, a list of one type for a batch, a media type for text, or None for any object."""
-    parameters: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[tuple[str, str, str], ...] = ()
+    """Name, description and type."""
 
 
-_LOG_PARAMETERS = (("after", "Number of the last line that was read"), ("limit", "Largest number of rows"))
+_LOG_PARAMETERS = (
+    ("after", "Number of the last line that was read", "integer"),
+    ("limit", "Largest number of rows", "integer"),
+    ("epoch", "Epoch of the last line that was read: refused where the ledger was restored to before it", "string"),
+)
 _ROUTES = (
     _Route("/v1/decisions", "POST", "decide", "decide", "Decide", DecisionRequest, DecisionAnswer),
     _Route(
@@ -352,9 +358,9 @@ def _operation(route: _Route, schemas: Mapping[Any, Any], with_tokens: bool) -> 
     if route.body is not None:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schemas[route.body]}}}
     if route.parameters:
-        number = {"type": "integer", "minimum": 0}
+        schemas_of = {"integer": {"type": "integer", "minimum": 0}, "string": {"type": "string"}}
         found["parameters"] = [
-            {"name": name, "in": "query", "description": description, "schema": number}
-            for name, description in route.parameters
+            {"name": name, "in": "query", "description": description, "schema": schemas_of[kind]}
+            for name, description, kind in route.parameters
         ]
     return found

@@ -13,7 +13,17 @@ import numpy as np
 from msgspec import Meta
 
 from redenvelope.errors import ModelError
-from redenvelope.ledger.records import COUNTED, LARGEST_REWARD, Decided, PastStep, Refusal, Refused, Settled, Status
+from redenvelope.ledger.records import (
+    COUNTED,
+    LARGEST_REWARD,
+    Decided,
+    PastStep,
+    Refusal,
+    Refused,
+    Settled,
+    Status,
+    canonical_user,
+)
 from redenvelope.serve.active_plan import DecisionQuery, ExpectedFeatures, FeatureFault, LoadedPlan
 from redenvelope.serve.funds import FundedBudget
 
@@ -142,7 +152,6 @@ def decoded(content: bytes | bytearray, kind: Any) -> Any:
 
 
 _MOST_FAULTS = 3
-_INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
 _DECISION = re.compile(r"d([1-9][0-9]{0,17})(?:(?:_[0-9a-f]{8}){2,3})?")
 _STATUS = {
     Refusal.NOTHING_LEFT: (409, "wait until holds expire, or raise the total of the budget"),
@@ -163,14 +172,11 @@ _STATUS = {
 
 
 def user_id(user: int | str) -> str:
-    """The canonical id of a user: 7, "7" and "7.0" are the same."""
-    if isinstance(user, int):
-        return str(user)
-    text = user.strip()
-    integer = _INTEGER.fullmatch(text)
-    if not text:
+    """The canonical id of a user."""
+    found = canonical_user(user)
+    if not found:
         raise ApiError(422, "invalid_request", "the user is empty", "send the id of the user")
-    return text if integer is None else integer[1]
+    return found
 
 
 def fingerprint(request: DecisionRequest, user: str) -> str:

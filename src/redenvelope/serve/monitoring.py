@@ -28,6 +28,7 @@ from redenvelope.plan.plan import Plan
 from redenvelope.plan.reprice import budget_points
 from redenvelope.serve.active_plan import ActivePlan, ExpectedFeatures, FeatureFault
 from redenvelope.serve.alerts import Alerts
+from redenvelope.serve.messages import ApiError
 from redenvelope.serve.settings import ServeSettings
 
 Found = TypeVar("Found")
@@ -87,10 +88,13 @@ def campaign_view(
     }
 
 
-def _log_row(change: Change, counted: Container[str]) -> dict[str, Any]:
+def _log_row(change: Change, counted: Container[str], epoch: str) -> dict[str, Any]:
     """A change as a line of the log: a new decision with all that belongs to it, or what came of one."""
-    row = {"number": change.number, "change": change.kind, "at": change.at, "decision_id": change.public_id}
+    row: dict[str, Any] = {"number": change.number, "epoch": epoch, "change": change.kind, "at": change.at}
     one = change.decided
+    if not change.public_id:
+        return {**row, **msgspec.json.decode(change.content)}
+    row["decision_id"] = change.public_id
     if one is None:
         said = msgspec.json.decode(change.content) if change.content else {"status": "expired"}
         return row | said | ({} if change.reward is None else {"reward": change.reward})
@@ -118,15 +122,23 @@ def _read(content: str) -> Any:
     return msgspec.json.decode(content) if content else None
 
 
-def log_lines(ledger: Ledger, after: int, most: int) -> bytes:
-    """Changes with numbers above `after` as JSON lines: at most so many, and no more than an answer may hold."""
-    found = bytearray()
+def log_lines(ledger: Ledger, after: int, most: int, epoch: str = "") -> bytes:
+    """Changes with numbers above `after` as JSON lines: at most so many, and no more than an answer may hold.
+
+    Numbers begin again where the ledger was restored: whoever has read on in another `epoch` is told from where.
+    """
+    found, now = bytearray(), ledger.database.epoch
+    shared = ledger.last_shared(epoch) if epoch else None
+    if shared is not None and after > shared:
+        message = f"the ledger was restored from a back-up; of its epoch {epoch[:60]!r} it has the lines up to {shared}"
+        remedy = f"drop lines above {shared}, and read on with after={shared}&epoch={now}"
+        raise ApiError(409, "other_epoch", message, remedy)
     counted = {one.budget for one in ledger.balances() if one.measure == COUNTED}
     while most > 0 and len(found) < _LOG_BYTES:
         changes = ledger.changes(after, min(most, _LOG_ROWS))
         if not changes:
             break
-        found += b"".join(msgspec.json.encode(_log_row(one, counted)) + b"\n" for one in changes)
+        found += b"".join(msgspec.json.encode(_log_row(one, counted, now)) + b"\n" for one in changes)
         after, most = changes[-1].number, most - len(changes)
     return bytes(found)
 

@@ -184,11 +184,15 @@ class Service:
             raise _not_ready()
         if len(self._pending) + len(requests) > self.settings.limits.waiting:
             raise ApiError(503, "overloaded", "too many decisions are pending", "retry later with the same request_id")
-        loop = asyncio.get_running_loop()
-        pending = [PendingRequest(request, user_id(request.user), loop.create_future()) for request in requests]
-        self._pending.extend(pending)
+        answers: list[asyncio.Future[DecisionAnswer | ApiError]] = []
+        for request in requests:
+            answers.append(asyncio.get_running_loop().create_future())
+            try:
+                self._pending.append(PendingRequest(request, user_id(request.user), answers[-1]))
+            except ApiError as error:
+                answers[-1].set_result(self._counted(error))
         self._wake.set()
-        return [await one.answer for one in pending]
+        return [await one for one in answers]
 
     async def correct(self, correction: CorrectionRequest, by: str) -> OutcomeAnswer | ApiError:
         """Replace a recorded outcome."""

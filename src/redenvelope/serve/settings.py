@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from redenvelope.errors import UsageError
+from redenvelope.ledger.records import MOST_MINOR_UNITS
 
 Mode = Literal["strict", "overbook"]
 """`strict` holds the most that an offer can cost; `overbook` holds its expected cost with a margin."""
@@ -16,8 +17,6 @@ without them and `count`."""
 
 LONGEST_HOLD_HOURS = 10 * 365 * 24
 """Ten years. Dates end with the year 9999."""
-MOST_MINOR_UNITS = 1_000_000
-"""Per unit of currency: amounts stay integers that JSON does not round."""
 MOST_USERS = 10**12
 
 

@@ -186,6 +186,7 @@ def test_evaluate_shows_every_estimator_and_verifies_the_certificate(
 
 
 def test_frontier_answers_questions(fitted: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    assert "No plan is known to keep this budget." in run_here("frontier", fitted[0], "--budget", 0.001).stdout
     content = json.loads(run_here("frontier", fitted[0], "--budget", 3, "--reward", 4.0, "--json").stdout)
     assert content["at"][0]["budget"] == 3
     assert content["least_cost"]["reward"] == 4.0
@@ -206,6 +207,9 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
 ) -> None:
     out = ["--out", tmp_path / "plan"]
     assert_refused(run_here("fit", envelopes, *out), "either --budget, the mean cost")
+    assert "log (" not in run_here("fit", envelopes, *out).stderr, "before a long log is read"
+    for amount in ("1,000", "5 €", "nan", "-1"):
+        assert_refused(run_here("fit", envelopes, *out, "--budget", amount), "not a plain number of 0 or more")
     assert_refused(run_here("fit", envelopes, "--out", envelopes, "--budget", 4), "is not a folder")
     assert_refused(run_here("fit", envelopes, *out, "--budget-total", 1000), "--audience")
     assert_refused(run_here("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "planned, learned or bandit")

@@ -34,7 +34,7 @@ def test_the_audit_of_a_random_logger_in_sentences() -> None:
     ("users", "sentences"),
     [
         # One of three actions: a third of the users at each step alone, a 27th of them after all three.
-        (350, ["Too few effective users after 0 steps: ", "and needs 50: a log of about ", " users would be enough."]),
+        (350, ["Too few effective users at every step: ", "and needs 50: a log of about ", " users would be enough."]),
         (1_000, ["Too few effective users after 1 step: ", "%), and needs 50: plans near the logged behaviour"]),
         (12_000, ["Overlap is good: one fixed action keeps ", " effective users of 12,000 by the last step, about "]),
     ],

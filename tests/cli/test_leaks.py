@@ -46,6 +46,10 @@ def test_the_audit_asks_and_takes_an_answer(tiers: Path) -> None:
     assert without["leaks"] == []
     said = CliRunner().invoke(app, ["audit", str(tiers)])
     assert "fit for use, not for a certificate" in said.stdout
+    wrong = tiers.with_name("wrong.parquet")
+    pl.read_parquet(tiers).with_columns(propensity=0.9).write_parquet(wrong)
+    said = CliRunner().invoke(app, ["audit", str(wrong), "--ignore", "tier"])
+    assert "fit for use, not for a certificate: propensity_miscalibrated" in said.stdout
 
 
 def test_no_plan_is_certified_until_the_column_is_left_out_or_said_to_be_known(

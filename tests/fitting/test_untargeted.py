@@ -132,7 +132,7 @@ def test_a_plan_cheaper_than_any_fixed_action_is_compared_as_it_is(fold: tuple[E
     found, _ = beside(fold, (1.0, 0.0, 0.0), 0.01)
     assert found.actions == ("none",)
     assert found.adds == pytest.approx(0.0, abs=1e-9)
-    assert "giving none to everybody" in found.sentence(0.95)
+    assert "giving 'none' to everybody" in found.sentence(0.95)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_plan_cheaper_than_any_fixed_action_is_compared_as_it_is(fold: tuple[E
 def test_the_sentence_says_what_the_interval_shows(interval: tuple[float, float], words: str) -> None:
     found = Untargeted(("a", "b", "c"), (0.5, 0.31, 0.19), sum(interval) / 2, *interval)
     assert words in found.sentence(0.95)
-    assert "giving c to a random 19% of users, b to 31% and a to the others" in found.sentence(0.95)
+    assert "giving 'c' to a random 19% of users, 'b' to 31% and 'a' to the others" in found.sentence(0.95)
 
 
 def test_a_fit_compares_its_plan_with_the_best_untargeted_mixture(plan: Plan, campaign: FiniteCampaign) -> None:

@@ -63,6 +63,7 @@ CASES = [
         )
     ),
     Case("file_kind", "error", lambda log: {"log.csv": parquet(log)}, remedy="name it accordingly", says="is parquet"),
+    Case("file_kind", "error", lambda log: {"log.csv": b'[{"user": 1}]'}, remedy="export the table", says="is JSON"),
     Case(
         "columns_too_many",
         "error",
@@ -387,6 +388,16 @@ CASES = [
         count=1,
         examples=("'€1,200.50' is 1200.50",),
         says="separated thousands and a currency (€)",
+    ),
+    Case(
+        "number_dress",
+        "repaired",
+        lambda log: {"log.csv": csv(put(log, "cost", {5: "₹1,23,456.50", 6: "₹12,34,567", 7: "₹1,200"}))},
+        file=None,
+        column="cost",
+        count=3,
+        examples=("'₹1,23,456.50' is 123456.50", "'₹12,34,567' is 1234567", "'₹1,200' is 1200"),
+        says="separated thousands and a currency (₹)",
     ),
     Case(
         "truth_in_words",

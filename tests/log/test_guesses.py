@@ -68,7 +68,7 @@ def test_a_word_among_many_numbers_is_still_a_mistake() -> None:
 def test_an_audit_says_what_its_budget_means() -> None:
     frame = two_step().log(400, seed=1)
     assert "A budget of 2 per user, " in str(audit_log(frame, 2.0))
-    assert "the dearest is 'a" in str(audit_log(frame, 2.0))
+    assert "the most expensive fixed offer that it pays for is 'a" in str(audit_log(frame, 2.0))
     assert "less than any fixed action costs" in str(audit_log(frame, 0.5))
     assert "more would buy nothing" in str(audit_log(frame, 50.0))
     assert "A budget of" not in str(audit_log(frame))

@@ -77,6 +77,17 @@ def test_a_budget_that_no_plan_meets_is_refused(plan: Plan) -> None:
             reprice(plan, **wrong)
 
 
+def test_a_refusal_never_calls_a_bound_too_high_that_is_within_the_budget(plan: Plan) -> None:
+    """The cheapest plans may keep the budget and be refused all the same, because too few users were like them."""
+    thin = Reason("thin_overlap", Weight.REFUSAL, "overlap is thin: too few")
+    rungs = tuple(replace(rung, reasons=(thin,)) if place < 8 else rung for place, rung in enumerate(plan.ladder.rungs))
+    budget = float(plan.ladder.bounds(plan.certificate.confidence)[1][1, 4])
+    refused = reprice(replace(plan, ladder=replace(plan.ladder, rungs=rungs)), budget=budget).certificate
+    assert {reason.rule for reason in refused.reasons} >= {"over_budget", "thin_overlap"}
+    (said,) = re.findall(r"at most ([\d.]+) at 95% confidence, above the budget of ([\d.]+)", refused.sentence())
+    assert float(said[0]) > float(said[1])
+
+
 def test_it_is_written_opened_and_reported_without_the_log(plan: Plan, tmp_path: Path) -> None:
     again = reprice(plan, budget=2.5)
     again.save(tmp_path / "plan", {"report.html": render_report(again).encode()})

@@ -500,8 +500,8 @@ def report_few_users(folds: Sequence[int], findings: Findings) -> None:
     """Report folds (train, tune, check) with too few users to choose or to check a plan."""
     users, fewest = sum(folds), min(folds[1:])
     if fewest < LEAST_USERS:
-        # A fold that is small by chance would stay about as small: a fifth more, rounded up.
-        enough = ceil(LEAST_USERS * users / max(fewest, 1) * 1.2 / 50) * 50
+        # A fold that is small by chance would stay about as small: a fifth more, rounded up. One in ten users tunes.
+        enough = ceil(LEAST_USERS * max(users / max(fewest, 1), 10) * 1.2 / 50) * 50
         findings.add(
             "fit_few_users", column="user", count=users, fewest=fewest, needed=LEAST_USERS, enough=f"{enough:,}"
         )
@@ -613,7 +613,7 @@ def _overlap(audit: Audit) -> str:
         )
     narrowest = min(audit.overlap, key=lambda overlap: overlap.alone)
     at_most = share * narrowest.alone
-    thin = f"Too few effective users after {counted(alive, 'step')}: {left}."
+    thin = f"Too few effective users {'after ' + counted(alive, 'step') if alive else 'at every step'}: {left}."
     certificate = (
         f"A certificate weights step by step, which leaves at most about {at_most:,.0f} effective users in the check "
         f"fold ({share:.0%}), and needs {LEAST_EFFECTIVE_USERS}"
@@ -648,8 +648,8 @@ def _asked_budget(audit: Audit, budget: float) -> str:
     if not affordable:
         return f"A budget of {number(budget)} per user{beside and f'{beside},'} is less than any fixed action costs."
     most = max(affordable, key=lambda effect: effect.cost.estimate)
-    everything = "it lets all users get every action: more would buy nothing"
-    every = f"{most.label!r} for all users at every step costs {number(most.cost.estimate * audit.steps)}"
-    buys = f"of the fixed offers that it could pay for, the dearest is {every}"
+    everything = "it pays for any action for all users, and more would buy nothing"
+    costs = number(most.cost.estimate * audit.steps)
+    buys = f"the most expensive fixed offer that it pays for is {most.label!r} for all users at every step, for {costs}"
     dearest = len(affordable) == len(audit.actions)
     return f"A budget of {number(budget)} per user{beside}: {everything if dearest else buys}."

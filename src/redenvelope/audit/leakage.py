@@ -31,10 +31,7 @@ _EFFECT = 0.1  # of the action's effect on the outcome that is in the column alr
 _SIGNAL = 0.03  # of the noise of a row: in large logs, rounded propensities alone cause smaller ones
 _ODDS = 0.05  # mean relative difference of odds from the logged ones: the same
 _CLEAR, _CLEARED = 3.0, 0.5  # standard errors by which a column must differ from a leak, and its largest share
-_HARDLY, _INTERPLAY = (
-    0.02,
-    0.03,
-)  # shares explained by the action: of the outcome, and of a column's residual
+_HARDLY, _INTERPLAY = (0.02, 0.03)  # shares explained by the action: of the outcome, and of a column's residual
 _MOST_PAIRS = 4_500
 _MOST_STEPS = 50
 

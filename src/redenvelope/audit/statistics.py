@@ -78,10 +78,7 @@ class UserMoments:
 
 
 def group_sums(
-    groups: NDArray[np.int32] | NDArray[np.int64],
-    weights: NDArray[np.float64],
-    values: NDArray[np.float64],
-    count: int,
+    groups: NDArray[np.int32] | NDArray[np.int64], weights: NDArray[np.float64], values: NDArray[np.float64], count: int
 ) -> GroupSums:
     """The sums of some rows: groups and weights [rows], values [variables, rows]."""
     weighted = [np.bincount(groups, weights=weights * row, minlength=count) for row in values]
@@ -90,11 +87,7 @@ def group_sums(
 
 
 def squares_by_user(
-    log: Log,
-    groups: NDArray[np.int32],
-    weights: NDArray[np.float64],
-    residuals: NDArray[np.float64],
-    count: int,
+    log: Log, groups: NDArray[np.int32], weights: NDArray[np.float64], residuals: NDArray[np.float64], count: int
 ) -> NDArray[np.float64]:
     """Weighted residuals summed by user and group, squared and summed over users, [variables, groups].
 

@@ -52,7 +52,7 @@ def demo(
     crowd: Annotated[int, typer.Option(min=20, help="Number of users of the live part.")] = 1_000,
     seconds: Annotated[float, typer.Option(min=0, help="Shortest duration of the live part, in seconds.")] = 60.0,
 ) -> None:
-    """Simulate a campaign, make a plan from its log, and show what the plan is really worth."""
+    """Simulate a campaign, make a plan, and show its true worth."""
     from rich.console import Console
 
     from redenvelope.fitting.fit import fit
@@ -75,7 +75,9 @@ def demo(
         raise UsageError(f"{path}: exists, and the demo did not write it; choose another folder with --out")
     require_memory(users * campaign.steps * _BYTES_PER_ROW, f"a log of {users:,} users", "ask for fewer users")
     require_memory(population * _BYTES_PER_ROW, f"a population of {population:,} users", "ask for fewer")
-    console.print(f"[bold]1. simulate[/] {users:,} users get red envelopes for {campaign.steps} days → {path}")
+    console.print(
+        f"[bold]1. simulate[/] a log of {users:,} users who get red envelopes for {campaign.steps} days → {path}"
+    )
     _write_table(campaign.log(users, seed), path)
     console.print(
         f"[bold]2. fit[/] the best plan for {budget:g} per user  (redenvelope fit {path} --budget {budget:g})"
@@ -109,7 +111,7 @@ def simulate(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Make the log of a campaign whose truth is known.
+    """Write the log of a simulated campaign whose truth is known.
 
     The campaign with rules has two budgets, a cap and an eligibility: its campaign.toml is written beside the log.
     """
@@ -201,15 +203,16 @@ def audit(
     dates: options.Dates = None,
     known_before: options.KnownBefore = None,
     budget: Annotated[
-        float | None,
-        typer.Option(min=0, help="Budget as mean cost per user; the audit says whether it makes sense here."),
+        float | None, options.amount_option("Budget as mean cost per user; the audit says whether it makes sense here.")
     ] = None,
     work: options.Work = None,
     engine: options.Engine = None,
     parts: options.Parts = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say whether a plan can be made from a log, and what is wrong with it, where, and what to do.
+    """Check a log: whether it can carry a plan, and what to mend.
+
+    Every finding says what is wrong, where, and what to do.
 
     A log larger than memory is partitioned by user in a work folder, --work, and processed part by part.
 
@@ -252,13 +255,18 @@ def audit(
         else:
             show_audit(console, result)
         late = 0 if result is None else sum(not leak.known for leak in result.leaks)
+        against = [f"{counted(late, 'column')} may have been known too late"] if late else []
+        against += sorted({finding.rule for finding in findings} & _AGAINST_CERTIFICATES)
         verdict = f"[bold red]refused[/]: {counted(errors, 'error')}" if errors else "[bold green]fit for use[/]"
-        if late and not errors:
-            late_columns = f"{counted(late, 'column')} may have been known too late"
-            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {late_columns}"
+        if against and not errors:
+            verdict = f"[bold yellow]fit for use, not for a certificate[/]: {', '.join(against)}"
         console.print(f"\n{verdict}", highlight=False)
     if errors:
         raise typer.Exit(options.REFUSED)
+
+
+_AGAINST_CERTIFICATES = {"propensity_miscalibrated", "draws_depend_on_past", "assigned_by_cluster"}
+"""Warnings of the audit for which every certificate is refused."""
 
 
 def _write_table(frame: pl.DataFrame, out: Path) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def fit(
     log: options.LogArgument,
     out: Annotated[Path, options.path_option("Folder for the plan.")],
-    budget: Annotated[float | None, typer.Option(min=0, help="Budget as mean cost per user.")] = None,
-    budget_total: Annotated[float | None, typer.Option(min=0, help="Budget as total cost; needs --audience.")] = None,
+    budget: Annotated[float | None, options.amount_option("Budget as mean cost per user.")] = None,
+    budget_total: Annotated[float | None, options.amount_option("Budget as total cost; needs --audience.")] = None,
     audience: options.Audience = None,
     currency: options.Currency = None,
     value_per_reward: options.ValuePerReward = None,
@@ -66,11 +66,9 @@ def fit(
     ] = None,
     most_per_user: Annotated[
         float | None,
-        typer.Option(
+        options.amount_option(
+            "The most that a user may cost over the campaign: logged costs are cut there, and serve enforces it.",
             "--most-per-user",
-            min=0,
-            metavar="AMOUNT",
-            help="The most that a user may cost over the campaign: logged costs are cut there, and serve enforces it.",
         ),
     ] = None,
     cross_fit: Annotated[
@@ -92,7 +90,7 @@ def fit(
     check_users: options.CheckUsers = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make the best plan for a budget from a log, check it on held-out users, and write it to a folder.
+    """Make the best plan for a budget, and check it on held-out users.
 
     A log larger than memory is partitioned by user in a work folder, --work, and processed part by part.
 
@@ -102,6 +100,7 @@ def fit(
     from redenvelope.cli.lakes import Question, fitted, lake_options
     from redenvelope.fitting.fit import fit as fit_plan
     from redenvelope.fitting.holdout import logged_by_user
+    from redenvelope.fitting.objective import objective_of
     from redenvelope.fitting.settings import FitSettings
     from redenvelope.fitting.stage_cache import usual_cache
     from redenvelope.log.findings import readable
@@ -136,6 +135,8 @@ def fit(
         stages.begin("log")
         given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates, cluster)
         given = options.with_items(given, items)
+        if not for_profit:
+            objective_of(wanted, target_reward, given, confidence, audience)  # refused before a long log is read
         question = Question(wanted, target_reward, given, audience, settings, listen, stages_cache)
         if lake is None:
             rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)
@@ -184,7 +185,9 @@ def reprice(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Give a plan another budget or target, in seconds and without the log, with a certificate of its own.
+    """Give a plan another budget or target in seconds.
+
+    No log is needed, and the new plan has a certificate of its own.
 
     Exit code 0: certified; 2: an option is wrong; 3: the plan is written, its certificate refused;
     4: certified, but less than half of the budget is used although more would earn more.

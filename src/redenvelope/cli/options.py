@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,22 @@ def given_text(text: str) -> str:
     if not text.strip():
         raise UsageError("an empty text names no file or folder; give it a name (. is the folder you are in)")
     return text
+
+
+def given_amount(given: str | float | None) -> float | None:
+    """Parse an amount; separators and currencies could be read in two ways."""
+    try:
+        amount = None if given is None else float(given)
+    except ValueError:
+        amount = math.nan
+    if amount is not None and not 0 <= amount < math.inf:
+        raise typer.BadParameter(f"{given!r} is not a plain number of 0 or more, such as 4.5 or 200000")
+    return amount
+
+
+def amount_option(told: str, *names: str) -> Any:
+    """An option that takes an amount; `told` is its help."""
+    return typer.Option(*names, parser=given_amount, metavar="AMOUNT", help=told)
 
 
 def given_place(given: str | Path) -> str | Path:
@@ -101,8 +118,7 @@ Cluster = Annotated[
     ),
 ]
 MissingCost = Annotated[
-    float | None,
-    typer.Option("--missing-cost", min=0, help="Cost of rows whose cost is empty: 0 if nothing was redeemed."),
+    float | None, amount_option("Cost of rows whose cost is empty: 0 if nothing was redeemed.", "--missing-cost")
 ]
 Dates = Annotated[
     str | None,
@@ -139,8 +155,8 @@ Audience = Annotated[
 ]
 ValuePerReward = Annotated[
     float | None,
-    typer.Option(
-        "--value-per-reward", help="Worth of a unit of reward, in the currency; shows which budget pays for itself."
+    amount_option(
+        "Worth of a unit of reward in the currency; shows which budget pays for itself.", "--value-per-reward"
     ),
 ]
 Cache = Annotated[
@@ -337,9 +353,6 @@ def named_budgets(
 
 def _amount(option: str, entry: str, written: str) -> float:
     try:
-        value = float(written)
-    except ValueError:
-        value = float("nan")
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"{option} {entry}: write a number of at least 0, or NAME=NUMBER, e.g. coupons=4")
-    return value
+        return given_amount(written) or 0.0
+    except typer.BadParameter as error:
+        raise UsageError(f"{option} {entry}: {error.message}; or NAME=NUMBER, e.g. coupons=4") from None

@@ -52,7 +52,7 @@ def allocate(
     parts: options.Parts = None,
     as_json: options.Json = False,
 ) -> None:
-    """Decide what each user gets at this step, with the probability it was drawn with.
+    """Decide what each user gets, and with which probability.
 
     Several files, of any size, become a folder of decisions, a part at a time; a run that was stopped goes on where it
     was, and nobody is decided for twice.
@@ -116,7 +116,7 @@ def power(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say how many users, and how many weeks, an A/B test needs to see the gain that a plan promises."""
+    """Say how many users and weeks an A/B test of a plan needs."""
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.rollout_check import users_for_test
 
@@ -145,7 +145,9 @@ def explain(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Say why users get what they get: the alternatives, what each earns, costs and is worth, and rules that applied.
+    """Say why users get what they get.
+
+    The alternatives, what each earns, costs and is worth at the price of the budget, and the rules that applied.
 
     The table is the one that allocate decides for: user, step and the features.
     """
@@ -177,12 +179,13 @@ def evaluate(
     missing_cost: options.MissingCost = None,
     confidence: Annotated[float, typer.Option(help="Confidence level of the two-sided intervals.")] = 0.95,
     all_users: Annotated[
-        bool,
-        typer.Option("--all-users", help="Leave nobody out: all users of this log are new."),
+        bool, typer.Option("--all-users", help="Leave nobody out: all users of this log are new.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Say whether a log confirms a plan's certificate; estimate reward and cost by every estimator, with intervals.
+    """Say whether a newer log confirms a plan, and whether to refit.
+
+    Every estimator's reward and cost, with intervals.
 
     Exit code 0: not contradicted; 2: the log or an option is wrong; 3: the log contradicts the certificate.
     """
@@ -222,7 +225,7 @@ def frontier(
     reward: Annotated[float | None, typer.Option(help="Show the least cost of this mean reward per user.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say what other budgets would buy: the frontier, shadow prices, and what 10 % more is worth."""
+    """Say what other budgets would buy."""
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.reprice import answer
 
@@ -243,7 +246,7 @@ def report(
     currency: options.Currency = None,
     value_per_reward: options.ValuePerReward = None,
 ) -> None:
-    """Write a plan's report again: one self-contained page, readable without a network.
+    """Write a plan's report again, as one self-contained page.
 
     What is not said of audience, currency and value is as it was when the plan was made.
     """
@@ -300,7 +303,7 @@ def compare(
     value_per_reward: options.ValuePerReward = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare a plan with another policy in an A/B test: what each cost and earned, with intervals.
+    """Compare the two arms of an A/B test, and with what was promised.
 
     Both tables need user, reward and cost; a user may have many rows, and propensities are not needed.
     Exit code 0: compared, and no promise broken; 2: a table or an option is wrong; 3: the plan broke its budget

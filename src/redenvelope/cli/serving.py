@@ -77,8 +77,7 @@ def serve(
     ] = None,
     pace: Annotated[bool, typer.Option(help="Pace the prices by what is left of the budgets.")] = True,
     log_format: Annotated[
-        str,
-        typer.Option(metavar="text|json", help="Form of the log; json has a line per request, with its id."),
+        str, typer.Option(metavar="text|json", help="Form of the log; json has a line per request, with its id.")
     ] = "text",
     webhook: Annotated[
         str | None,
@@ -103,7 +102,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Run a campaign: decisions over HTTP, paid from a ledger, with paced prices.
+    """Decide over HTTP, and pay from a ledger that never overspends.
 
     SIGTERM shuts it down gracefully (exit code 0); SIGHUP loads the plan folder
     and the file of tokens again.
@@ -272,7 +271,7 @@ def _tokens(path: Path | None, host: str) -> Tokens | None:
 
 ledger = typer.Typer(
     name="ledger",
-    help="Create, change, verify, back up or export the ledger of a campaign.",
+    help="Create, change, verify, back up or export a ledger.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -23,9 +23,7 @@ _FILE_RULES = {
     "file_empty": Rule("error", "the file is empty", "export it again, or leave it out"),
     "file_no_rows": Rule("error", "the file has a header but no rows", "export it again, or leave it out"),
     "file_truncated": Rule(
-        "error",
-        "the file is truncated or damaged: {reason}",
-        "copy or export it again; do not repair it by hand",
+        "error", "the file is truncated or damaged: {reason}", "copy or export it again; do not repair it by hand"
     ),
     "file_kind": Rule(
         "error",
@@ -202,9 +200,7 @@ _ITEM_RULES = {
         'name the column with the actions\' labels action, or say its name (action = "{nearest}" under [items])',
     ),
     "items_twice": Rule(
-        "error",
-        "{count:action} standing in the item catalogue more than once",
-        "keep one row per action",
+        "error", "{count:action} standing in the item catalogue more than once", "keep one row per action"
     ),
     "items_missing": Rule(
         "error",
@@ -420,9 +416,7 @@ _VALUE_RULES = {
         "repair the export, or write the column in a larger unit",
     ),
     "action_null": Rule(
-        "error",
-        "{count:row} without an action",
-        "if nothing was sent, that is an action too: call it 'none' or 0",
+        "error", "{count:row} without an action", "if nothing was sent, that is an action too: call it 'none' or 0"
     ),
     "action_single": Rule(
         "error",
@@ -502,9 +496,7 @@ _VALUE_RULES = {
         "check which column is the cost; without differences there is no budget problem",
     ),
     "reward_constant": Rule(
-        "warning",
-        "every reward is {value}, so no plan can earn more than another",
-        "check which column is the reward",
+        "warning", "every reward is {value}, so no plan can earn more than another", "check which column is the reward"
     ),
     "mostly_zero": Rule(
         "warning",

@@ -43,7 +43,7 @@ from redenvelope.policies.policy import normalised
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rules import RuleConstraint
 from redenvelope.randomness import draw, fraction, user_key, user_keys
-from redenvelope.wording import html_block, number, signed
+from redenvelope.wording import html_block, number
 
 ACTION_STREAM = "action"
 """Name of the stream that actions are drawn with."""
@@ -365,12 +365,12 @@ class Explanation:
         if best.worth is None or drawn.worth is None:
             said.append(f"No plan keeps the budget at any price, so that the cheapest is taken: {best.action!r}.")
         else:
-            worth = f"a reward of {number(best.reward)} less its cost ({_listed_costs(best)}) at {charged}"
-            said.append(f"{best.action!r} is worth most to the end of the campaign: {number(best.worth)}, {worth}.")
+            worth = f"a reward of {number(best.reward)} minus a cost of {_listed_costs(best)}, charged {charged}"
+            said.append(f"{best.action!r} is worth most to the end of the campaign: {number(best.worth)} = {worth}.")
         if drawn is not best and not self.holdout and best.worth is not None and drawn.worth is not None:
             said.append(
                 f"{drawn.action!r} is worth {number(best.worth - drawn.worth)} less; it was drawn because the plan "
-                "leaves a share to chance, so that the next log can be learned from."
+                "leaves a share to chance, so that the next log has something to learn from."
             )
         others = [one for one in self.alternatives if one.eligible and one is not best and one is not drawn]
         said += [_less(one, best) for one in others[:_MOST_TOLD] if one.worth is not None and best.worth is not None]
@@ -409,8 +409,10 @@ def _less(one: Alternative, best: Alternative) -> str:
     assert one.worth is not None
     assert best.worth is not None
     more = sum(one.costs.values()) - sum(best.costs.values())
-    earns = f"it earns {signed(one.reward - best.reward)} and costs {signed(more)}"
-    return f"{one.action!r} is worth {number(best.worth - one.worth)} less: {earns}."
+    gains, costs = (
+        f"{number(abs(gap), 3)} {'more' if gap >= 0 else 'less'}" for gap in (one.reward - best.reward, more)
+    )
+    return f"{one.action!r} is worth {number(best.worth - one.worth)} less: it earns {gains} and costs {costs}."
 
 
 class _Asked(NamedTuple):
@@ -546,10 +548,7 @@ class Decider:
         )
 
     def _asked(
-        self,
-        row: Mapping[str, Any],
-        eligible: NDArray[np.bool_] | None,
-        history: Sequence[Mapping[str, Any]] | None,
+        self, row: Mapping[str, Any], eligible: NDArray[np.bool_] | None, history: Sequence[Mapping[str, Any]] | None
     ) -> _Asked:
         if not isinstance(row, Mapping):
             raise UsageError(

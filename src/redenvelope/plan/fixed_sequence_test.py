@@ -264,8 +264,10 @@ def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) 
     ]
     if stop.status is DualStatus.BUDGET_INFEASIBLE:
         said = "no plan keeps all budgets together; of the one that comes nearest"
-    else:
+    elif over:
         said = f"no plan is sure to keep all budgets at {question.confidence:.0%} confidence; of the safest"
+    else:
+        return  # it would keep them, but cannot be relied on: its rung says why
     yield Reason(
         "over_budget",
         Weight.REFUSAL,
@@ -290,17 +292,19 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
             "that cost less",
         )
         return
-    cheapest = ladder.figures(Place(0), _level(ladder, question))[1]
+    cheapest = ladder.figures(Place(int(np.argmin(ladder.unreliable))), _level(ladder, question))[1]
+    said = f"costs {number(cheapest.estimate)} per user, at most {number(cheapest.upper)} at {level}"
+    if ladder.unreliable[0]:
+        said = f"the cheapest plan whose estimates can be relied on {said}, above the budget of {number(budget)}"
+        yield Reason("over_budget", Weight.REFUSAL, f"{said}; ask for at least that, or bring more users")
+        return
     room, reach = budget - cheapest.estimate, cheapest.upper - cheapest.estimate
     enough = int(np.ceil(ladder.users * (reach / max(room, 1e-12)) ** 2))
     counted = "users" if ladder.clusters is None else "clusters"
-    yield Reason(
-        "over_budget",
-        Weight.REFUSAL,
-        f"even of the cheapest plan, which costs {number(cheapest.estimate)} per user, the upper bound at {level} is "
-        f"{number(cheapest.upper)}, above the budget of {number(budget)}; about {enough:,} {counted} to check on would "
-        f"do (now {ladder.users:,}), or a larger budget",
+    said = (
+        f"even the cheapest plan {said}, above the budget of {number(budget)}; about {enough:,} {counted} to check on"
     )
+    yield Reason("over_budget", Weight.REFUSAL, f"{said} would do (now {ladder.users:,}), or a larger budget")
 
 
 def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:

@@ -89,8 +89,8 @@ class Totals:
             left = f"{money(-self.unspent, name, _FIGURES)} more than there is"
         return (
             f"For {self.audience:,} users: about {spent} (at most {money(self.cost_upper, name, _FIGURES)}), {left}; "
-            f"reward about {money(self.reward, figures=_FIGURES)}, where {money(self.logged_reward, figures=_FIGURES)} "
-            "came of what was logged."
+            f"reward about {money(self.reward, figures=_FIGURES)}; as logged, it was "
+            f"{money(self.logged_reward, figures=_FIGURES)}."
         )
 
 

@@ -115,11 +115,7 @@ class DeployedPolicy:
         return LearnedPrice(valuer, states, steps_left, standing)
 
     def to_the_end(
-        self,
-        states: Float32Array,
-        steps_left: IntArray,
-        prices: FloatArray,
-        standing: EligibilityState | None,
+        self, states: Float32Array, steps_left: IntArray, prices: FloatArray, standing: EligibilityState | None
     ) -> ActionValues:
         """Action values at prices [prices, budgets], with outcomes to go until the end of the campaign: the baseline of
         doubly robust estimates; of a policy with one member."""

@@ -132,10 +132,10 @@ class Untargeted:
         """The mixture in words."""
         (first, share), *others = sorted(zip(self.actions, self.shares, strict=True), key=lambda pair: pair[1])
         if not others:
-            return f"giving {first} to everybody"
-        further = [f"{action} to {part:.0%}" for action, part in others[:-1]]
-        last = f"{others[-1][0]} to the others"
-        return f"giving {', '.join([f'{first} to a random {share:.0%} of users', *further])} and {last}"
+            return f"giving {first!r} to everybody"
+        further = [f"{action!r} to {part:.0%}" for action, part in others[:-1]]
+        last = f"{others[-1][0]!r} to the others"
+        return f"giving {', '.join([f'{first!r} to a random {share:.0%} of users', *further])} and {last}"
 
     def sentence(self, confidence: float) -> str:
         """Whether the log shows that targeting pays."""

@@ -144,10 +144,7 @@ _TERMS = {
         "The effective sample size: so many equally weighted users would estimate another policy as precisely as the "
         "logged users with their weights.",
     ),
-    "estimator": (
-        "estimator",
-        "The formula that estimates another policy’s reward and cost from the log.",
-    ),
+    "estimator": ("estimator", "The formula that estimates another policy’s reward and cost from the log."),
     "fold": ("folds?", "A part of the users, selected by their ids for one purpose."),
     "frontier": ("frontier", "The most reward that each cost can buy."),
     "interval": ("interval", "The range that contains the true figure with the stated confidence."),

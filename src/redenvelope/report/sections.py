@@ -64,11 +64,7 @@ def _several_frontiers(plan: Plan, level: str) -> str:
         chart = figure(frontier_chart(own.frontier, own.certificate, ()))
         if not own.frontier.height:
             chart = items([f"Whatever {each.name} may be, the other budgets cannot be kept."])
-        parts += [
-            f"<h3>{text(each.name)}, the others held</h3>",
-            chart,
-            _frontier_table(own, level),
-        ]
+        parts += [f"<h3>{text(each.name)}, the others held</h3>", chart, _frontier_table(own, level)]
     return folded("frontier", "What each budget buys", *parts)
 
 
@@ -121,7 +117,7 @@ def search_section(plan: Plan) -> str:
         f"{len(ladder.rungs)} {plans} were put in order {ordered}. "
         f"From {first}, each was tested on them: is {bound} {tested}, with {level} confidence? The "
         "walk ends at the first that fails. An error requires the first plan that breaks the promise to pass, so the "
-        "confidence holds for the whole walk.",
+        "confidence holds for the whole walk."
     ]
     if len(certificate.budgets) > 1:
         sentences.append(
@@ -249,17 +245,17 @@ def _exploration(plan: Plan) -> Iterator[str]:
         )
         return
     yield (
-        f"{share:.1%} of the decisions are drawn evenly among what is eligible. That is part of the plan: of its "
-        "price, of its certificate, and of the propensities that are written."
+        f"Exploration: {share:.1%} of the decisions are drawn evenly among the eligible actions. The price, the "
+        "certificate and the propensities include it."
     )
     if record is None:
         return
     reward = plan.certificate.reward.estimate
     beside = f" ({record.reward_lost / abs(reward):.1%} of it)" if reward else ""
     yield (
-        f"This costs {number(record.reward_lost, 3)} of reward per user{beside} at the same cost, by the model. In "
-        f"return, of {_USERS:,} users decided for, about {record.effective_share * _USERS:,.0f} will be effective "
-        "ones, at every step, for a plan that gives everything evenly."
+        f"By the model, it gives up {number(record.reward_lost, 3)} of reward per user{beside} at the same cost. In "
+        f"return, {_USERS:,} users decided for will count as about {record.effective_share * _USERS:,.0f} effective "
+        "users at every step when a plan that draws all actions evenly is checked."
     )
 
 
@@ -333,9 +329,7 @@ def _roll_outs(roll_outs: Sequence[RollOutFidelity]) -> str:
     names = [outcome.name for outcome in roll_outs[0].outcomes] if roll_outs else []
     heads = ("steps", *(head for name in names for head in (f"{name}, predicted", "observed")), "state error")
     return table(
-        "Rolled out along logged actions: sums over steps; a state error below 1 beats “nothing changes”",
-        heads,
-        rows,
+        "Rolled out along logged actions: sums over steps; a state error below 1 beats “nothing changes”", heads, rows
     )
 
 

@@ -286,8 +286,9 @@ def price_sentence(plan: Plan) -> str:
     if math.isinf(pricing.prices[0][0]) and len(pricing.shares) == 1:
         mixed = " The plan is the cheapest there is."
     elif len(pricing.shares) > 1:
+        form = ".0%" if min(pricing.shares) >= 0.01 else ".1%"
         prices = " and ".join(
-            f"λ = {price_label(row[0])} for {share:.0%} of the users"
+            f"λ = {price_label(row[0])} for {share:{form}} of the users"
             for row, share in zip(pricing.prices, pricing.shares, strict=True)
         )
         mixed = f" Two prices are mixed, {prices}: together they spend what the bound allows."

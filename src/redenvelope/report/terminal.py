@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -26,10 +27,11 @@ from redenvelope.report.markup import Spoken
 from redenvelope.report.sections import rules_sentences
 from redenvelope.report.summary import price_sentence
 from redenvelope.simulate.campaign import Campaign, Decide, Optimum
-from redenvelope.wording import for_reader, number, signed
+from redenvelope.wording import counted, for_reader, number, signed
 
 _WARNINGS = 6  # more would push the certificate off the screen
 _NAMED = 4  # columns that share a warning
+_IN_SENTENCES = ("reward_not_monotone", "overlap_thin")  # warnings that the sentences above them have said already
 
 
 class StageView:
@@ -100,7 +102,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
 
 def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
     """What the audit warned of; the log was used all the same."""
-    warnings = [finding for finding in findings if finding.severity is Severity.WARNING]
+    warnings = [each for each in findings if each.severity is Severity.WARNING and each.rule not in _IN_SENTENCES]
     columns: dict[str, list[str]] = {}
     for finding in warnings:
         columns.setdefault(f"{finding.message} → {finding.remedy}", []).extend(
@@ -119,18 +121,28 @@ def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
         "On the check users: means per user ± standard error; differences with intervals, paired by user",
         ("policy", "cost", "reward", "cost against logged", "reward against logged"),
     )
+    cost, reward = (_decimals([getattr(row, f"{name}_error") for row in rows]) for name in ("cost", "reward"))
     for row in rows:
-        figures = (f"{row.cost:.3f} ± {row.cost_error:.3f}", f"{row.reward:.3f} ± {row.reward_error:.3f}")
+        figures = (
+            f"{row.cost:,{cost}} ± {row.cost_error:,{cost}}",
+            f"{row.reward:,{reward}} ± {row.reward_error:,{reward}}",
+        )
         differences = (
-            _gap(row.cost_difference, row.cost_difference_lower, row.cost_difference_upper),
-            _gap(row.reward_difference, row.reward_difference_lower, row.reward_difference_upper),
+            _gap(row.cost_difference, row.cost_difference_lower, row.cost_difference_upper, cost),
+            _gap(row.reward_difference, row.reward_difference_lower, row.reward_difference_upper, reward),
         )
         table.add_row(row.policy, *figures, *(("", "") if row.policy == "logged" else differences))
     console.print(table)
 
 
-def _gap(estimate: float, lower: float, upper: float) -> str:
-    return f"{estimate:+.3f} ({lower:+.3f} to {upper:+.3f})"
+def _decimals(errors: Sequence[float]) -> str:
+    """The format of a column of figures: as many decimals as give the smallest error two digits."""
+    least = min((error for error in errors if error > 0), default=0.01)
+    return f".{min(max(1 - math.floor(math.log10(least)), 0), 8)}f"
+
+
+def _gap(estimate: float, lower: float, upper: float, form: str) -> str:
+    return f"{estimate:+,{form}} ({lower:+,{form}} to {upper:+,{form}})".replace("-", "−")
 
 
 def _difference(estimate: float, lower: float, upper: float) -> str:
@@ -145,7 +157,8 @@ def _new_table(title: str, heads: Sequence[str], words: Sequence[str] = ()) -> T
     """A table whose first column and columns named in `words` hold words; the others hold figures."""
     table = Table(title=title, title_justify="left")
     for name in heads:
-        table.add_column(escape(name), justify="left" if name in (heads[0], *words) else "right")
+        # Long names are broken, not cut.
+        table.add_column(escape(name), justify="left" if name in (heads[0], *words) else "right", overflow="fold")
     return table
 
 
@@ -167,9 +180,10 @@ def _show_budgets(console: Console, title: str, content: dict[str, Any]) -> None
     table = _new_table(title, ("budget", "cost", "reward", "one more unit buys"))
     for row in content["at"]:
         table.add_row(*(number(float(row[name])) for name in ("budget", "cost", "reward", "shadow_price")))
-    console.print(table)
+    console.print(table if content["at"] else "No plan is known to keep this budget.")
     if content["least_budget"] is not None:
-        console.print(f"The least budget that a plan is known to keep is {number(content['least_budget'])} per user.")
+        told = f"The smallest budget that a plan is known to keep is {number(content['least_budget'])} per user."
+        console.print(told, soft_wrap=True)
 
 
 # An audit on a terminal.
@@ -198,8 +212,8 @@ def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
 def show_audit(console: Console, audit: Audit) -> None:
     """The verdicts in words, then the tables behind them, then the findings."""
     console.print(
-        f"[bold]{audit.users:,}[/] users, [bold]{audit.rows:,}[/] rows, {audit.steps} steps, "
-        f"{len(audit.actions)} actions, {audit.features} features ({audit.static_features} static), "
+        f"[bold]{audit.users:,}[/] users, [bold]{audit.rows:,}[/] rows, {counted(audit.steps, 'step')}, "
+        f"{len(audit.actions)} actions, {counted(audit.features, 'feature')} ({audit.static_features} static), "
         f"propensities {audit.propensity_source}"
     )
     for sentence in verdicts(audit):
@@ -392,7 +406,7 @@ def show_evaluation(content: dict[str, Any]) -> None:
     console.print(f"Certificate: {certificate['status']}, {verdict}.", soft_wrap=True)
     spent = ", ".join(f"{escape(name)} {number(cost)}" for name, cost in logged.get("costs", {}).items())
     console.print(
-        f"As logged, a user earned {number(logged['reward'])} and cost {spent or number(logged['cost'])} "
+        f"As logged, users earned {number(logged['reward'])} and cost {spent or number(logged['cost'])} each "
         f"({content['users']:,} users). Under the plan, by every estimator:",
         soft_wrap=True,
     )
@@ -495,10 +509,4 @@ def truth_table(rows: list[dict[str, float | str]]) -> Table:
 
 
 def _row(budget: float, name: str, solution: Optimum) -> dict[str, float | str]:
-    return {
-        "budget": budget,
-        "policy": name,
-        "cost": solution.cost,
-        "reward": solution.reward,
-        "dual": solution.dual,
-    }
+    return {"budget": budget, "policy": name, "cost": solution.cost, "reward": solution.reward, "dual": solution.dual}

@@ -334,13 +334,7 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
 
     shown = short_labels(labels)
     rows = [
-        {
-            "group": group,
-            "action": label,
-            "place": place,
-            "share": share,
-            "note": f"{group}: {label} {share:.1%}",
-        }
+        {"group": group, "action": label, "place": place, "share": share, "note": f"{group}: {label} {share:.1%}"}
         for group, shares in groups
         for place, (label, share) in enumerate(zip(labels, shares, strict=True))
     ]

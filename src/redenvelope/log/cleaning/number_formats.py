@@ -22,31 +22,12 @@ _COMMA = (
 )
 _POINT = (
     rf"^(?:\d*\.\d{{1,2}}|\d*\.\d{{4,}}|0*\.\d+|\d{{1,3}}(?:{_BY_COMMAS}|{_BY_GAPS})\.\d+"
-    rf"|\d{{1,3}},\d{{3}}{_BY_COMMAS})$"
+    rf"|\d{{1,3}},\d{{3}}{_BY_COMMAS}|\d{{1,2}}(?:,\d{{2}})+,\d{{3}}(?:\.\d+)?)$"  # in India, 12,34,567.89
 )
 _COMMA_UNSURE, _POINT_UNSURE = r"^[1-9]\d{0,2},\d{3}$", r"^[1-9]\d{0,2}\.\d{3}$"
 _WHOLE = rf"^(?:\d+|\d{{1,3}}(?:{_GAP}\d{{3}})+)$"
 _OUTSIDE = r"^[\s\u{a0}\u{202f}]+|[\s\u{a0}\u{202f}]+$"
-_LETTERS = [
-    ",",
-    "%",
-    "'",
-    "’",
-    " ",
-    "\u00a0",
-    "\u202f",
-    "€",
-    "$",
-    "£",
-    "¥",
-    "EUR",
-    "USD",
-    "CHF",
-    "GBP",
-    "kr",
-    "zł",
-    "₹",
-]
+_LETTERS = [*",%'’ \u00a0\u202f€$£¥₹", "EUR", "USD", "CHF", "GBP", "kr", "zł"]
 
 
 @dataclass(frozen=True)

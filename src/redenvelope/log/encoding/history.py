@@ -202,11 +202,7 @@ class Past(NamedTuple):
 
 
 def history_of_frame(
-    encoding: HistoryEncoding,
-    users: pl.DataFrame,
-    steps: NDArray[np.int32],
-    past: pl.DataFrame | None,
-    first_step: int,
+    encoding: HistoryEncoding, users: pl.DataFrame, steps: NDArray[np.int32], past: pl.DataFrame | None, first_step: int
 ) -> Float32Array:
     """The history columns of users to decide for at steps [rows], [rows, columns]."""
     earlier = past_of_frame(encoding, users, steps, past, first_step)
@@ -214,11 +210,7 @@ def history_of_frame(
 
 
 def past_of_frame(
-    encoding: PastKind,
-    users: pl.DataFrame,
-    steps: NDArray[np.int32],
-    past: pl.DataFrame | None,
-    first_step: int,
+    encoding: PastKind, users: pl.DataFrame, steps: NDArray[np.int32], past: pl.DataFrame | None, first_step: int
 ) -> Past:
     """What happened to users to decide for before their steps [rows]; at the first step nobody needs a past.
 
@@ -318,10 +310,7 @@ def _actions(values: pl.Series, encoding: PastKind) -> NDArray[np.int32]:
 
 
 def history_of_row(
-    encoding: HistoryEncoding,
-    step: int,
-    past: Sequence[Mapping[str, Any]] | None,
-    first_step: int,
+    encoding: HistoryEncoding, step: int, past: Sequence[Mapping[str, Any]] | None, first_step: int
 ) -> Float32Array:
     """The history columns [columns] of one user at a step, given the user's earlier steps as plain rows."""
     moves, history = encoding.moves, np.zeros((1, encoding.width))

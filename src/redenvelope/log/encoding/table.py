@@ -166,10 +166,7 @@ def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: 
 
 
 def serving_table(
-    frame: pl.DataFrame,
-    numbers: Sequence[NumberEncoding],
-    categories: Sequence[CategoryEncoding],
-    findings: Findings,
+    frame: pl.DataFrame, numbers: Sequence[NumberEncoding], categories: Sequence[CategoryEncoding], findings: Findings
 ) -> FeatureTable:
     """The features of a table, as far as it has them."""
     numeric = np.empty((len(numbers), len(frame)), np.float32)

@@ -80,10 +80,7 @@ def _content(path: Path, file: str, findings: Findings) -> bytes | None:
     if undecodable >= 0:
         row = content.count(b"\n", 0, undecodable)
         findings.add(
-            "file_undecodable",
-            file=file,
-            rows=[row] if row else [],
-            examples=[content[undecodable : undecodable + 10]],
+            "file_undecodable", file=file, rows=[row] if row else [], examples=[content[undecodable : undecodable + 10]]
         )
         return None
     if b"\r" in content:

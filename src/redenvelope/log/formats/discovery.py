@@ -181,8 +181,7 @@ def _with_dates(files: list[SourceFile]) -> list[SourceFile]:
     dated = {name for name, values in known.items() if all(_day(value) for value in values if value is not None)}
     return [
         replace(
-            file,
-            partition={name: _day(value) if name in dated else value for name, value in file.partition.items()},
+            file, partition={name: _day(value) if name in dated else value for name, value in file.partition.items()}
         )
         for file in files
     ]
@@ -211,6 +210,8 @@ _BEGINNINGS = {
     b"ARROW1": "an Arrow file",
     b"SQLite format 3": "a database",
     b"\xd0\xcf\x11\xe0": "a workbook in an old format",
+    b"{": "JSON",
+    b"[": "JSON",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }

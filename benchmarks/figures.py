@@ -85,15 +85,23 @@ FAMILIES = {
 
 def end_to_end(output: str) -> Told:
     ((rows, users),) = every(r"^([\d,]+) rows: ([\d,]+) users", output)
+    ((compiling,),) = every(r"the first time, compiling: [\d.]+ s, ([\d.]+) s of a processor", output)
     ((seconds, processor, memory),) = every(
         r"in all +([\d.]+) s +([\d.]+) s of a processor +peak so far ([\d.]+)", output
     )
     yield (
         f"`fit` on {rows} rows of 20 features ({users} users), from file to plan",
-        (f"{float(seconds):.0f} s, {float(processor):.0f} s of processors, {float(memory):.1f} GB at most"),
+        (
+            f"{float(seconds):.0f} s, {float(processor):.0f} s of processors, {float(memory):.1f} GB at most "
+            f"(the first time, compiling: {float(compiling):.0f} s of processors)"
+        ),
     )
-    ((rate,),) = every(r"^ +([\d,]+) users a second, compilation included", output)
-    yield f"`allocate` for these {users} users, reading, compiling and writing included", f"{rate} users a second"
+    ((first,),) = every(r"^ +([\d,]+) users a second, compilation included", output)
+    ((rate,),) = every(r"^ +([\d,]+) users a second after that: the plan ", output)
+    yield (
+        f"`allocate` for these {users} users, reading and writing included",
+        f"{rate} users a second (the first time, compiling: {first})",
+    )
 
 
 def decide(output: str) -> Told:

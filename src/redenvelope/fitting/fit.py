@@ -113,13 +113,15 @@ def fit(
     del folds, trained, checked  # the train fold is most of the log and is not needed any more
     give_back()
     stages.begin("check")
+    # Before the data of all prices, which are large: this needs as much for a moment.
+    past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
+    give_back()
     policies = unpriced.policies.by_name
     pilot_users, budgets = unpriced.pilot_users, unpriced.terms.budgets
     candidates, paths = price_grid.candidates(policies, pilot_users, settings.search, budgets, run.cache)
     check = _check(candidates, held_out, estimator, population, run)
     stages.begin("certificate")
     objections = certify.objections_to(population, unpriced.fidelity)
-    past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
     policy = replace(unpriced.policy, holdout=campaign.holdout)
     check, certified = certify.certify_plan(check, policy, objective.question, objections, past, settings)
     del past

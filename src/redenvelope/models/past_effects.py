@@ -225,7 +225,8 @@ class PastEffects:
         """Learn from a log with its states [rows, width] and columns of its past [rows, columns]."""
         columns, outcomes = with_products(past, static_columns(states, layout)), len(log.outcomes)
         actions, rank = len(log.catalogue), log.action / max(len(log.catalogue) - 1, 1)
-        left = np.concatenate([log.outcomes.T, columns], axis=1)
+        left, known = np.concatenate([log.outcomes.T, columns], axis=1), columns.astype(np.float32)
+        del columns  # all of these are large
         if actions <= _MOST_ACTIONS:
             kinds, cell = np.eye(actions)[log.action], log.step * actions + log.action
             _freed(states, layout, cell, left, told=True)
@@ -233,7 +234,7 @@ class PastEffects:
             kinds = np.stack([np.ones(len(log)), rank], axis=1)
             _freed(states, layout, log.step, left, told=True, further=rank)
         left[log.starts[:-1]] = 0.0  # at a user's first step nothing has happened yet
-        freed = np.ascontiguousarray(left[:, outcomes:])
+        freed, left = np.ascontiguousarray(left[:, outcomes:]), left[:, :outcomes].copy()
         squares = _squares(kinds, freed) / len(log)
         size = np.sqrt(np.diagonal(squares))
         varies = size > 1e-6 * max(float(size.max()), 1e-12)
@@ -242,7 +243,7 @@ class PastEffects:
         regression = _Regression(kinds, freed, scale, np.linalg.inv(unit), log.starts[:-1][log.begins])
         found = [regression.of(left[:, outcome]) for outcome in range(outcomes)]
         effects, covariance = (np.stack(each) for each in zip(*found, strict=True))
-        known, kind, free = (each.astype(np.float32) for each in (columns, kinds, freed))
+        kind, free = (each.astype(np.float32) for each in (kinds, freed))
         return cls(log.keys, log.starts, known, kind, free, scale, effects, covariance)
 
     def rows_of(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -276,7 +277,10 @@ class _Regression:
         effects = self.inverse @ (self.scale * _summed(self.kinds, self.freed, outcome[:, None])[:, 0]) / rows
         by_kind = (self.scale * effects).reshape(self.kinds.shape[1], -1)
         left = outcome - ((self.freed @ by_kind.T) * self.kinds).sum(axis=1)
-        scores = np.concatenate([_added(self.freed, kind * left, self.starts) for kind in self.kinds.T], axis=1)
+        width = self.freed.shape[1]
+        scores = np.empty((len(self.starts), len(used)))
+        for place, kind in enumerate(self.kinds.T):
+            scores[:, place * width : (place + 1) * width] = _added(self.freed, kind * left, self.starts)
         spread = self.scale[:, None] * (scores.T @ scores) * self.scale
         covariance = self.inverse @ spread @ self.inverse / rows**2
         # The residuals of a regression are smaller than the errors.

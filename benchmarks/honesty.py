@@ -92,6 +92,7 @@ def arguments_given() -> argparse.Namespace:
     parser.add_argument("--share", type=float, help="budget between the cheapest and the uniform policy; else as suits")
     parser.add_argument("--explore", type=float, help="share of decisions by chance; else what fit takes")
     parser.add_argument("--cross-fit", type=int, default=1, help="groups of users, each checking the others' plan")
+    parser.add_argument("--fresh-checks", type=int, default=0, help="logs of other users that check every plan, too")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--kinds", nargs="+", default=["coverage", "plan"], choices=["coverage", "plan"])
     parser.add_argument("--first", type=int, default=1_000, help="seed of the first campaign")
@@ -115,9 +116,8 @@ def tasks_of(arguments: argparse.Namespace) -> Iterable[Task]:
             share = family.share if arguments.share is None else arguments.share
             for kind, size in (("coverage", FRESH_USERS), ("plan", arguments.users or family.users)):
                 if kind in arguments.kinds:
-                    yield Task(
-                        kind, name, arguments.first + number, size, share, arguments.explore, arguments.cross_fit
-                    )
+                    how = (arguments.explore, arguments.cross_fit, arguments.fresh_checks)
+                    yield Task(kind, name, arguments.first + number, size, share, *how)
 
 
 def main() -> None:

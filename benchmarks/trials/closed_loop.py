@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trials.campaigns import budget_of, campaign_of, deployed, exact_truth, quick_settings, truth_of
+from trials.fresh_checks import fresh_checks
 from trials.task import Task
 
 
@@ -21,13 +22,14 @@ def closed_loop(task: Task) -> dict[str, Any]:
     from redenvelope.log.read import log_from_frame
     from trials.families.registry import FAMILIES
 
-    _, family, seed, users, share, explore, cross_fit = task
+    _, family, seed, users, share, explore, cross_fit, _ = task
     start, processor = time.perf_counter(), time.process_time()
     campaign = campaign_of(family, seed)
     budget = budget_of(campaign, share)
     row: dict[str, Any] = {**task._asdict(), "budget": budget}
     try:
-        log = log_from_frame(campaign.log(users, seed), ColumnMap(cluster=FAMILIES[family].cluster))
+        columns = ColumnMap(cluster=FAMILIES[family].cluster)
+        log = log_from_frame(campaign.log(users, seed), columns)
         plan = fit(log, budget=budget, settings=replace(quick_settings(seed), explore=explore, cross_fit=cross_fit))
     except LogError as refused:
         row |= {"certified": False, "rules": [f"audit: {finding.rule}" for finding in refused.findings]}
@@ -35,6 +37,8 @@ def closed_loop(task: Task) -> dict[str, Any]:
         row |= {"certified": False, "rules": ["no plan"], "reasons": [str(refused)]}
     else:
         row |= {"fit_seconds": time.perf_counter() - start} | judged(campaign, plan, log, budget)
+        if task.fresh_checks:
+            row["fresh_checks_spent"] = fresh_checks(campaign, plan, log, columns, task)
     seconds = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - processor}
     return row | seconds
 
@@ -61,6 +65,7 @@ def judged(campaign: Any, plan: Any, log: Any, budget: float) -> dict[str, Any]:
         "reasons": [reason.message for reason in certificate.reasons],
         "estimate": certificate.cost.estimate,
         "bound": certificate.cost.upper,
+        "standard_error": certificate.cost.standard_error,
         "estimator": certificate.cost.estimator,
         "true_cost": cost,
         "gain": None if exact is None else exact[2],

@@ -64,6 +64,11 @@ def report_plans(title: str, rows: Rows) -> None:
     print(f"  bound covers the truth, certified      {interval(_bounded(certified), len(certified))}")
     print(f"  bound covers the truth, all plans      {interval(_bounded(planned), len(planned))}")
     print(f"  share of the budget spent, certified   {np.mean(spent) if spent else float('nan'):.1%}")
+    again = [spent for row in planned for spent in row.get("fresh_checks_spent", ())]
+    if again:
+        firm = np.array([spent for spent in again if spent is not None])
+        print(f"  checked by other users: certified      {interval(len(firm), len(again))}")
+        print(f"    of those over the budget in truth    {interval(int((firm > 1).sum()), len(firm))}")
     gains = [row["gain"] for row in rows if row.get("gain") is not None]
     if gains:
         print(f"  share of the optimum's gain, all plans {np.mean(gains):.3f}, at equal budget")

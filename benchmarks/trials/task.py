@@ -19,6 +19,8 @@ class Task(NamedTuple):
     """Share of decisions by chance; None for what is usual."""
     cross_fit: int = 1
     """Groups of users, each of which checks a member of the plan made of the others."""
+    fresh_checks: int = 0
+    """How many logs of other users check the plan, too."""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Task:

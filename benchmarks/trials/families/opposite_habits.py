@@ -6,6 +6,7 @@ Averaged over users the past has no effect, so that a test of its mean effect fi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +21,19 @@ _DIRECTIONS = np.array([{"loyal": 1.0, "dormant": -1.0}.get(segment, 0.0) for se
 class OppositeHabits(HiddenHabit):
     """The chance of redeeming grows with every envelope for loyal users and falls for dormant ones."""
 
+    loyal_respond: bool = False
+    """Whether loyal users respond most, so that a good plan sends to those whom envelopes make dearer."""
+
     @property
     def growth(self) -> float:
         """What an envelope adds to, or takes from, the chance of redeeming the next."""
         return float(np.random.default_rng([self.seed, 3]).uniform(0.04, 0.24))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """See Sending."""
+        lifts = {"segment_lifts": 1.0 + 0.6 * _DIRECTIONS} if self.loyal_respond else {}
+        return super().parameters | lifts
 
     def redemption(self, state: State, step: int) -> FloatArray:
         """See Sending: the same for all at first."""

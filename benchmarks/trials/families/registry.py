@@ -55,6 +55,7 @@ FAMILIES: dict[str, Family] = {
     "wrong_propensity": Family(WrongPropensity, 8_000),
     "seasons": Family(Seasons, 8_000),
     "opposite_habits": Family(OppositeHabits, 8_000, share=1.0),
+    "opposite_habits_targeted": Family(partial(OppositeHabits, loyal_respond=True), 8_000, share=1.0),
     "habit_log_normal": Family(HabitLogNormal, 8_000, share=1.0),
     "delayed_cost_2": Family(partial(DelayedCost, lag=2), 8_000),
     "delayed_cost_3": Family(partial(DelayedCost, lag=3), 8_000),

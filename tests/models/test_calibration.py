@@ -117,3 +117,24 @@ def test_shrunk_effects_never_make_a_free_action_cost_anything() -> None:
     np.testing.assert_allclose(cost[0], 0.0, atol=1e-5)
     # Right on average, but for what is cut at the greatest cost that was logged.
     np.testing.assert_allclose(cost.mean(axis=1), PRICES, atol=0.06)
+
+
+def test_no_action_is_expected_to_cost_less_or_more_than_it_was_logged_to() -> None:
+    def with_amounts(users: int, seed: int) -> CalibrationRows:
+        """The first action is free and the last costs one of several amounts; networks are a little wrong of both."""
+        rows, draw = drawn(users, seed, told=0.5, true=0.5), np.random.default_rng([seed, 1])
+        paid = np.array([0.0, 1.0, 3.0])[rows.action] * draw.integers(0, 3, len(rows.action)) / 2
+        expected = np.array([0.0, 0.5, 1.5]) + 0.4 * draw.normal(size=rows.predicted.shape[1:])
+        return rows._replace(
+            predicted=np.stack([rows.predicted[0], expected]), observed=np.stack([rows.observed[0], paid])
+        )
+
+    rows = with_amounts(4_000, 0)
+    calibration, _ = calibrate(rows, with_amounts(4_000, 1), hats=2)
+    outcomes = [jnp.asarray(own.T) for own in rows.predicted]
+    cost = np.asarray(calibration(outcomes, jnp.asarray(rows.hat, jnp.float32))[1])
+    assert not cost[0].any()
+    assert cost[1].min() >= 0 and cost[1].max() <= 1 < cost[2].max() <= 3
+    # Few rows show little of what an action may cost.
+    rare = rows._replace(action=np.where(np.arange(len(rows.action)) < 20, 0, np.maximum(rows.action, 1)))
+    assert calibrate(rare, rare, hats=2)[0].high[1].tolist() == [3.0, 1.0, 3.0]

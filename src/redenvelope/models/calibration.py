@@ -34,6 +34,7 @@ _AROUND = (0.8, 1.0, 1.25)
 """Prices at which decisions are scored, in units of those where untargeted offers change: there targeting matters."""
 _LEAST_PROPENSITY = 0.01
 _CONSTANT = 1e-6
+_FEW_ROWS = 30  # with fewer, an action may yet cost what others do
 
 
 class Calibration(eqx.Module):
@@ -48,7 +49,8 @@ class Calibration(eqx.Module):
     level: jax.Array
     """What is added by step and action, [outcomes, hats of the step, actions]."""
     low: jax.Array
-    """The least outcome that was logged, [outcomes]; none lower is expected."""
+    """The least outcome that was logged of each action, [outcomes, actions]; none lower is expected. Of all actions
+    [outcomes] in plans of before."""
     high: jax.Array
     """The greatest."""
 
@@ -59,15 +61,16 @@ class Calibration(eqx.Module):
         for place, outcome in enumerate(outcomes):
             common = self.around[place] @ outcome
             kept = self.effect[place] * (outcome - common) + self.base[place] * common
-            found.append(jnp.clip(kept + self.level[place].T @ hats.T, self.low[place], self.high[place]))
+            low, high = (jnp.expand_dims(bound[place], -1) for bound in (self.low, self.high))
+            found.append(jnp.clip(kept + self.level[place].T @ hats.T, low, high))
         return found
 
 
-def blank_calibration(outcomes: int, hats: int, actions: int) -> Calibration:
-    """A calibration of the right shape, of zeros."""
-    each = float32(np.zeros(outcomes))
-    around, level = np.zeros((outcomes, actions)), np.zeros((outcomes, hats, actions))
-    return Calibration(each, each, float32(around), float32(level), each, each)
+def blank_calibration(outcomes: int, hats: int, actions: int, by_action: bool) -> Calibration:
+    """A calibration of the right shape, of zeros; its bounds by action, or of all actions."""
+    each, around = float32(np.zeros(outcomes)), float32(np.zeros((outcomes, actions)))
+    bound = around if by_action else each
+    return Calibration(each, each, around, float32(np.zeros((outcomes, hats, actions))), bound, bound)
 
 
 @dataclass(frozen=True)
@@ -136,14 +139,9 @@ class CalibrationRows(NamedTuple):
 
     def beside(self, other: CalibrationRows) -> CalibrationRows:
         """These rows and those of other users."""
-        return CalibrationRows(
-            np.concatenate([self.predicted, other.predicted], axis=1),
-            np.concatenate([self.observed, other.observed], axis=1),
-            np.concatenate([self.action, other.action]),
-            np.concatenate([self.weight, other.weight]),
-            np.concatenate([self.hat, other.hat]),
-            np.concatenate([self.user, other.user + self.user.max() + 1]),
-        )
+        later = other._replace(user=other.user + self.user.max() + 1)
+        found: CalibrationRows = jax.tree.map(lambda *own: np.concatenate(own, min(own[0].ndim - 1, 1)), self, later)
+        return found
 
 
 def calibrate(everyone: CalibrationRows, held_out: CalibrationRows, hats: int) -> tuple[Calibration, TargetingChoice]:
@@ -151,7 +149,7 @@ def calibrate(everyone: CalibrationRows, held_out: CalibrationRows, hats: int) -
     effects from those of users who did not train the networks."""
     choice = _chosen(everyone, held_out, hats)
     table = _table(everyone, choice.share, hats, _anchors(everyone))
-    return table.calibration(everyone.observed), choice
+    return table.calibration(everyone), choice
 
 
 class _Table(NamedTuple):
@@ -168,9 +166,13 @@ class _Table(NamedTuple):
         kept = self.effect[:, None, None] * (rows.predicted - common) + self.base[:, None, None] * common
         return np.asarray(kept + self.level[:, rows.hat])
 
-    def calibration(self, observed: FloatArray) -> Calibration:
-        """In single precision, within what was observed [outcomes, rows]."""
-        return Calibration(*(float32(part) for part in (*self, observed.min(axis=1), observed.max(axis=1))))
+    def calibration(self, rows: CalibrationRows) -> Calibration:
+        """In single precision, within what was observed."""
+        few = np.bincount(rows.action, minlength=rows.predicted.shape[2]) < _FEW_ROWS
+        low, high = _ranges(rows)
+        least, most = low.min(axis=1, keepdims=True), high.max(axis=1, keepdims=True)
+        bounds = np.where(few, least, low), np.where(few, most, high)
+        return Calibration(*(float32(part) for part in (*self, *bounds)))
 
 
 def _table(rows: CalibrationRows, share: float, hats: int, around: FloatArray) -> _Table:
@@ -178,7 +180,7 @@ def _table(rows: CalibrationRows, share: float, hats: int, around: FloatArray) -
     differences to the mean of actions with these weights [outcomes, actions]."""
     outcomes, count, actions = rows.predicted.shape
     level = np.zeros((outcomes, hats, actions))
-    constant = np.array([_constant(own, rows.action, actions).all() for own in rows.observed])
+    constant = np.all(_constant(rows), axis=1)
     table = _Table(np.where(constant, 0.0, share), np.where(constant, 0.0, 1.0), around, level)
     effects = rows.predicted - np.einsum("ora,oa->or", rows.predicted, around)[..., None]
     present = np.maximum(np.bincount(rows.hat, minlength=hats), 1)
@@ -202,14 +204,20 @@ def _table(rows: CalibrationRows, share: float, hats: int, around: FloatArray) -
     return table
 
 
-def _constant(value: FloatArray, action: NDArray[np.int32], actions: int) -> NDArray[np.bool_]:
-    """Whether each action always had the same outcome, [actions], of values [rows]; true of actions never taken."""
-    high, low = np.full(actions, -np.inf), np.full(actions, np.inf)
-    np.maximum.at(high, action, value)
-    np.minimum.at(low, action, value)
-    with np.errstate(invalid="ignore"):
-        spread: NDArray[np.bool_] = high - low <= _CONSTANT * max(1e-12, float(np.abs(value).max()))
-    return spread
+def _ranges(rows: CalibrationRows) -> tuple[FloatArray, FloatArray]:
+    """The least and the greatest outcome of each action, [outcomes, actions]; ∞ and −∞ where it was never taken."""
+    low = np.full((len(rows.observed), rows.predicted.shape[2]), np.inf)
+    high = -low
+    for place, own in enumerate(rows.observed):
+        np.minimum.at(low[place], rows.action, own)
+        np.maximum.at(high[place], rows.action, own)
+    return low, high
+
+
+def _constant(rows: CalibrationRows) -> NDArray[np.bool_]:
+    """Whether each action always had the same outcome, [outcomes, actions]; true of actions never taken."""
+    low, high = _ranges(rows)
+    return np.asarray(high - low <= _CONSTANT * np.maximum(1e-12, np.abs(rows.observed).max(axis=1, keepdims=True)))
 
 
 def _anchors(rows: CalibrationRows) -> FloatArray:
@@ -220,7 +228,7 @@ def _anchors(rows: CalibrationRows) -> FloatArray:
     """
     actions = rows.predicted.shape[2]
     taken = np.bincount(rows.action, minlength=actions) > 0
-    known = np.stack([_constant(own, rows.action, actions) & taken for own in rows.observed])
+    known = _constant(rows) & taken
     known |= ~known.any(axis=1, keepdims=True)
     return np.asarray(known / known.sum(axis=1, keepdims=True))
 
@@ -239,7 +247,7 @@ def _chosen(everyone: CalibrationRows, rows: CalibrationRows, hats: int) -> Targ
     gains, errors, chosen = {}, {}, 0.0
     for share in (found, found / 2, found / 4):
         own = none + share * (full - none)
-        gain, of_gain = _gain(rows, users, own, none, full, prices)
+        gain, of_gain = _gain(rows, users, (own, none), full, prices)
         gains[f"{share:.3g}"], errors[f"{share:.3g}"] = gain, of_gain
         if gain >= -most * of_gain:
             chosen = share
@@ -280,20 +288,15 @@ def _shrunk(slope: float, error: float) -> float:
 
 
 def _gain(
-    rows: CalibrationRows,
-    users: NDArray[np.intp],
-    own: FloatArray,
-    none: FloatArray,
-    baseline: FloatArray,
-    prices: FloatArray,
+    rows: CalibrationRows, users: NDArray[np.intp], both: Sequence[FloatArray], baseline: FloatArray, prices: FloatArray
 ) -> tuple[float, float]:
-    """The doubly robust gain per decision of choosing by outcomes `own` rather than `none`, [outcomes, rows, actions],
-    mean over the prices, and its standard error."""
+    """The doubly robust gain per decision of choosing by the first of `both` outcomes [outcomes, rows, actions] rather
+    than by the second, mean over the prices, and its standard error."""
     each, scores = np.arange(len(rows.action)), np.zeros(len(rows.action))
     for price in prices:
         values = baseline[0] - price * baseline[1]
         left = (rows.observed[0] - price * rows.observed[1] - values[each, rows.action]) * rows.weight
-        for outcomes, sign in ((own, 1.0), (none, -1.0)):
+        for outcomes, sign in zip(both, (1.0, -1.0), strict=True):
             taken = (outcomes[0] - price * outcomes[1]).argmax(axis=1)
             scores += sign / len(prices) * (values[each, taken] + np.where(taken == rows.action, left, 0.0))
     by_user = np.bincount(users, weights=scores - scores.mean())

@@ -270,8 +270,9 @@ class NeuralModel(eqx.Module):
             raise ModelError("the model is damaged: it needs one target per cost")
         skeleton = _skeleton(architecture)
         if written.calibrated:
-            outcomes, layout = 1 + len(architecture.cost_structures), architecture.layout
-            skeleton["calibration"] = blank_calibration(outcomes, hat_count(layout), architecture.actions)
+            sizes = 1 + len(architecture.cost_structures), hat_count(architecture.layout), architecture.actions
+            by_action = np.ndim(arrays.get("calibration.low", 0)) == 2
+            skeleton["calibration"] = blank_calibration(*sizes, by_action)
         parts = restored(skeleton, arrays)
         costs = tuple(new_target(target, architecture.actions) for target in written.cost_targets)
         survival = None if architecture.survival_structure is None else Survival()

@@ -296,7 +296,7 @@ class Decision:
     expected_reward: float
     """Of this step alone."""
     expected_cost: float
-    """Of this step alone, as the model predicts it for this user and action: no bound, and not yet calibrated."""
+    """Of this step alone, as the model predicts it for this user and action: no bound."""
     prices: tuple[float, ...]
     """Of each budget, that the user follows."""
     expected_costs: dict[str, float] = field(default_factory=dict)

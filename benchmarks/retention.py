@@ -6,8 +6,8 @@ The campaign is that of BCORLE(λ) (Zhang et al., NeurIPS 2021), written from it
 not there comes with the mean of these probabilities. A third of the users hardly ever come back (0 to 0.2), a third
 nearly always (0.8 to 1), a third anything; within these limits, 21 draws in rising order are a user's own response,
 which nobody sees. A row is a visit: it shows which third, the day, and how often the user got each envelope in the last
-30 days and came back the next day. Its reward is whether the user comes back the next day, its cost the envelope. The
-log chooses evenly for 30 days, after 30 others that only show.
+30 days and came back the next day; with `--few`, the third and the day alone. Its reward is whether the user comes back
+the next day, its cost the envelope. The log chooses evenly for 30 days, after 30 others that only show.
 
 The truth is a simulation of the deployed plan on users whom no log contains; all policies meet the same users and the
 same random numbers. Beside the plan stand the best mixture of two envelopes that are the same for everybody, and the
@@ -39,6 +39,7 @@ from redenvelope.simulate.campaign import bisect_price, climb_envelope
 
 DAYS = 30
 AMOUNTS = np.arange(1, 22) / 10
+FEW, OUTCOMES = ("kind", "day"), ("action", "propensity", "reward", "cost")
 LIMITS = {"rarely": (0.0, 0.2), "any": (0.0, 1.0), "nearly always": (0.8, 1.0)}
 """Limits of the probability to come back, by kind of user."""
 POPULATION = 4_000
@@ -226,19 +227,22 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--budgets", type=float, nargs="*", default=[0.5, 0.8], help="as shares of the logged cost")
+    parser.add_argument("--few", action="store_true", help="rows show the third and the day alone")
     parser.add_argument("--methods", nargs="*", default=["auto"], help="auto, planned, learned, bandit")
     parser.add_argument("--quick", action="store_true", help="3,000 users, one budget")
     options = parser.parse_args()
     if options.quick:
         options.users, options.budgets = 3_000, [0.8]
     for seed in range(options.seeds):
-        log = log_from_frame(logged(options.users, seed))
+        rows = logged(options.users, seed)
+        log = log_from_frame(rows.select("user", "step", *FEW, *OUTCOMES) if options.few else rows)
         cost = float(log.outcomes[1].sum() / log.people)
         users = Users.drawn(POPULATION, seed)
         for share in options.budgets:
             for method in options.methods:
                 found = run(log, users, seed, share * cost, method)
-                print(json.dumps({"seed": seed, "users": options.users, "share": share} | found), flush=True)
+                given = {"seed": seed, "users": options.users, "few": options.few, "share": share}
+                print(json.dumps(given | found), flush=True)
 
 
 if __name__ == "__main__":

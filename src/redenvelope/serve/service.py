@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from redenvelope.engine.memory import give_back
 from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
 from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock, verify
@@ -245,11 +246,11 @@ class Service:
         return active.plan.sha256
 
     def _load(self, folder: Path) -> tuple[ActivePlan, list[Fund]]:
-        """Load a plan, and have the garbage collector pass over what stays: it would halt everything for a tenth of a
-        second to look through it, again and again."""
+        """Load a plan, give back what compiling it took, and have the garbage collector pass over what stays: it would
+        halt everything for a tenth of a second to look through it, again and again."""
         loaded = load_active_plan(folder, self._budgets, self._amounts, self.settings, self.ledger.seed)
         gc.unfreeze()
-        gc.collect()
+        give_back()
         gc.freeze()
         return loaded
 

@@ -45,6 +45,7 @@ demo: $(VENV)/.ready
 test: lint
 	@sh tests/install_debian.sh chromium "the browser tests of the report" chromium
 	@sh tests/install_debian.sh postgresql "the tests of the ledger on PostgreSQL" initdb '/usr/lib/postgresql/*/bin/initdb'
+	@sh tests/install_debian.sh prometheus "the check of the alert rules" promtool
 	@echo "running the test suite"
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
 

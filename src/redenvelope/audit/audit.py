@@ -278,6 +278,18 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
     """The audit with its findings, after those of reading."""
     findings = Findings()
     report_leaks(result.leaks, findings)
+    _report_assignment(result, findings)
+    _report_effects(result, findings)
+    if budget is not None:
+        if budget < result.cheapest_cost:
+            findings.add("budget_infeasible", column="cost", budget=budget, least=result.cheapest_cost)
+        elif budget > result.dearest_cost:
+            findings.add("budget_slack", column="cost", budget=budget, most=result.dearest_cost)
+    return replace(result, findings=merge(known, findings.sorted()))
+
+
+def _report_assignment(result: Audit, findings: Findings) -> None:
+    """What contradicts the propensities, or leaves too little overlap."""
     if (own := result.shared) is not None:
         share = "constant" if own.share > 0.99 else f"{own.share:.0%} of the way from independent draws to one draw"
         findings.add("assigned_by_cluster", column=own.column, count=own.groups, share=share, z=own.z)
@@ -312,6 +324,23 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
             expected=f"{group.expected:,.0f}",
             rule_to_add=group.rule,
         )
+    if result.steps_alive < len(result.overlap):
+        dead = result.overlap[result.steps_alive]
+        findings.add(
+            "overlap_thin",
+            column="propensity",
+            count=dead.users - dead.matching,
+            steps=counted(result.steps_alive, "step"),
+            users=dead.users,
+            effective=dead.greedy,
+            at_step=dead.step,
+            needed=LEAST_EFFECTIVE_USERS,
+            share=f"{result.check_share:.0%}",
+        )
+
+
+def _report_effects(result: Audit, findings: Findings) -> None:
+    """Costs that earn nothing, and costs that come late."""
     if result.reversals:
         worst = result.reversals[0]
         findings.add(
@@ -329,25 +358,6 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
     if late is not None:
         later = f"{counted(late.lag, 'step')} later"
         findings.add("cost_booked_later", column="cost", count=result.rows, share=f"{late.late_share:.0%}", later=later)
-    if result.steps_alive < len(result.overlap):
-        dead = result.overlap[result.steps_alive]
-        findings.add(
-            "overlap_thin",
-            column="propensity",
-            count=dead.users - dead.matching,
-            steps=counted(result.steps_alive, "step"),
-            users=dead.users,
-            effective=dead.greedy,
-            at_step=dead.step,
-            needed=LEAST_EFFECTIVE_USERS,
-            share=f"{result.check_share:.0%}",
-        )
-    if budget is not None:
-        if budget < result.cheapest_cost:
-            findings.add("budget_infeasible", column="cost", budget=budget, least=result.cheapest_cost)
-        elif budget > result.dearest_cost:
-            findings.add("budget_slack", column="cost", budget=budget, most=result.dearest_cost)
-    return replace(result, findings=merge(known, findings.sorted()))
 
 
 # The two passes of an audit over the parts of a log: statistics of each part, which merge into those of the whole.

@@ -162,6 +162,8 @@ def test_remedies_name_arguments_in_python_and_options_in_commands() -> None:
         command_has(["--columns", "--estimate-propensity"])
         assert "--columns ignore=notes" in for_reader(SAID)
         assert "--columns time=…" in for_reader(SAID)
+        command_has(["--budget"])
+        assert for_reader("cap it with --most-per-user") == "cap it with fit --most-per-user"
     assert "--" not in for_reader(SAID)
 
 

@@ -69,6 +69,7 @@ def html_block(title: str, sentences: Iterable[str], rows: Iterable[tuple[str, s
 _OPTION = re.compile(r"--([a-z][a-z-]+)(?:[ =]('[^']*'|(?:[^\s;,:()\"']|,(?=\S))+(?<!\.)))?")
 _SWITCHES = frozenset({"estimate-propensity", "for-all-prices", "all-users", "no-leaf-values"})
 _OF_COLUMNS = frozenset({"ignore", "time", "episode", "cluster", "missing-cost", "dates"})
+_OF_FIT = frozenset({"most-per-user", "temperature", "horizon", "known-before", "estimate-propensity"})
 _TO_COMMANDS = frozenset({"budget-total", "amounts", "user-cap", "port", "debug", "first", "parts", "engine"})
 """What only commands have."""
 
@@ -102,6 +103,8 @@ def for_reader(text: str) -> str:
 
 def _as_option(found: re.Match[str], known: frozenset[str]) -> str:
     name, value = found[1], found[2]
+    if f"--{name}" not in known and name in _OF_FIT:
+        return f"fit {found[0]}"
     if f"--{name}" in known or name not in _OF_COLUMNS or "--columns" not in known:
         return found[0]
     return f"--columns {name.replace('-', '_')}={value or '…'}"

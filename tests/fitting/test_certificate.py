@@ -93,6 +93,8 @@ def test_hashes_change_with_what_they_are_of(plan: Plan, log: Log) -> None:
 
 def test_evaluate_verifies_the_certificate_on_its_own_log_only(plan: Plan, log: Log) -> None:
     content = evaluate_plan(plan, log, 0.95)
+    assert content["verdict"]["message"] in str(content)
+    assert content["advice"]["reasons"][0] in content._repr_html_()  # type: ignore[attr-defined]
     assert content["certificate"]["verified"] is True
     names = {row["estimator"] for row in content["estimates"]}
     assert {"direct", "per_decision", "doubly_robust", "weighted_doubly_robust", "magic", "marginalised"} <= names

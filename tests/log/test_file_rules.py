@@ -223,7 +223,7 @@ CASES = [
         lambda log: {"log.csv": csv(log.rename({"reward": "was active"}).drop("cost"))},
         count=2,
         remedy="--columns 'reward=was active,cost=YOUR_COLUMN'",
-        says="reward (what came of it), cost (what it cost); the columns are",
+        says="reward (what it earned), cost (what it cost); the columns are",
     ),
     Case(
         "column_named_missing",

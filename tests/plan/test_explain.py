@@ -55,5 +55,9 @@ def test_the_command_says_it_in_words_and_in_json(plan: Plan, tmp_path: Path) ->
     missing = run_here("explain", "plan", "5", "--users", "users.csv", folder=tmp_path)
     assert missing.returncode == 2
     assert "no user '5'" in missing.stderr
+    pl.DataFrame([ROW]).rename({"user": "customer"}).write_csv(tmp_path / "unnamed.csv")
+    unnamed = run_here("explain", "plan", "17", "--users", "unnamed.csv", folder=tmp_path)
+    assert unnamed.returncode == 2
+    assert "no column 'user'" in unnamed.stderr
     with pytest.raises(UsageError):
         plan.reprice(budget=-1)

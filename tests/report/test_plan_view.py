@@ -59,10 +59,10 @@ def test_the_audit_and_the_comparison_are_shown(
     (row,) = (line for line in shown.splitlines() if line.startswith("│ plan "))
     cells = [cell.strip() for cell in row.strip("│").split("│")]
     assert cells[1:] == [
-        "3.650 ± 0.100",
-        "2.970 ± 0.100",
-        "-4.190 (-4.290 to -4.090)",
-        "+0.160 (+0.060 to +0.260)",
+        "3.65 ± 0.10",  # two digits of the smallest error
+        "2.97 ± 0.10",
+        "−4.19 (−4.29 to −4.09)",
+        "+0.16 (+0.06 to +0.26)",
     ]
     (logged,) = (line for line in shown.splitlines() if line.startswith("│ logged "))
     assert [cell.strip() for cell in logged.strip("│").split("│")][3:] == ["", ""]

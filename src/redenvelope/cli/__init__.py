@@ -18,7 +18,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="redenvelope",
-    help="From a log of past incentives to the best spending plan a budget can buy, checked before a cent is spent.",
+    help="From a log of past incentives to the best spending plan a budget can buy, checked before any money is spent.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -25,7 +25,7 @@ from redenvelope import __version__
 from redenvelope.cli.options import REFUSED
 from redenvelope.errors import LogError, RedenvelopeError
 from redenvelope.progress import Event
-from redenvelope.wording import speaking_to_commands
+from redenvelope.wording import counted, speaking_to_commands
 
 A_BUG, NO_MEMORY, OUTPUT_LOST = 70, 71, 74
 """Exit codes beside 2 and 3; as in sysexits.h."""
@@ -83,7 +83,7 @@ def _guarded(command: Callable[[], None], debug: bool) -> int:
     except SystemExit as error:
         return _code(error)
     except LogError as error:
-        _say(f"the log cannot be used, {len(error.findings)} error(s):\n{error}")
+        _say(f"the log cannot be used, {counted(len(error.findings), 'error')}:\n{error}")
         return REFUSED
     except RedenvelopeError as error:
         _say(str(error))

@@ -144,7 +144,7 @@ def serve(
     with bound(host, port) as opened:
         found = open_ledger(ledger, create=bool(totals), seed=seed)
         if found.database.is_new:
-            typer.echo("there was no ledger at this URL: created a new one, of which nothing is spent", err=True)
+            typer.echo("no ledger at this URL yet; created a new one", err=True)
         own = [Fund(one.budget, one.total, 0, one.user_cap, one.measure, one.minor_units) for one in found.balances()]
         if not (totals or own):
             raise UsageError("--budget-total is missing; give --budget-total AMOUNT, the most that may be spent")

@@ -88,10 +88,7 @@ class FiniteProblem:
                 f"costs must be one table of shape {(states, actions)} for each budget, [budgets, states, actions], "
                 f"not of shape {self.costs.shape}"
             )
-        expected = {
-            "transitions": (states, actions, states),
-            "initial": (states,),
-        }
+        expected = {"transitions": (states, actions, states), "initial": (states,)}
         for name, shape in expected.items():
             if getattr(self, name).shape != shape:
                 raise ProblemError(f"{name} must have shape {shape}, not {getattr(self, name).shape}")

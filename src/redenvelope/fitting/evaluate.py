@@ -48,6 +48,7 @@ from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.plan import Plan
 from redenvelope.policies.eligibility_state import allowed
 from redenvelope.serialization import to_plain
+from redenvelope.wording import html_block, interval
 
 
 @one_blas_thread()
@@ -78,7 +79,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
     ladder = _trusted_ladder(plan, check, everybody)
     verdict = to_plain(_judged(plan, ladder))
     lacks, drift = (*lacking, *_left(plan, encoded)), _drift(plan, encoded)
-    return {
+    content = {
         "users": held_out.people,
         "left_out": log.people - held_out.people,
         "left_out_note": left_out,
@@ -91,6 +92,25 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
         "estimates": [row for each in evaluations.values() for row in _rows(plan, encoded, each, confidence)],
         "certificate": _verified(plan, everybody, check),
     }
+    return PlanEvaluation(content)
+
+
+class PlanEvaluation(dict[str, Any]):
+    """What a log says of a plan, by the names that `--json` has; it shows itself in sentences."""
+
+    def sentences(self) -> list[str]:
+        """The verdict, who was left out, and what to do."""
+        verdict, advice = self["verdict"], self["advice"]
+        said = (f"{verdict['status']}: {verdict['message']}", self["left_out_note"])
+        return [*filter(None, said), f"{advice['do']} the plan: {'; '.join(advice['reasons'])}"]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def _repr_html_(self) -> str:
+        named = ((f"{row['target']}, {row['estimator']}", row) for row in self["estimates"])
+        rows = [(name, interval(row["lower"], row["upper"])) for name, row in named]
+        return html_block("What the log says of the plan", self.sentences(), rows)
 
 
 def _advice(

@@ -285,11 +285,7 @@ def immediate_loss(networks: Any, constants: Any, rows: Any) -> dict[str, jax.Ar
 
 
 def _started(
-    network: OutcomeNetwork,
-    examples: Examples,
-    rows: NDArray[np.int64],
-    rewarding: RewardTarget,
-    costing: CostTarget,
+    network: OutcomeNetwork, examples: Examples, rows: NDArray[np.int64], rewarding: RewardTarget, costing: CostTarget
 ) -> OutcomeNetwork:
     """The network, starting from the means of its own fold's rows [any]: folds stay independent."""
     (reward, cost), action = examples.outcomes[:, rows], examples.action[rows]

@@ -240,12 +240,7 @@ def _ahead(*given: jax.Array) -> Ahead:
 
 
 def _double(
-    now: jax.Array,
-    later: jax.Array,
-    weights: jax.Array,
-    temperature: jax.Array,
-    explore: jax.Array,
-    allowed: jax.Array,
+    now: jax.Array, later: jax.Array, weights: jax.Array, temperature: jax.Array, explore: jax.Array, allowed: jax.Array
 ) -> DoubleValue:
     """The double estimate of states' values, with outcomes weighted by [outcomes, prices].
 

@@ -18,9 +18,9 @@ from redenvelope.files import read_regular
 ROLES: dict[str, str] = {
     "user": "who: one id per user, text or integer",
     "step": "when: the index of the decision for this user, an integer",
-    "action": "what was sent: a label, text or number",
+    "action": "what the user got: a label, text or number",
     "propensity": "the probability with which the action was chosen: above 0, at most 1",
-    "reward": "what came of it: a number, or true and false",
+    "reward": "what it earned: a number, or true and false",
     "cost": "what it cost: a number, never negative",
 }
 """The columns of a log; every other column is a feature."""

@@ -16,6 +16,7 @@ from redenvelope.errors import UsageError
 from redenvelope.log.columns import ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.randomness import fraction, user_keys
+from redenvelope.wording import counted
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -121,7 +122,7 @@ class Log:
         whose += "" if self.clusters is None else f" in {self.independent:,} clusters"
         return (
             f"Log({whose}, {len(self):,} rows, {len(self.catalogue)} actions, "
-            f"{len(self.features.names)} features, propensities {self.propensity_source})"
+            f"{counted(len(self.features.names), 'feature')}, propensities {self.propensity_source})"
         )
 
     @property

@@ -21,7 +21,7 @@ _NOTHING = "nothing to do"
 _FILE_RULES = {
     "file_unreadable": Rule("error", "the file cannot be read: {reason}", "check the path and its permissions"),
     "file_empty": Rule("error", "the file is empty", "export it again, or leave it out"),
-    "file_no_rows": Rule("error", "the file has a header but no rows", "export it again, or leave it out"),
+    "file_no_rows": Rule("error", "there are columns but no rows", "export it again, or leave it out"),
     "file_truncated": Rule(
         "error", "the file is truncated or damaged: {reason}", "copy or export it again; do not repair it by hand"
     ),

@@ -296,14 +296,7 @@ class Decoding:
         close = _EQUAL * (library.abs(other) + size)
         equal = library.abs(left - other) <= close
         above = (left > other) & ~equal
-        said = {
-            "==": equal,
-            "!=": ~equal,
-            "<": ~equal & ~above,
-            "<=": ~above,
-            ">": above,
-            ">=": above | equal,
-        }[sign]
+        said = {"==": equal, "!=": ~equal, "<": ~equal & ~above, "<=": ~above, ">": above, ">=": above | equal}[sign]
         return Verdict(known & said, known & ~said)
 
     def _value(self, name: str, states: Any, library: Any) -> tuple[Any, Any, float]:

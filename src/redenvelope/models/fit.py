@@ -78,10 +78,7 @@ class NeuralFit:
 
 
 def fit_neural(
-    examples: Examples,
-    settings: NeuralSettings | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
+    examples: Examples, settings: NeuralSettings | None = None, seed: int = 0, progress: Progress | None = None
 ) -> NeuralFit:
     """Learn reward, costs and transition from the rows of a log and, where users leave, survival.
 

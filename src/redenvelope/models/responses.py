@@ -154,9 +154,7 @@ class DoseResponse(eqx.Module):
         tilt = np.stack([np.exp(sign * place) for sign in np.linspace(-1.0, 1.0, rank)] or [np.ones(0)])
         log_step = np.log(steps * tilt / tilt.sum(axis=0) / _SOFTPLUS_OF_ZERO)
         started: DoseResponse = eqx.tree_at(
-            lambda part: (part.level, part.log_step),
-            self,
-            (float32(scores[:1]), float32(log_step)),
+            lambda part: (part.level, part.log_step), self, (float32(scores[:1]), float32(log_step))
         )
         return started
 

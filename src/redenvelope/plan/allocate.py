@@ -36,7 +36,7 @@ from redenvelope.log.formats.sql import is_database, place_name, read_database, 
 from redenvelope.log.formats.stores import require_parquet, scan_address, sink_address, store_failures
 from redenvelope.log.limits import amount_of_memory, memory_lacks
 from redenvelope.log.tables import ROW
-from redenvelope.plan.decide import decide_part, expected_column
+from redenvelope.plan.decide import decide_part, expected_column, require_users
 from redenvelope.plan.plan import Plan
 
 
@@ -133,6 +133,7 @@ def rows_of_users(
     past = None if history is None or not plan.needs_history else past_table(history, plan.columns)
     found: dict[str, list[dict[str, Any]]] = {}
     for part in table.parts(needed_columns(plan)):
+        require_users(part)
         ids = serving_ids(part["user"]).cast(pl.String)
         for row in part.with_columns(serving_ids(part["user"])).filter(ids.is_in(list(wanted))).iter_rows(named=True):
             found.setdefault(str(row["user"]), []).append(row)

@@ -242,11 +242,16 @@ def _nothing_left(plan: Plan, found: EligibilityRows) -> tuple[Finding, ...]:
     return findings.sorted()
 
 
-def _with_ids(plan: Plan, users: pl.DataFrame) -> pl.DataFrame:
-    """A table that can be decided for, its ids in their one form."""
+def require_users(users: pl.DataFrame) -> None:
+    """Refuse a table without users or steps."""
     for name in ("user", "step"):
         if name not in users.columns:
             raise UsageError(f"the table of users has no column {name!r}; rename yours, or add it")
+
+
+def _with_ids(plan: Plan, users: pl.DataFrame) -> pl.DataFrame:
+    """A table that can be decided for, its ids in their one form."""
+    require_users(users)
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
     known = {*features, *(name for feature in features for name in dates_of(feature))}

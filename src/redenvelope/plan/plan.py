@@ -20,7 +20,7 @@ from redenvelope.plan.certificate import BudgetFigure, Certificate
 from redenvelope.plan.ladder import Ladder
 from redenvelope.plan.money import Money, Totals, totals
 from redenvelope.plan.record import FitRecord, Source
-from redenvelope.wording import html_block, number
+from redenvelope.wording import counted, html_block, number
 
 if TYPE_CHECKING:
     from redenvelope.plan.decide import Explanation
@@ -316,7 +316,7 @@ def _rows(plan: Plan) -> tuple[tuple[str, str], ...]:
         ("price", f"{prices} of reward for one more unit of budget; {given.method}"),
         (
             "knows",
-            f"{len(plan.catalogue)} actions, {plan.policy.specification.steps} steps, {features} features; checked on "
-            f"{given.users:,} users{origin}",
+            f"{len(plan.catalogue)} actions, {counted(plan.policy.specification.steps, 'step')}, "
+            f"{counted(features, 'feature')}; checked on {given.users:,} users{origin}",
         ),
     )

@@ -445,10 +445,7 @@ def learned_state(values: LearnedValues) -> tuple[dict[str, Any], dict[str, NDAr
         layout=values.layout,
         actions=values.actions,
         hidden=tuple(int(weights.shape[-1]) for weights in network.network.trunk_weights),
-        structures=(
-            _structure(network.responses[0], values.actions),
-            _structure(network.responses[1], values.actions),
-        ),
+        structures=(_structure(network.responses[0], values.actions), _structure(network.responses[1], values.actions)),
         folds=int(immediate.outcome.slot.shape[0]),
         rank=None if values.futures is None else int(values.futures.shapes.shape[-2]),
         reward_target=written_target(immediate.rewarding),

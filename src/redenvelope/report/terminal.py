@@ -77,9 +77,9 @@ def show_plan(plan: Plan, folder: Path) -> None:
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
     _show_warnings(console, record.audit.findings)
     colour = "yellow" if certificate.is_under_spent else "green" if certificate.is_certified else "red"
-    console.print(f"\n[bold {colour}]{escape(certificate.sentence())}[/]", soft_wrap=True)
+    console.print(f"\n[bold {colour}]{escape(for_reader(certificate.sentence()))}[/]", soft_wrap=True)
     for reason in certificate.notes:
-        console.print(f"  • {escape(reason.message)}", soft_wrap=True)
+        console.print(f"  • {escape(for_reader(reason.message))}", soft_wrap=True)
     if plan.totals is not None:
         console.print(escape(plan.totals.sentence()), soft_wrap=True)
     if len(certificate.budgets) > 1:

@@ -210,8 +210,8 @@ _BEGINNINGS = {
     b"ARROW1": "an Arrow file",
     b"SQLite format 3": "a database",
     b"\xd0\xcf\x11\xe0": "a workbook in an old format",
-    b"{": "JSON",
-    b"[": "JSON",
+    b'{"': "JSON",
+    b"[{": "JSON",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }

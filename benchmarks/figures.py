@@ -97,7 +97,7 @@ def end_to_end(output: str) -> Told:
         ),
     )
     ((first,),) = every(r"^ +([\d,]+) users a second, compilation included", output)
-    ((rate,),) = every(r"^ +([\d,]+) users a second after that: the plan ", output)
+    ((rate,),) = every(r"^ +([\d,]+) users a second in another process, with programs kept", output)
     yield (
         f"`allocate` for these {users} users, reading and writing included",
         f"{rate} users a second (the first time, compiling: {first})",

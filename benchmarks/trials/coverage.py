@@ -48,7 +48,7 @@ def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any, A
     """A plan with a small model of other users, its catalogue, and a policy that is half that plan, half chance."""
     from redenvelope.fitting.encoded import encode
     from redenvelope.fitting.price_grid import grid_of_prices, temperature_for
-    from redenvelope.fitting.settings import SearchSettings
+    from redenvelope.fitting.settings import FitSettings, SearchSettings
     from redenvelope.log.encoding.encoder import Encoder
     from redenvelope.log.read import log_from_frame
     from redenvelope.models.dataset import Examples
@@ -64,7 +64,8 @@ def blended_policy(campaign: Any, seed: int) -> tuple[Any, Any, Callable[[Any, A
     pilot_users = encode(log, encoder, steps).pilot_users(settings.pilot_users, seed)
     cold = PolicySpecification("planned", 2, 0.0, steps)
     policy = DeployedPolicy(cold, ModelSource(model), encoder, log.catalogue, Pricing.at(0.0))
-    policy = replace(policy, specification=replace(cold, temperature=temperature_for(policy, pilot_users, settings)))
+    warm = replace(cold, temperature=temperature_for(policy, pilot_users, FitSettings()))
+    policy = replace(policy, specification=warm)
     prices = grid_of_prices(policy, pilot_users, settings, settings.rungs)
     policy = replace(policy, pricing=Pricing.at(prices[len(prices) // 3]))
     asked = deployed(policy)

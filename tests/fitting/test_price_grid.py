@@ -3,7 +3,7 @@ import pytest
 
 from redenvelope.fitting.encoded import EncodedLog, encode
 from redenvelope.fitting.price_grid import grid_of_prices, temperature_for
-from redenvelope.fitting.settings import SearchSettings
+from redenvelope.fitting.settings import FitSettings, SearchSettings
 from redenvelope.log.log import Log
 from redenvelope.plan.plan import Plan
 from redenvelope.planning.tree import MODERATE_TREE, fit_depth
@@ -50,6 +50,6 @@ def test_the_grid_spans_all_prices_in_one_block(plan: Plan, encoded: EncodedLog)
 
 
 def test_the_temperature_is_far_below_the_differences_it_must_respect(plan: Plan, encoded: EncodedLog) -> None:
-    temperature = temperature_for(plan.policy, encoded.pilot_users(500, 0), SETTINGS)
+    temperature = temperature_for(plan.policy, encoded.pilot_users(500, 0), FitSettings())
     # Actions of the two-step problem differ by half a unit of penalised reward.
     assert 0 < temperature < 0.1

@@ -11,6 +11,7 @@ import typer.core
 from redenvelope import __version__
 from redenvelope.cli import data, fit, plans, serving
 from redenvelope.cli.guard import guarded
+from redenvelope.engine.memory import share_arena
 from redenvelope.engine.programs import keep_programs
 from redenvelope.wording import command_has
 
@@ -69,4 +70,5 @@ def main() -> None:
     # The large products run in XLA and polars, which bring their own threads; threads of BLAS for the small ones
     # that remain would only wait for each other, and on busy cores they cost ten times what they save.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    share_arena()
     guarded(app)

@@ -113,9 +113,8 @@ def fit(
     del folds, trained, checked  # the train fold is most of the log and is not needed any more
     give_back()
     stages.begin("check")
-    # Before the data of all prices, which are large: this needs as much for a moment.
     past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
-    give_back()
+    give_back()  # before the data of all prices are made, which are as large
     policies = unpriced.policies.by_name
     pilot_users, budgets = unpriced.pilot_users, unpriced.terms.budgets
     candidates, paths = price_grid.candidates(policies, pilot_users, settings.search, budgets, run.cache)

@@ -250,9 +250,7 @@ def unpriced_policies(
         else:
             plan, lookahead = planned_policy(planned, learner, pilot_users, settings, terms.budgets)
     elif method == "bandit":
-        temperature = settings.temperature
-        if temperature is None:
-            temperature = temperature_for(bandit, pilot_users, settings.search, terms.budgets)
+        temperature = temperature_for(bandit, pilot_users, settings, terms.budgets)
         plan = with_baseline(at_temperature(bandit, temperature), learner)
     compared = {"bandit": at_temperature(bandit, plan.specification.temperature)} if method != "bandit" else {}
     compared["uniform"] = at_temperature(bandit, _UNIFORM)
@@ -397,7 +395,7 @@ def _learned_policy(
     temperature = settings.temperature
     policy = at(temperature or 0.0)
     if temperature is None:
-        temperature = temperature_for(policy, pilot_users, settings.search)
+        temperature = temperature_for(policy, pilot_users, settings)
         policy = at(temperature) if temperature > 0 else policy
     return policy
 

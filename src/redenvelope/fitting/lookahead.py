@@ -69,10 +69,10 @@ def planned_policy(
     # A tree of two steps is small: where it reaches the end of the campaign, nothing has to follow it.
     to_the_end = steps <= horizons[-1]
     if learner is None or not settings.leaf_values or to_the_end:
-        warm = at_temperature(alone, _temperature(alone, pilot_users, settings, budgets))
+        warm = at_temperature(alone, temperature_for(alone, pilot_users, settings, budgets))
         return with_baseline(warm, learner), None
     first = _with_values(at_temperature(policy, COLD), learner.first)
-    warm = at_temperature(policy, _temperature(first, pilot_users, settings, budgets))
+    warm = at_temperature(policy, temperature_for(first, pilot_users, settings, budgets))
     ahead = _with_values(warm, learner.optimal(_planner(warm)))
     candidates = {f"{horizon} with values to go": _with(ahead, horizon=horizon) for horizon in horizons}
     planners = {name: _planner(each) for name, each in candidates.items()}
@@ -149,14 +149,6 @@ def _with_values(policy: DeployedPolicy, values: LeafValues | None) -> DeployedP
 def _with(policy: DeployedPolicy, **changes: Any) -> DeployedPolicy:
     """The policy with another specification."""
     return replace(policy, specification=replace(policy.specification, **changes))
-
-
-def _temperature(
-    policy: DeployedPolicy, pilot_users: EncodedLog, settings: FitSettings, budgets: FloatArray | None
-) -> float:
-    if settings.temperature is not None:
-        return settings.temperature
-    return temperature_for(policy, pilot_users, settings.search, budgets)
 
 
 def _source(policy: DeployedPolicy) -> ModelSource:

@@ -19,7 +19,7 @@ from redenvelope.dual.oracle import PriceFunction
 from redenvelope.dual.paths import Paths, gather_plans, paths_through
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.holdout import CandidatePolicy, DecidedRows, Shown
-from redenvelope.fitting.settings import EXPLORE, SearchSettings
+from redenvelope.fitting.settings import EXPLORE, FitSettings, SearchSettings
 from redenvelope.fitting.stage_cache import Codec, StageCache
 from redenvelope.log.log import Log
 from redenvelope.plan.certificate import Certificate
@@ -40,20 +40,21 @@ _CHANGED = 0.1
 
 
 def temperature_for(
-    policy: DeployedPolicy, pilot_users: EncodedLog, settings: SearchSettings, budgets: FloatArray | None = None
+    policy: DeployedPolicy, pilot_users: EncodedLog, settings: FitSettings, budgets: FloatArray | None = None
 ) -> float:
-    """A temperature that costs little reward, at the price where half of the largest cost is spent.
-
-    With several budgets [budgets], at the prices that the policy's own values predict for them.
-    """
+    """The temperature that is asked for, or one that costs little reward at the price where half of the largest cost is
+    spent; with several budgets [budgets], at the prices that the policy's own values predict for them."""
+    if settings.temperature is not None:
+        return settings.temperature
+    search = settings.search
     if budgets is not None:
-        paths = predicted_paths(policy, pilot_users, settings, budgets, 2, settings.pilot_passes // 2)
+        paths = predicted_paths(policy, pilot_users, search, budgets, 2, search.pilot_passes // 2)
         place = int(np.abs(paths.ladder.limits - budgets).sum(axis=1).argmin())
         known = np.where(np.isfinite(paths.ladder.duals), paths.ladder.duals, 0.0)
         # Where budgets cannot be met, the highest known prices.
         prices = np.where(np.isfinite(paths.ladder.duals[place]), paths.ladder.duals[place], known.max(axis=0))[None]
     else:
-        curve = refined_frontier(_tree_price(policy, pilot_users), settings.pilot_prices)
+        curve = refined_frontier(_tree_price(policy, pilot_users), search.pilot_prices)
         middle = curve.duals[int(np.argmin(np.abs(curve.costs - (curve.costs.min() + curve.costs.max()) / 2)))]
         prices = np.array([middle if np.isfinite(middle) else curve.duals[np.isfinite(curve.duals)].max()])
     states, left = pilot_users.first_states()

@@ -277,10 +277,9 @@ class _Regression:
         effects = self.inverse @ (self.scale * _summed(self.kinds, self.freed, outcome[:, None])[:, 0]) / rows
         by_kind = (self.scale * effects).reshape(self.kinds.shape[1], -1)
         left = outcome - ((self.freed @ by_kind.T) * self.kinds).sum(axis=1)
-        width = self.freed.shape[1]
         scores = np.empty((len(self.starts), len(used)))
-        for place, kind in enumerate(self.kinds.T):
-            scores[:, place * width : (place + 1) * width] = _added(self.freed, kind * left, self.starts)
+        for own, kind in zip(np.split(scores, self.kinds.shape[1], axis=1), self.kinds.T, strict=True):
+            own[...] = _added(self.freed, kind * left, self.starts)
         spread = self.scale[:, None] * (scores.T @ scores) * self.scale
         covariance = self.inverse @ spread @ self.inverse / rows**2
         # The residuals of a regression are smaller than the errors.

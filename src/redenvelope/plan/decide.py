@@ -76,6 +76,7 @@ class DecisionEngine:
     def __init__(self, policy: DeployedPolicy, seed: int = 0, least_prices: int = 1, waiting: bool = False) -> None:
         """Users are `waiting` where decisions are made for few at a time. Prices have at least `least_prices` rows: a
         number of rows is compiled for once, and nobody waits for another when the pricing of a campaign gains a row."""
+        keep_programs()  # for the next process
         self._policy, self._seed, self._least, self._waiting = policy, seed, least_prices, waiting
 
     def decide(
@@ -458,11 +459,7 @@ class Decider:
         """How often each feature had a value that training never saw, since the decider was made."""
 
     def warm(self) -> Decider:
-        """Decide once for nobody at every step, so that no real user waits for what is done only once.
-
-        Compiled programs are kept for the next process, see `keep_programs`.
-        """
-        keep_programs()
+        """Decide once for nobody at every step, so that no real user waits for what is done only once."""
         past: list[dict[str, Any]] = []
         for step in range(self._encoder.first_step, self._encoder.first_step + self._steps):
             for user in self._policy.one_of_each():

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.campaign.conditions import columns_of
-from redenvelope.engine.programs import keep_programs
 from redenvelope.errors import UsageError
 from redenvelope.ledger.ledger import Ledger
 from redenvelope.ledger.records import Fund, PriceNote
@@ -283,9 +282,8 @@ class LoadedPlan:
         self._engine = DecisionEngine(policy, seed, max(rows, 2), waiting=True)
 
     def warm(self, paced: bool = False) -> LoadedPlan:
-        """Decide for nobody, alone and together, so that no real user waits for a compilation; compiled programs are
-        kept for the next process. Prices that are `paced` may become infinite, which is another program."""
-        keep_programs()
+        """Decide for nobody, alone and together, so that no real user waits for a compilation. Prices that are `paced`
+        may become infinite, which is another program."""
         nobody = [DecisionQuery(user, self.first_step, {}, ()) for user in self.plan.policy.one_of_each()]
         own = self.plan.policy.pricing
         ends = Pricing(((1.0,) * own.budgets, (np.inf,) * own.budgets), (0.5, 0.5))

@@ -29,10 +29,10 @@ print(float(jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x))(jnp.arange(64.0))))
 """
 
 
-def answer(cache: Path | str) -> subprocess.CompletedProcess[str]:
+def answer(cache: Path | str, ask: str = ASK) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     environment = kept | {"REDENVELOPE_CACHE": str(cache)}
-    return subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, env=environment, timeout=120)
+    return subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, env=environment, timeout=120)
 
 
 def kept_in(cache: Path) -> list[Path]:
@@ -49,6 +49,13 @@ def test_kept_found_and_compiled_anew_where_damaged(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[: 20 * (number % 2)])  # empty, or cut as by a kill
     again = answer(tmp_path)
     assert (again.returncode, again.stderr, again.stdout) == (0, "", first.stdout)
+
+
+def test_whoever_decides_keeps_what_is_compiled(tmp_path: Path) -> None:
+    engine = "from redenvelope.plan.decide import DecisionEngine; DecisionEngine(None)"  # of no policy yet
+    found = answer(tmp_path, f"{engine}\n{ASK.split('keep_programs()')[1]}")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert kept_in(tmp_path)
 
 
 def test_a_cache_that_cannot_be_is_no_error(tmp_path: Path) -> None:

@@ -84,12 +84,16 @@ def spoil(cache: Cache, change: Callable[[bytes], bytes]) -> None:
 
 def test_damage_of_every_kind_is_not_there(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
-    arrays = {"a": np.arange(6, dtype=np.float64).reshape(2, 3)[:, ::2], "b": np.array([True, False])}
+    arrays = {"b": np.array([True, False]), "none": np.zeros((0, 2), np.float32)}
+    arrays["a"] = np.arange(6, dtype=np.float64).reshape(2, 3)[:, ::2]
     cache.put("key", {"name": "ä", "count": 3}, arrays)
     found = cache.get("key")
     assert found is not None
     assert found[0] == {"name": "ä", "count": 3}
-    np.testing.assert_array_equal(found[1]["a"], arrays["a"])
+    assert {name: array.dtype for name, array in found[1].items()} == {n: each.dtype for n, each in arrays.items()}
+    for name, array in found[1].items():
+        np.testing.assert_array_equal(array, arrays[name])
+        assert array.flags.aligned  # slow, and refused by some libraries, if it were not
     whole = (tmp_path / "key.stage").read_bytes()
     for damaged in (b"", whole[:20], whole[:-3], whole + b"x", b"\0" * len(whole), whole[:40] + b"7" + whole[41:]):
         (tmp_path / "key.stage").write_bytes(damaged)

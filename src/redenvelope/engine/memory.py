@@ -14,8 +14,7 @@ _MOST_ARENAS = -8  # M_ARENA_MAX in malloc.h
 
 
 def give_back() -> None:
-    """Give what was freed back to the system, where the C library keeps it: a stage's memory would else be held in
-    pieces that do not fit the next one's."""
+    """Give what was freed back to the system: it would else be held in pieces that do not fit the next stage."""
     gc.collect()
     _glibc("malloc_trim", 0)
 

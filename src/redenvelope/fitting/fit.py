@@ -114,7 +114,6 @@ def fit(
     give_back()
     stages.begin("check")
     past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
-    give_back()  # before the data of all prices are made, which are as large
     policies = unpriced.policies.by_name
     pilot_users, budgets = unpriced.pilot_users, unpriced.terms.budgets
     candidates, paths = price_grid.candidates(policies, pilot_users, settings.search, budgets, run.cache)

@@ -7,8 +7,9 @@ decoded by type. An entry that is damaged, from another version or too large cou
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -18,8 +19,6 @@ import jax
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from redenvelope import __version__
 from redenvelope.errors import RedenvelopeError, UsageError
@@ -33,9 +32,10 @@ _LIMIT_BYTES = 2 * 2**30
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
 
-_FORMAT = 2  # raise it whenever the same inputs give a stage another meaning
+_FORMAT = 3  # raise it whenever the same inputs give a stage another meaning
 
 Arrays = dict[str, NDArray[Any]]
+_Words = tuple[dict[str, Any], list[tuple[str, str, tuple[int, ...]]]]
 Result = TypeVar("Result")
 
 
@@ -60,7 +60,7 @@ class Cache:
             found = _unpacked(content)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
             self.notes.append(f"{path.name}: damaged ({error}); the stage runs again")
             return None
         with suppress(OSError):
@@ -78,7 +78,7 @@ class Cache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # entries derive from users' data
             with replacing(path) as file:
-                file.write(_packed(record, arrays))
+                file.writelines(_packed(record, arrays))
             self._make_room()
             self.notes.append(f"{path.name}: stored")
         except (OSError, UsageError) as error:
@@ -105,24 +105,30 @@ def usual_cache() -> Cache | None:
     return None if folder is None else Cache(folder / "stages")
 
 
-def _packed(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """A hash, the length of the record, the record, and the arrays."""
-    words = msgspec.json.encode(record)
-    # Of an array that is not contiguous, safetensors would store other values.
-    tensors = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    body = len(words).to_bytes(_LENGTH, "little") + words + tensors
-    return hashlib.sha256(body).digest() + body
+def _packed(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Iterator[Any]:
+    """What a file holds, piece by piece, as arrays are large; those of large numbers first, so that all are aligned."""
+    kept = sorted(arrays.items(), key=lambda pair: -pair[1].itemsize)
+    words = msgspec.json.encode((record, [(name, array.dtype.str, array.shape) for name, array in kept]))
+    words += b" " * (-len(words) % _LENGTH)
+    digest = hashlib.sha256(head := len(words).to_bytes(_LENGTH, "little") + words)
+    yield head
+    for _, array in kept:
+        digest.update(piece := np.ascontiguousarray(array).data)
+        yield piece
+    yield digest.digest()
 
 
 def _unpacked(content: bytes) -> tuple[dict[str, Any], Arrays]:
-    digest, body = content[:_DIGEST], content[_DIGEST:]
-    if hashlib.sha256(body).digest() != digest:
+    body = memoryview(content)[:-_DIGEST]
+    if hashlib.sha256(body).digest() != content[-_DIGEST:]:
         raise ValueError("its hash does not match its content")
     end = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
-    record = msgspec.json.decode(body[_LENGTH:end])
-    if not isinstance(record, dict):
-        raise ValueError("it contains no record")
-    return record, dict(load(body[end:]))
+    record, shapes = msgspec.json.decode(body[_LENGTH:end], type=_Words)
+    arrays: Arrays = {}
+    for name, kind, shape in shapes:
+        arrays[name] = np.frombuffer(body, kind, math.prod(shape), end).reshape(shape)
+        end += arrays[name].nbytes
+    return record, arrays
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ class TreePlanner:
         `eligible` [users, actions] rules actions out at every step of a user's tree; an `EligibilityState` also holds
         what constraints remember of the users.
         """
-        return ActionValues(*self._run(_everything, states, steps_left, prices, eligible))
+        return ActionValues(*self._run(action_values, states, steps_left, prices, eligible))
 
     def decided(
         self,
@@ -448,12 +448,8 @@ def _slice(array: jax.Array, first: jax.Array | int, size: int, axis: int) -> ja
     return array if array.shape[axis] == size else jax.lax.dynamic_slice_in_dim(array, first, size, axis)
 
 
-def _everything(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[jax.Array, ...]:
-    return action_values(tree, weights, choice, ends)
-
-
 def _state_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[jax.Array, ...]:
-    """[1 + outcomes, users, prices, 1]; far less to write than `_everything`."""
+    """[1 + outcomes, users, prices, 1]; far less to write than `action_values`."""
     return (state_values(tree, weights, choice, ends)[..., None],)
 
 
@@ -464,7 +460,7 @@ def _decision(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None)
     return probabilities, jnp.broadcast_to(outcomes, (len(outcomes), *probabilities.shape))
 
 
-_SIZES: dict[_Keep, Sizes] = {_decision: FEW_PRICES, _state_values: SOME_PRICES, _everything: SOME_PRICES}
+_SIZES: dict[_Keep, Sizes] = {_decision: FEW_PRICES, _state_values: SOME_PRICES, action_values: SOME_PRICES}
 """Numbers of prices that each is compiled for."""
 
 

@@ -48,8 +48,10 @@ def signed(value: float | None, digits: int = 3) -> str:
 
 
 def interval(lower: float | None, upper: float | None) -> str:
-    """The two ends of an interval."""
-    return f"{number(lower, 3)} to {number(upper, 3)}"
+    """The two ends of an interval, with as many decimals each."""
+    ends = [number(end, 3) for end in (lower, upper)]
+    places = [0 if "e" in end else len(end.partition(".")[2]) for end in ends]
+    return " to ".join(end + "0" * (max(places) - own) if own else end for end, own in zip(ends, places, strict=True))
 
 
 def html_block(title: str, sentences: Iterable[str], rows: Iterable[tuple[str, str]] = ()) -> str:

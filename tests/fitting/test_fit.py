@@ -119,7 +119,7 @@ def test_what_makes_no_sense_is_refused(log: Log) -> None:
 
 def test_a_log_with_gaps_is_refused_before_anything_is_learned(campaign: FiniteCampaign) -> None:
     frame = campaign.log(300, seed=0).with_columns(step=pl.col("step") * 2)
-    with pytest.raises(LogError, match="skipping a step of their user, so sequences cannot be weighted"):
+    with pytest.raises(LogError, match="after a missing step of the user, so sequences cannot be weighted"):
         fit(log_from_frame(frame), budget=BUDGET)
 
 

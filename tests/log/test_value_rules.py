@@ -114,7 +114,6 @@ ACTIONS = [
         rows=(7,),
         examples=("nan",),
         remedy=FILL,
-        besides=("action_rare",),
         name="action",
     ),
 ]

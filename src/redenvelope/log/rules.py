@@ -170,7 +170,7 @@ _FILE_RULES = {
 _FIT_RULES = {
     "fit_step_gap": Rule(
         "error",
-        "{count:row} skipping a step of their user, so sequences cannot be weighted and no plan can be certified",
+        "{count:row} after a missing step of the user, so sequences cannot be weighted and no plan can be certified",
         "include every step, or number the decisions of each user without gaps",
     ),
     "rules_forbid_logged": Rule(
@@ -329,7 +329,7 @@ _ROW_RULES = {
     "step_null": Rule("error", "{count:row} without a step", "number the decisions of each user: 0, 1, 2, …"),
     "step_not_integer": Rule(
         "error",
-        "{count:step} not a whole number",
+        "{count:step} that cannot be read as a whole number",
         "number the decisions of each user: 0, 1, 2, …; if they are times, use --time {name}",
     ),
     "step_too_large": Rule(
@@ -367,7 +367,7 @@ _ROW_RULES = {
     "rows_unordered": Rule("repaired", "{count:row} out of order; sorted by user and step", _NOTHING),
     "step_gap": Rule(
         "warning",
-        "{count:row} skipping a step of their user, so the next state is not the next decision",
+        "{count:row} after a missing step of the user, so the next state is not the next decision",
         "add the missing rows; sequential off-policy estimates are refused while they are missing",
     ),
     "few_users": Rule(
@@ -379,7 +379,9 @@ _ROW_RULES = {
 
 _VALUE_RULES = {
     "not_a_number": Rule(
-        "error", "{count:value} not a number", "write plain numbers; keep the rows, whatever their outcome"
+        "error",
+        "{count:value} that cannot be read as a number",
+        "write plain numbers; keep the rows, whatever their outcome",
     ),
     "value_percentage": Rule(
         "error",
@@ -518,7 +520,8 @@ _FEATURE_RULES = {
     "feature_mixed": Rule(
         "error",
         "{count:value} of text in a column of numbers: it is neither a category nor a number",
-        "repair the values, or leave the column out with --ignore {column}",
+        "write a number in every row (90 for 90+), or a label in every row (60 to 69), or leave the column out with "
+        "--ignore {column}",
     ),
     "feature_number_as_text": Rule(
         "warning",

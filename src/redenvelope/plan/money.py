@@ -48,15 +48,18 @@ class Money:
 def money(value: float, currency: str = "", figures: int | None = None) -> str:
     """A sum in words: 1234567.8 -> `1,234,568 EUR`, 3.4567 -> `3.46 EUR`.
 
-    Cents are shown below a thousand; with `figures`, so many leading digits are kept and the others are zeros.
+    Cents are shown below a thousand, smaller parts below one; with `figures`, so many leading digits are kept and the
+    others are zeros.
     """
     if not isfinite(value):
         return str(value)
     if figures is not None and value:
         value = round(value, figures - 1 - floor(log10(abs(value))))
     size = abs(value)
-    # Of sums below a cent the first two digits are told, or everything cheap would cost 0.00.
-    decimals = 0 if size >= 1_000 or size == 0 else 2 if size >= 0.01 else 1 - floor(log10(size))
+    decimals = 0 if size >= 1_000 or size == 0 else 2
+    # Below one, leading digits are told where cents would change the sum by more than half a percent.
+    if 0 < size < 1 and abs(round(value, 2) - value) > 0.005 * size:
+        decimals = 1 - floor(log10(size)) + (size >= 0.01)
     shown = f"{value:,.{decimals}f}"
     return f"{shown} {currency}" if currency else shown
 

@@ -69,7 +69,8 @@ def finish(
     _report_order(sums, keys, numeric, features, files, findings)
     if not findings.refused and sums.users < _FEW_USERS:
         findings.add("few_users", column="user", count=sums.users)
-    if not findings.refused:
+    if not findings.refused:  # rows in conflict are counted once
+        _report_rare_actions(actions, findings)
         report_rare(features, sums.rows, findings)
     if not findings.refused and all(feature.role == "left out" for feature in features):
         findings.add("feature_none")
@@ -145,7 +146,9 @@ def check_actions(
         return
     if len(actions) > MOST_ACTIONS:
         findings.add("action_too_many", column="action", count=len(actions), limit=MOST_ACTIONS)
-        return
+
+
+def _report_rare_actions(actions: tuple[ActionRows, ...], findings: Findings) -> None:
     rare = [action for action in actions if action.rows < _RARE_ACTION_ROWS]
     if rare:
         rare.sort(key=lambda action: (-action.rows, action.order))

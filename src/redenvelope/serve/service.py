@@ -397,7 +397,7 @@ class Service:
             await asyncio.sleep(_EXPIRE_SECONDS)
             try:
                 await asyncio.wrap_future(self._writer.submit([Expire(self.clock())]))
-            except RedenvelopeError as error:
+            except Exception as error:  # whatever it is, the next ones have to expire
                 _LOG.warning("holds could not expire: %s", error)
 
     async def _watch_forever(self) -> None:
@@ -406,8 +406,8 @@ class Service:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
                 await self.read(self._watch)
-            except ApiError as error:
-                _LOG.warning("the balances could not be looked at: %s", error.message)
+            except Exception as error:
+                _LOG.warning("the balances could not be looked at: %s", error)
 
     def _watch(self) -> None:
         if self.active is not None:
@@ -420,7 +420,7 @@ class Service:
             await asyncio.sleep(self.settings.verify_seconds)
             try:
                 self.alerts.verified(await asyncio.wrap_future(in_thread(partial(verify, self.ledger), "verify")))
-            except RedenvelopeError as error:
+            except Exception as error:
                 _LOG.warning("the ledger could not be verified: %s", error)
 
     async def read(self, work: Callable[[], Found]) -> Found:

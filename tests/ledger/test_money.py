@@ -210,6 +210,16 @@ def test_a_total_may_rise_and_fall_but_not_below_what_is_committed(ledger: Ledge
     assert verify(ledger).is_sound
 
 
+def test_two_who_change_a_budget_at_once_do_not_undo_each_other(ledger: Ledger) -> None:
+    """Both have read the same total and cap; the second one is told."""
+    ledger.apply([fund(100, user_cap=10)])
+    ledger.apply([replace(fund(200, user_cap=10), before=(100, 10))])
+    with pytest.raises(UsageError, match="somebody else"):
+        ledger.apply([PriceNote(NOW, "{}"), replace(fund(100, user_cap=5), before=(100, 10))])
+    assert [(one.total, one.user_cap) for one in ledger.balances()] == [(200, 10)]
+    assert ledger.price_notes() == []
+
+
 def test_the_database_itself_refuses_to_overspend(ledger: Ledger) -> None:
     ledger.apply([fund(20), hold("a")])
     database = ledger.database

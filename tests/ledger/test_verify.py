@@ -222,6 +222,24 @@ def test_what_is_edited_by_hand_is_found(used: Ledger) -> None:
     assert verify(used).is_sound
 
 
+NONSENSE = ("{}", "[]", "1", "null", '"x"', '{"status": "x"}', '{"budget": 5, "user_cap": "x", "measure": 1}', "{")
+
+
+def test_nonsense_in_an_event_is_reported_and_ends_nothing(ledger: Ledger, opened: Callable[[], Ledger]) -> None:
+    used_up(ledger)
+    ledger = opened()
+    kept = dict(rows(ledger, "SELECT kind, min(event) FROM events GROUP BY kind"))
+    for turn, event in enumerate(kept.values()):
+        for column in ("content", "entries")[: 1 + turn % 2]:
+            content = NONSENSE[turn % len(NONSENSE)]
+            edit(ledger, [f"UPDATE events SET {column} = {_sql(content)} WHERE event = {event}"])
+    found = [str(one) for one in verify(ledger).differences]
+    assert all(any(f"event {event} (" in one for one in found) for event in kept.values()), found
+    for content in NONSENSE:
+        edit(ledger, [f"UPDATE events SET content = {_sql(content)} WHERE event = {kept['change']}"])
+        assert not verify(ledger).is_sound
+
+
 @pytest.mark.parametrize(
     ("statement", "named"),
     [

@@ -79,8 +79,9 @@ def test_who_does_not_fit_the_plan_fails_alone(folder: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(LoadedPlan, "propose", picky)
     with running(folder, f"sqlite:///{tmp_path}/l.db") as served:
-        good, bad, other = batch(served, "good", "bad", "other")
+        good, bad, blank, other = batch(served, "good", "bad", "  ", "other")
     assert (good["user"], bad["code"], other["user"]) == ("good", "invalid_request", "other")
+    assert (blank["code"], blank["message"]) == ("invalid_request", "the user is empty")
 
 
 def test_a_ledger_that_does_not_answer_does_not_keep_it_from_ending(

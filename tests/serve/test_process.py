@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -13,7 +14,8 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,6 +23,7 @@ from redenvelope import Plan, UsageError, open_ledger
 from redenvelope.ledger.ledger import verify
 from redenvelope.serve.admission import Tokens, new_token
 from redenvelope.serve.funds import charge_table_of
+from redenvelope.serve.server import bound, run
 from redenvelope.serve.settings import ServeSettings
 from tests.ledger.asking import rows
 from tests.program import run_here
@@ -164,6 +167,41 @@ def test_it_ends_in_good_order(folder: Path, tmp_path: Path) -> None:
         thread.join(20)
     assert told["decided"]
     check(url, told)
+
+
+class _Starting:
+    """A service that gets signals while it starts, and others while it loads a plan."""
+
+    settings, is_stuck = ServeSettings(), False
+    metrics = SimpleNamespace(refused=lambda code: None)
+    reloads: ClassVar[list[Any]] = []
+
+    def __init__(self) -> None:
+        self.swapped = 0
+
+    async def start(self) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.2)
+        assert not self.swapped
+
+    async def swap(self, name: str | None) -> None:
+        self.swapped += 1
+        if self.swapped == 1:
+            for _ in range(20):
+                os.kill(os.getpid(), signal.SIGHUP)
+                await asyncio.sleep(0.005)
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def stop(self) -> None: ...
+
+
+def test_signals_while_it_starts_or_loads_a_plan_load_it_once_more() -> None:
+    async def nothing(scope: Any, receive: Any, send: Any) -> None: ...
+
+    service = _Starting()
+    run(nothing, service, bound("127.0.0.1", 0), lambda: None)  # type: ignore[arg-type]
+    assert service.swapped == 2
 
 
 def test_a_signal_reads_the_tokens_again(folder: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from redenvelope.ledger.archive import back_up, restore
 from redenvelope.ledger.ledger import Ledger
 from tests.ledger.postgres_server import PostgresServer
 from tests.serve.running import Running, running
@@ -91,6 +92,16 @@ def test_a_locked_table_is_not_ready(folder: Path, postgres: PostgresServer) -> 
             assert seconds < 3
             other.rollback()
         assert again(served.port, 200)[0] == 200
+
+
+def test_a_ledger_that_was_restored_is_not_ready(folder: Path, url: str, tmp_path: Path) -> None:
+    """The service that has it open decides nothing any more."""
+    with running(folder, url) as served:
+        back_up(url, tmp_path / "backup.db")
+        assert again(served.port, 200)[0] == 200
+        restore(tmp_path / "backup.db", url, replace=True)
+        assert served.decide("r", "u")[0] == 503
+        assert again(served.port, 503)[1] == NOT_READY
 
 
 def test_readers_of_the_log_delay_nothing(folder: Path, url: str) -> None:

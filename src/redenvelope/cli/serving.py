@@ -399,7 +399,8 @@ def change(
         commands: list[Command] = [Identify(now, campaign, None, wanted, _who(by))]
         for name, one in balances.items():
             given = {name, ""} if len(balances) == 1 else {name}
-            fund = Fund(name, one.total, now, one.user_cap, one.measure, one.minor_units, _who(by))
+            before = (one.total, one.user_cap)
+            fund = Fund(name, one.total, now, one.user_cap, one.measure, one.minor_units, _who(by), before)
             for key in given & totals.keys():
                 fund = replace(fund, total=minor_amount(totals[key], one.minor_units, "--budget-total"))
             for key in given & caps.keys():
@@ -408,11 +409,11 @@ def change(
                 least = (one.held + one.spent) / one.minor_units
                 raise UsageError(f"--budget-total: {least:,.10g} of {name!r} are spent and held; give at least that")
             commands.append(replace(fund, user_cap=None) if given & lifted else fund)
-        before = opened.identity()["event"]
+        last = opened.identity()["event"]
         for result in opened.apply(commands):
             if isinstance(result, Refused):
                 raise UsageError(result.message)
-        typer.echo("changed" if opened.identity()["event"] != before else "nothing to change")
+        typer.echo("changed" if opened.identity()["event"] != last else "nothing to change")
 
 
 @ledger.command()

@@ -303,6 +303,8 @@ def _fund(transaction: Transaction, wanted: Fund) -> Result:
             f"budget {wanted.budget!r} is {_described(account.measure, account.minor_units)} in the ledger and cannot "
             f"become {_described(measure, wanted.minor_units)}; use another ledger, or another name for the budget"
         )
+    if wanted.before not in (None, (account.limit, account.user_cap)):
+        raise UsageError(f"somebody else has changed budget {wanted.budget!r} meanwhile; look at it and try again")
     committed = account.held + account.spent
     if wanted.total < committed:
         message = f"budget {wanted.budget!r} has already spent and held {committed}; its total cannot be {wanted.total}"

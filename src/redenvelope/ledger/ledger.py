@@ -24,6 +24,8 @@ from redenvelope.ledger.verification import Verification as Verification
 from redenvelope.ledger.verification import verify as verify
 
 PLAN_NOTES = "SELECT content FROM events WHERE decision = 0 AND kind = 'plan' ORDER BY event"
+_PROBE = "INSERT INTO counters VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1"
+"""A row that nothing else reads. Its value changes every time, so that there is something to write."""
 _MOST_COMMANDS = 512
 """Commands in one transaction: with more, everybody would wait for the last one."""
 
@@ -41,6 +43,12 @@ class Ledger:
         """Execute commands in one durable transaction, each with its own result."""
         with self.database.transaction() as session:
             return execute(self._begin(session, self.database.lock), commands)
+
+    def probe(self) -> None:
+        """Try a durable write."""
+        with self.database.transaction() as session:
+            self._begin(session)
+            session.run(_PROBE)
 
     def balances(self) -> tuple[Balance, ...]:
         """Every budget now, in the order in which they were funded."""

@@ -191,6 +191,8 @@ class Fund:
     """Minor units per unit."""
     by: str = ""
     """Who wants it."""
+    before: tuple[int, int | None] | None = None
+    """Total and cap that are to be changed: with others, somebody else has changed them meanwhile."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.total < LARGEST_AMOUNT and 0 <= (self.user_cap or 0) < LARGEST_AMOUNT):

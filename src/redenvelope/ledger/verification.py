@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from redenvelope.ledger.database import Session
     from redenvelope.ledger.ledger import Ledger
 
+_UNREADABLE = (msgspec.MsgspecError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What content that no ledger has written may raise."""
 _MOST_SHOWN = 200
 _MOST_FAULTS = 20
 _CHUNK = 10_000
@@ -94,7 +96,7 @@ def verify(ledger: Ledger, head: str = "") -> Verification:
         replay = _Replay(session, head)
         try:
             replay.run()
-        except ledger.database.failures as error:
+        except (ledger.database.failures, *_UNREADABLE) as error:
             damage.append(f"rows cannot be read ({error})")
     budgets = [
         {"budget": name, "total": one.total, "held": one.held, "spent": one.spent}
@@ -129,6 +131,15 @@ class _Budget:
     minor_units: int = 0
 
 
+class _Changed(msgspec.Struct):
+    """What an event says of a budget."""
+
+    budget: str
+    user_cap: int | None
+    measure: str
+    minor_units: int
+
+
 class _Replay:
     """Follows the events of a ledger from the first to the last; reads some thousands of rows at a time."""
 
@@ -158,9 +169,9 @@ class _Replay:
         changes = session.rows("SELECT content FROM events WHERE decision = 0 AND kind = 'change'")
         self._capped = set()
         for (content,) in changes:
-            with suppress(msgspec.DecodeError, AttributeError):
-                said = msgspec.json.decode(content)
-                self._capped |= {said["budget"]} if said.get("user_cap") is not None else set()
+            with suppress(msgspec.MsgspecError):  # of the campaign, or nonsense, which is reported later
+                said = msgspec.json.decode(content, type=_Changed)
+                self._capped |= set() if said.user_cap is None else {said.budget}
         self._limits: dict[tuple[str, str], int] = {}
 
     def run(self) -> None:
@@ -210,7 +221,7 @@ class _Replay:
                     self._outcome(number, at, kind, decision, reward, content)
                 for entry in decode(entries):
                     self._post(number, decision, *entry)
-            except (msgspec.DecodeError, KeyError, IndexError, TypeError, OverflowError) as error:
+            except _UNREADABLE as error:
                 self._differs(f"event {number} ({kind})", "content that cannot be read", error)
         for number in decisions:
             self._differs(f"decision {number}", "a row", "no event that decided it")
@@ -293,11 +304,12 @@ class _Replay:
             self._change_budget(number, said)
 
     def _change_budget(self, number: int, said: dict[str, Any]) -> None:
-        name, cap = said["budget"], said["user_cap"]
+        changed = msgspec.convert(said, _Changed)
+        name, cap = changed.budget, changed.user_cap
         one = self.budgets.setdefault(name, _Budget(len(self.budgets) + 1))
         room = bytes(8 * len(self._state))
         self._amounts.setdefault(name, (array("q", room), array("q", room)))
-        one.measure, one.minor_units = said["measure"], said["minor_units"]
+        one.measure, one.minor_units = changed.measure, changed.minor_units
         if cap != one.user_cap:
             one.user_cap = cap
             for (user, budget), (held, spent) in self._balances.items():

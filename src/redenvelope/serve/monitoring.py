@@ -345,8 +345,6 @@ _LOG = logging.getLogger("redenvelope.serve")
 _FRESH_SECONDS = 1.0
 """How long a result is used: /readyz may be asked by anybody, as often as they like."""
 _DEADLINE_SECONDS = 1.0
-_PROBE = "INSERT INTO counters VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1"
-"""A row that nothing else reads. Its value changes every time, so that there is something to write."""
 
 
 class WriteProbe:
@@ -386,8 +384,7 @@ class WriteProbe:
 
     def _write(self) -> None:
         try:
-            with self._ledger.database.transaction() as session:
-                session.run(_PROBE)
+            self._ledger.probe()
         except LedgerError:
             raise
         except Exception as error:

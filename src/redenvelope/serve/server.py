@@ -99,11 +99,15 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._service, self._on_start = service, started
+        self._swapping: asyncio.Task[None] | None = None
+        self._wants_swap = False
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the service first, so that errors of the plan and the ledger are reported; stop it at the end."""
         await require_limits_hold()
         try:
+            if threading.current_thread() is threading.main_thread():  # until then it would end the process
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._swap)
             await self._service.start()
             await super().serve(sockets)
         finally:
@@ -149,13 +153,20 @@ class Server(uvicorn.Server):
             except UsageError as error:
                 _LOG.error("%s; the tokens stay as they were", error)
 
-        async def swap() -> None:
+        self._wants_swap = True
+        if self._swapping is None or self._swapping.done():
+            self._swapping = asyncio.ensure_future(self._swap_as_wanted())
+
+    async def _swap_as_wanted(self) -> None:
+        """Load the plan once it is started; once more where that was wanted meanwhile, however often."""
+        while self._wants_swap:
+            while not (self.started or self.should_exit):
+                await asyncio.sleep(0.05)
+            self._wants_swap = False
             try:
                 await self._service.swap(None)
             except ApiError as error:
                 _LOG.error("%s", error.message)
-
-        self._swapping = asyncio.ensure_future(swap())
 
 
 def _connection(service: Service) -> Any:

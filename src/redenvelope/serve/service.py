@@ -103,6 +103,7 @@ class Service:
         self._in_flight: dict[str, PendingRequest] = {}
         """By user."""
         self._wake = asyncio.Event()
+        self._swapping = asyncio.Lock()
         # One thread plans, while the event loop reads and answers requests.
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="reader")
@@ -230,18 +231,19 @@ class Service:
 
     async def swap(self, name: str | None) -> str:
         """Activate another plan, or load the active folder again; requests in flight keep the plan they began with."""
-        folder = self.folder if name is None else self.folder.parent / name
-        try:
-            active, funds = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
-            self._require_same(funds)
-            await self._note(active)
-        except LedgerError as error:
-            raise _unavailable(error) from error
-        except (PlanError, UsageError, ModelError, OSError) as error:
-            message = f"plan rejected: {error}; the current plan stays active"
-            raise ApiError(409, "plan_refused", message, "correct the plan and activate it again") from None
-        self.active, self.folder = active, folder
-        await self._pace()
+        async with self._swapping:  # the last one that is asked for is the last one that is loaded
+            folder = self.folder if name is None else self.folder.parent / name
+            try:
+                active, funds = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
+                self._require_same(funds)
+                await self._note(active)
+            except LedgerError as error:
+                raise _unavailable(error) from error
+            except (PlanError, UsageError, ModelError, OSError) as error:
+                message = f"plan rejected: {error}; the current plan stays active"
+                raise ApiError(409, "plan_refused", message, "correct the plan and activate it again") from None
+            self.active, self.folder = active, folder
+            await self._pace()
         _LOG.info("plan %s activated", active.plan.sha256[:12])
         return active.plan.sha256
 
@@ -397,7 +399,7 @@ class Service:
             await asyncio.sleep(_EXPIRE_SECONDS)
             try:
                 await asyncio.wrap_future(self._writer.submit([Expire(self.clock())]))
-            except RedenvelopeError as error:
+            except Exception as error:  # whatever it is, the next ones have to expire
                 _LOG.warning("holds could not expire: %s", error)
 
     async def _watch_forever(self) -> None:
@@ -406,8 +408,8 @@ class Service:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
                 await self.read(self._watch)
-            except ApiError as error:
-                _LOG.warning("the balances could not be looked at: %s", error.message)
+            except Exception as error:
+                _LOG.warning("the balances could not be looked at: %s", error)
 
     def _watch(self) -> None:
         if self.active is not None:
@@ -420,7 +422,7 @@ class Service:
             await asyncio.sleep(self.settings.verify_seconds)
             try:
                 self.alerts.verified(await asyncio.wrap_future(in_thread(partial(verify, self.ledger), "verify")))
-            except RedenvelopeError as error:
+            except Exception as error:
                 _LOG.warning("the ledger could not be verified: %s", error)
 
     async def read(self, work: Callable[[], Found]) -> Found:

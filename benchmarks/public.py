@@ -17,7 +17,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.read import log_from_frame
+from redenvelope.plan.policy import DeployedPolicy, Rows
+from redenvelope.randomness import user_keys
 
 Array = NDArray[np.float64]
 ROLES = ("user", "step", "action", "propensity", "reward", "cost", "cluster")
@@ -117,21 +119,28 @@ def greedy(reward: Array, cost: Array) -> Decisions:
     return Decisions(probabilities, cost)
 
 
-def ours(train: pl.DataFrame, test: pl.DataFrame, actions: list[str], budget: float, seed: int) -> Decisions:
-    """A plan of `fit`, without exploration, asked at any price."""
-    plan = fit(log_from_frame(train), budget=budget, settings=FitSettings(seed=seed, explore=0.0))
-    policy = plan.policy
-    order = [policy.catalogue.labels.index(action) for action in actions]
-    states, _ = policy.encoder.encode_frame(test)
-    left = policy.steps_left(test["step"].to_numpy())
+def ours(**choices) -> Callable[..., Decisions]:
+    """A plan of `fit`, without exploration, asked at any price; of several members, by the one that a user follows."""
 
-    def values(price: float):
-        return policy.valuer.values(states, left, [price])
+    def decide(train: pl.DataFrame, test: pl.DataFrame, actions: list[str], budget: float, seed: int) -> Decisions:
+        settings = FitSettings(seed=seed, explore=0.0, **choices)
+        policy = fit(log_from_frame(train), budget=budget, settings=settings).policy
+        order = [policy.catalogue.labels.index(action) for action in actions]
+        states, _ = policy.encoder.encode_frame(test)
+        left, keys = policy.steps_left(test["step"].to_numpy()), user_keys(test["user"])
 
-    def probabilities(price: float) -> Array:
-        return np.asarray(values(price).probabilities[:, 0], np.float64)[:, order]
+        def values(price: float) -> Sequence[Array]:
+            def of_member(own: DeployedPolicy, rows: Rows) -> list[Array]:
+                found = own.valuer.values(states[rows], left[rows], [price])
+                return [
+                    np.asarray(table[:, 0], np.float64)[:, order] for table in (found.probabilities, found.to_go[1])
+                ]
 
-    return Decisions(probabilities, np.asarray(values(0.0).to_go[1][:, 0], np.float64)[:, order])
+            return policy.by_member(keys, of_member, (0, 0))
+
+        return Decisions(lambda price: values(price)[0], values(0.0)[1])
+
+    return decide
 
 
 def peer(kind: str) -> Callable[..., Decisions]:
@@ -198,7 +207,9 @@ def columns_of(kind: str, *frames: pl.DataFrame) -> list[Array]:
     return [table[first:last] for first, last in pairwise(edges)]
 
 
-POLICIES = {"ours": ours, "ridge": peer("ridge"), "boosted": peer("boosted")}
+POLICIES = {"ours": ours(), "ridge": peer("ridge"), "boosted": peer("boosted")}
+VARIANTS = {"cross-fitted": ours(cross_fit=5), "larger-fold": ours(parts=(0.75, 0.1, 0.15))}
+"""Plans that learn from more users: of five members, or with few users left to check them."""
 
 
 def envelope(costs: Array, rewards: Array) -> Array:
@@ -269,7 +280,7 @@ def run_log(path: Path, options: argparse.Namespace) -> list[dict]:
         train, test = frame.filter(~tested), frame.filter(tested)
         for name in options.policies:
             start = time.perf_counter()
-            decided = POLICIES[name](train, test, actions, budget, split).at_budget(budget)
+            decided = (POLICIES | VARIANTS)[name](train, test, actions, budget, split).at_budget(budget)
             seconds = time.perf_counter() - start
             found = gain(test, group[tested], actions, corners, decided)
             results.append({"log": path.stem, "split": split, "policy": name, "seconds": seconds, **found})
@@ -279,7 +290,7 @@ def run_log(path: Path, options: argparse.Namespace) -> list[dict]:
 
 def report(results: list[dict]) -> None:
     """Means over splits; their error counts that splits share users (it does not fall with their number)."""
-    print(f"\n{'log':<18}{'policy':<10}gain over untargeted, its error, gain / error, seconds")
+    print(f"\n{'log':<18}{'policy':<22}gain over untargeted, its error, gain / error, seconds")
     pooled: dict[str, list[float]] = {}
     for log, policy in dict.fromkeys((result["log"], result["policy"]) for result in results):
         own = [result for result in results if (result["log"], result["policy"]) == (log, policy)]
@@ -288,9 +299,9 @@ def report(results: list[dict]) -> None:
         error = max(errors.mean() * np.sqrt(TEST_SHARE), gains.std() / np.sqrt(len(gains)))
         pooled.setdefault(policy, []).append(gains.mean() / errors.mean())
         seconds = np.mean([result["seconds"] for result in own])
-        print(f"{log:<18}{policy:<10}{gains.mean():+.4f} ± {error:.4f}  {gains.mean() / error:+.1f}  {seconds:.0f} s")
+        print(f"{log:<18}{policy:<22}{gains.mean():+.4f} ± {error:.4f}  {gains.mean() / error:+.1f}  {seconds:.0f} s")
     for policy, shares in pooled.items():
-        print(f"pooled over logs, in standard errors of one split: {policy:<10}{np.mean(shares):+.2f}")
+        print(f"pooled over logs, in standard errors of one split: {policy:<22}{np.mean(shares):+.2f}")
 
 
 # Campaigns of one step where the truth is known.
@@ -410,7 +421,7 @@ def run_simulated(campaign: str, users: int, options: argparse.Namespace) -> Non
         log = simulated_log(campaign, users, split)
         for name in options.policies:
             start = time.process_time()
-            told = POLICIES[name](log, test.features, actions, budget, split)
+            told = (POLICIES | VARIANTS)[name](log, test.features, actions, budget, split)
             decided = told.at_budget(budget)
             reward, cost = (float((decided * outcome).sum(axis=1).mean()) for outcome in truth)
             best = greedy(*truth).at_budget(cost)
@@ -418,11 +429,11 @@ def run_simulated(campaign: str, users: int, options: argparse.Namespace) -> Non
             plain = float(np.interp(cost, means[1][corners], means[0][corners]))
             found = [(reward - means[0][0]) / (most - means[0][0]), (reward - plain) / (most - plain)]
             shares.setdefault(name, []).append(found)
-            line = f"{campaign:<10}{users:>7,} users  seed {split}  {name:<8} {found[0]:.3f} {found[1]:.3f}"
+            line = f"{campaign:<10}{users:>7,} users  seed {split}  {name:<20} {found[0]:.3f} {found[1]:.3f}"
             print(f"{line}  {time.process_time() - start:.0f} processor s", flush=True)
     for name, found in shares.items():
         gains = np.mean(found, axis=0)
-        line = f"{campaign:<10}{users:>7,} users  {name:<8} gain over no offers {gains[0]:.3f}"
+        line = f"{campaign:<10}{users:>7,} users  {name:<20} gain over no offers {gains[0]:.3f}"
         print(f"{line}, over untargeted ones {gains[1]:.3f}")
 
 
@@ -435,7 +446,7 @@ def main() -> None:
     parser.add_argument("--campaigns", nargs="*", default=["orders"], choices=list(CAMPAIGNS), help="which simulated")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--first-split", type=int, default=0)
-    parser.add_argument("--policies", nargs="*", default=list(POLICIES), choices=list(POLICIES))
+    parser.add_argument("--policies", nargs="*", default=list(POLICIES), choices=[*POLICIES, *VARIANTS])
     options = parser.parse_args()
     for campaign in options.campaigns:
         for users in options.simulated:

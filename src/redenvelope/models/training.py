@@ -341,12 +341,14 @@ class NeuralSettings:
     pieces_in_all: int = 96
     """Most pieces of all numbers."""
     members: int | None = None
-    """Size of the ensemble; None is `ensemble`, or one from `enough_rows` rows on."""
+    """Size of the ensemble; None is `ensemble`, or fewer from `enough_rows` rows on."""
     ensemble: int = 4
     """Members where rows are few: their mean averages out the noise of small logs, and each learns without a fold of
     users of its own."""
     enough_rows: int = 40_000
     """From this many rows on, one member earns as much as four, trains and decides four times as fast."""
+    enough_decisions: int = 160_000
+    """In a campaign of one step, two members up to so many rows: who each learns without can tell how users differ."""
     reward_structure: str | None = None
     """How the actions share strength for the reward; None chooses on held-out users."""
     cost_structure: str | None = None
@@ -368,9 +370,10 @@ class NeuralSettings:
     """Most held-out rows on which members are compared."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
-    def members_for(self, rows: int) -> int:
-        """Members of a model learned from this number of rows."""
-        return self.members or (self.ensemble if rows < self.enough_rows else 1)
+    def members_for(self, rows: int, steps: int) -> int:
+        """Members of a model learned from this number of rows of a campaign with so many steps."""
+        least = 2 if steps == 1 and rows < self.enough_decisions else 1
+        return self.members or (self.ensemble if rows < self.enough_rows else least)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,6 @@
 """Allocation: decide for every row of a table of users, of any size, in bounded memory.
 
-A `UsersTable` is read in parts from a file, a database or an object store, `plan/decide.py` decides for each part, and
-a `Spool` collects the decisions and writes them in one step. `allocate_file` puts these together. Tables that are
-folders of files go through `plan/lake.py`.
+`allocate_file` reads a `UsersTable` in parts, has `plan/decide.py` decide for each, and writes all through a `Spool`.
 """
 
 from __future__ import annotations
@@ -239,8 +237,7 @@ class Spool:
             self._last = part
 
     def finish(self) -> None:
-        """Write all tables in the order they were added: to a database table, an object, or a Parquet or CSV file by
-        its ending."""
+        """Write all tables in order: to a database table, an object, or a Parquet or CSV file by its ending."""
         whole = pl.concat([*self._written(), *([] if self._last is None else [self._last.lazy()])])
         if is_database(self._out):
             write_database(str(self._out), whole)
@@ -410,7 +407,7 @@ def check_users(table: UsersTable, encoder: Encoder) -> None:
 
 
 def _refuse_twice(table: UsersTable, encoder: Encoder, suspect: KeyArray) -> None:
-    """Refuse rows that share a user and step; `suspect` holds the hashes of all such rows, and possibly of a few
+    """Refuse rows that share a user and step; `suspect` holds the hashes of all such rows, and maybe of a few
     others."""
     found = [rows.filter(pl.Series(np.isin(marks_of(rows), suspect))) for rows in _users_and_steps(table, encoder)]
     repeats = find_repeats(pl.concat(found))

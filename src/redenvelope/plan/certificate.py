@@ -85,8 +85,7 @@ class Certificate:
     policy_sha256: str
     fold_sha256: str
     members: int = 1
-    """Number of members of the plan; each of several was checked on the users who follow it, and did not train on
-    them."""
+    """Members of the plan; each of several was checked on the users who follow it, and did not train on them."""
     clusters: int | None = None
     """Number of clusters that the users form, for cluster-robust errors; None where users are independent."""
     most_per_user: float | None = None

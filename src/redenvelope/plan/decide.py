@@ -148,15 +148,14 @@ def stacked(standings: Sequence[EligibilityState | None], actions: int, columns:
 
 @lru_cache(maxsize=64)
 def _price_table(pricing: Pricing, rows: int) -> FloatArray:
-    """Prices [prices, budgets], padded to at least `rows` rows by repeating the last. Cached: the same ones recur all
-    the time."""
+    """Prices [prices, budgets], padded to at least `rows` rows by repeating the last; cached, as the same ones
+    recur."""
     table = pricing.table
     return np.concatenate([table, np.repeat(table[-1:], max(rows - len(table), 0), axis=0)])
 
 
 def _require_numbers(totals: ArrayLike) -> None:
-    """Refuse decisions with NaN or infinite values, given their totals [users]: the learned weights are damaged or
-    diverge."""
+    """Refuse decisions with NaN or infinite totals [users]: the learned weights are damaged or diverge."""
     finite = np.isfinite(totals)
     if not finite.all():
         wrong = np.flatnonzero(~finite)
@@ -223,8 +222,7 @@ def expected_column(budget: str) -> str:
 
 
 def _listed(plan: Plan, found: EligibilityRows, states: NDArray[np.float32], step: NDArray[np.int64]) -> pl.Series:
-    """The eligible actions of each user, as lists of labels, so that the decisions record the rules they were made
-    by."""
+    """The eligible actions of each user, as lists of labels, which record the rules behind the decisions."""
     assert found.standing is not None
     policy = plan.policy
     mask = allowed(found.standing, policy.constraint, states, policy.steps_left(step))
@@ -282,8 +280,7 @@ def _refuse_twice(users: pl.DataFrame) -> None:
 
 
 def _labels(catalogue: ActionCatalogue) -> pl.Series:
-    """The actions' labels as decisions write them, [actions]: numbers where the log's are, integers if all of them are
-    whole."""
+    """The labels as decisions write them, [actions]: numbers where the log's are, integers if all of them are whole."""
     labels = pl.Series("action", catalogue.labels)
     numbers = labels.cast(pl.Float64) if catalogue.numeric else labels
     return numbers.cast(pl.Int64) if catalogue.numeric and (numbers == numbers.floor()).all() else numbers

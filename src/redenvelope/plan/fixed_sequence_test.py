@@ -71,8 +71,7 @@ def descend(ladder: Ladder, target_reward: float, confidence: float) -> Stop:
 
 
 def _walk(ladder: Ladder, holds: Holds, estimates: NDArray[np.bool_], confidence: float, step: int) -> Stop:
-    """Walk the ladder, up (`step` 1) or down (−1). `estimates` says on which rungs the estimate itself keeps the
-    promise, [rungs]."""
+    """Walk up (`step` 1) or down (−1). `estimates` says where the estimate alone keeps the promise, [rungs]."""
     passed = holds(*ladder.bounds(confidence))
     order = [rung for rung in range(len(ladder.rungs))[::step] if not ladder.unreliable[rung]]
     stood = _first_failing(passed[order])
@@ -106,8 +105,7 @@ def _first_failing(passed: NDArray[np.bool_]) -> int:
 
 
 def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
-    """The stop if no bound holds: where the walk by estimates alone would have ended, so that the refused plan can be
-    shown."""
+    """The stop if no bound holds: where a walk by estimates alone would end, so that the refused plan can be shown."""
     order = list(range(len(ladder.rungs))[::step])
     reached = _first_failing(estimates[order])
     if not reached:
@@ -349,8 +347,7 @@ def _under_spent(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
 
 
 def _end(stop: Stop, question: Question, reward: Estimate, budgets: Budgets) -> Iterator[Reason]:
-    """Warn if more budget would buy nothing, or less reward save nothing; with several budgets, each has its own
-    status."""
+    """Warn if more budget would buy nothing, or less reward save nothing; not with several budgets."""
     if stop.status is not DualStatus.BUDGET_SLACK or len(budgets) > 1:
         return
     figures = f"it earns {reward.estimate:.6g} for {budgets[0].cost.estimate:.6g}"

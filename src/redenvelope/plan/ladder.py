@@ -68,8 +68,7 @@ class Rung:
     cube: tuple[float, ...]
     """Mean cubed deviation, [outcomes]."""
     products: tuple[tuple[float, ...], ...]
-    """Means of d·e, d²·e and d·e² for deviations d on this rung and e on the next, [3, outcomes]; empty on the last
-    rung."""
+    """Means of d·e, d²·e and d·e² for deviations d here and e on the next rung, [3, outcomes]; empty on the last."""
     reasons: tuple[Reason, ...]
     """Reasons against the estimates; if one is a refusal, the fixed-sequence test steps over the rung."""
     diagnostics: dict[str, Any]
@@ -163,13 +162,12 @@ class Ladder:
         return spread.lower(confidence), self._upper(spread, confidence)
 
     def between(self, rung: int, shares: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Means, lower and upper bounds of mixtures with the next rung, which `shares` [shares] of the users follow;
-        each [outcomes, shares]."""
+        """Means, lower and upper bounds, each [outcomes, shares], of mixtures with shares [shares] of the next rung."""
         spread = self._spread(*self._mixed(rung, shares))
         return spread.mean, spread.lower(confidence), self._upper(spread, confidence)
 
     def each_confidence(self, confidence: float) -> float:
-        """The confidence level of each single bound at which the bounds of all rungs hold simultaneously at
+        """The confidence level of each single bound that makes all rungs' bounds hold simultaneously at
         `confidence`."""
         for together, each in self.joint:
             if together == confidence:
@@ -178,8 +176,7 @@ class Ladder:
         raise UsageError(f"bounds for all prices at once are known for a confidence of {known}, not of {confidence:g}")
 
     def for_any_tail(self, largest: float) -> Ladder:
-        """The same ladder with bounds that hold whatever the tail; estimates that rest on few users are then
-        allowed."""
+        """The same ladder with bounds for any tail, which allow estimates that rest on few users."""
         rungs = (
             replace(rung, reasons=tuple(reason for reason in rung.reasons if reason.rule != "concentrated"))
             for rung in self.rungs
@@ -243,8 +240,7 @@ class Ladder:
         return Spread(self.users, means, squares * self.users, cubes * self.users)
 
     def _upper(self, spread: Spread, confidence: float) -> FloatArray:
-        """One-sided upper bounds, [outcomes, ...]; bounds for any tail apply to costs, because the cap bounds only
-        these."""
+        """One-sided upper bounds, [outcomes, ...]; bounds for any tail are for costs only, which the cap bounds."""
         upper = spread.upper(confidence)
         if self.largest is not None:
             upper[1:] = spread.bounded_upper(confidence, self.largest)[1:]
@@ -279,7 +275,7 @@ def new_ladder(
     mixtures: Mixtures | None = None,
     clustered: int = 0,
 ) -> Ladder:
-    """A ladder from moments, reasons and diagnostics at prices [rungs, budgets]; for mixtures, these are the shadow
+    """A ladder at prices [rungs, budgets] with the moments, reasons and diagnostics there; mixtures have shadow
     prices."""
 
     def row(values: FloatArray) -> tuple[float, ...]:
@@ -325,8 +321,7 @@ class MixableSums:
         return cls(*(tuple(map(tuple, part.tolist())) for part in (squares[:, *pairs], cubes[:, *triples])))
 
     def mixed(self, means: FloatArray, shares: FloatArray, users: int) -> NeighbourSums:
-        """The moments of an ordered list of mixtures with shares [mixtures, plans], given the plans' means [outcomes,
-        plans]."""
+        """The moments of an ordered list of mixtures, shares [mixtures, plans], from plans' means [outcomes, plans]."""
         squares, cubes = (_whole(np.array(part), shares.shape[1]) for part in (self.squares, self.cubes))
         once = squares @ shares.T  # [outcomes, plans, mixtures]
         twice = np.einsum("oabc,mb,mc->oam", cubes, shares, shares)
@@ -345,8 +340,8 @@ def _sorted(plans: int, size: int) -> list[tuple[int, ...]]:
 
 
 def _whole(part: FloatArray, plans: int) -> FloatArray:
-    """Expand the entries of sorted pairs or triples, [outcomes, entries], to the symmetric array [outcomes, plans,
-    plans, …]."""
+    """Expand the entries of sorted pairs or triples, [outcomes, entries], to all of them, [outcomes, plans, plans,
+    …]."""
     size = 2 if part.shape[1] == plans * (plans + 1) // 2 else 3
     known = np.zeros((plans,) * size, dtype=np.intp)
     known[tuple(np.array(_sorted(plans, size)).T)] = np.arange(part.shape[1])
@@ -357,7 +352,7 @@ def _whole(part: FloatArray, plans: int) -> FloatArray:
 def moved_ladder(
     ladder: Ladder, sums: NeighbourSums, mixtures: Mixtures, reasons: Sequence[Sequence[Reason]]
 ) -> Ladder:
-    """A ladder of other mixtures of the same plans. Each rung takes diagnostics and objections from the rung nearest in
+    """A ladder of other mixtures of the same plans; diagnostics and objections are those of the rung nearest in
     cost."""
     rungs = new_ladder(mixtures.duals, sums, reasons, [{}] * len(reasons), ladder.estimator, (), mixtures).rungs
     scale = np.maximum(np.abs(ladder.means[1:]).max(axis=1), 1e-300)

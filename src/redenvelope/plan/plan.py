@@ -1,8 +1,4 @@
-"""A plan: the policy, its price, the frontier around it, the ladder behind it, and the certificate.
-
-`Plan` is what `fit` returns and what a plan folder holds. Its methods lead to everything that can be done with a plan:
-decide, explain, reprice, evaluate, compare, report, save and load.
-"""
+"""A plan: the policy, its price, the frontier around it, the ladder behind it, and the certificate."""
 
 from __future__ import annotations
 

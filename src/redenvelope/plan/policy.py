@@ -82,11 +82,8 @@ class DeployedPolicy:
     def by_member(
         self, keys: KeyArray, work: Callable[[DeployedPolicy, Rows], Sequence[NDArray[Any]]], axes: Sequence[int]
     ) -> Sequence[NDArray[Any]]:
-        """Apply `work` to each member and the rows of the users who follow it, and put the resulting arrays back in row
-        order.
-
-        `keys` [rows] are the users' keys; `axes` gives the row axis of each array.
-        """
+        """The arrays that `work` makes for each member and the rows of its users, put back in row order. `keys` [rows]
+        are the users' keys, and `axes` the row axis of each array."""
         if len(self.members) == 1 or not len(keys):
             return work(self.members[0], slice(None))
         member = member_of(keys, len(self.members))
@@ -240,8 +237,7 @@ class PolicySpecification:
     explore: float = 0.0
     """Share of decisions drawn uniformly from the eligible actions."""
     leaf_values: bool = False
-    """Whether trees have values to go at their leaves; without them, what follows a tree is ignored, as in the
-    paper."""
+    """Whether trees have values to go at their leaves; without them nothing follows a tree, as in the paper."""
 
 
 # What was learned: a model to plan with, or action values without a model. Each kind stores itself.
@@ -258,8 +254,7 @@ class Source(Protocol):
 
     @property
     def charges(self) -> Charges | None:
-        """What each budget is charged, in terms of the measured outcomes; None if the only budget is of the cost
-        itself."""
+        """What each budget is charged, from measured outcomes; None if the only budget is of the cost itself."""
         ...
 
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer:
@@ -293,8 +288,7 @@ class ModelSource:
     kind: ClassVar[str] = "model"
     model: NeuralModel
     charges: Charges | None = None
-    """What each budget is charged, in terms of the outcomes that the model predicts; None if the only budget is of the
-    cost."""
+    """What each budget is charged, from predicted outcomes; None if the only budget is of the cost itself."""
     leaf_values: LeafValues | None = None
     """The policy's values to go; None if its trees reach the end of the campaign, or if none were learned."""
 

@@ -120,8 +120,7 @@ class ComparedPolicy:
 class Untargeted:
     """The best untargeted mixture at the plan's own cost, and what the plan adds to it on the same users.
 
-    Each user draws one action for the whole campaign; where it is not eligible, the user gets the cheapest eligible
-    one.
+    Each user draws one action for the whole campaign, or gets the cheapest eligible one where it is not eligible.
     """
 
     actions: tuple[str, ...]
@@ -163,8 +162,7 @@ class StepShares:
     logged: tuple[float, ...]
     """Share of each action as logged, [actions]."""
     cost: float
-    """Expected cost of the step, averaged over all users rather than those still in the campaign: the steps add up to
-    the total per user."""
+    """Expected cost of the step per user of the campaign, not per user still there: the steps add up to the total."""
     logged_cost: float | None = None
     """Logged cost, averaged likewise."""
 

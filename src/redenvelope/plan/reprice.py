@@ -216,10 +216,7 @@ def budget_point(plan: Plan, own: BudgetFigure, limit: float) -> BudgetPoint | N
 
 def budget_points(plan: Plan, own: BudgetFigure | None = None) -> Iterator[BudgetPoint]:
     """Yield points in rising order, from about the smallest limit that can be kept to the one beyond which more buys
-    nothing.
-
-    `own` is the budget to vary, by default the first; the others are held.
-    """
+    nothing. `own` is the budget to vary, by default the first; the others are held."""
     own = plan.certificate.budgets[0] if own is None else own
     if len(plan.certificate.budgets) > 1:
         limits, count = plan.along(own.name)["model_cost"].to_numpy(), _POINTS_OF_SEVERAL

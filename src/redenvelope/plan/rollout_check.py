@@ -168,8 +168,7 @@ class PromiseCheck:
 
 
 def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float) -> PromiseCheck:
-    """Compare the users of the first arm, who followed the plan, with its certificate, and their gain with the promised
-    one."""
+    """Compare the users of the first arm with the plan's certificate, and their gain with the promised one."""
     certificate, named = plan.certificate, not is_plain(plan.record.budgets)
     promises = [_promise("reward", certificate.reward, (first.sums[0],), confidence)]
     for budget in certificate.budgets if named else ():

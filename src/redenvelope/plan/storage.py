@@ -138,8 +138,7 @@ def _content(plan: Plan) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def load_plan(folder: Path) -> Plan:
-    """Open a plan folder; refuse it if it is damaged, too large, too new, contradictory, or does not match its
-    hashes."""
+    """Open a plan folder; refuse it if damaged, too large, too new, contradictory, or not matching its hashes."""
     content, files = read_files(folder)
     try:
         return _plan(content if content["format"] == FORMAT else _manifest_of_format_5(content), files)
@@ -200,8 +199,7 @@ def _manifest_of_format_5(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _frontier_of_format_5(files: dict[str, bytes], first: str) -> pl.DataFrame:
-    """Merge the frontiers of format 5, which were stored as two tables: the first budget's, and those of several
-    budgets."""
+    """Merge the two tables of format 5: the first budget's frontier, and those of several budgets."""
     figures = {name: kind for name, kind in FRONTIER.items() if name != "budget"}
     if "frontiers.parquet" not in files:
         return _frontier(files, columns=figures).select(pl.lit(first).alias("budget"), pl.all())
@@ -369,8 +367,7 @@ def _own_files(place: Path) -> dict[str, str]:
 
 
 def _is_plan(folder: Path) -> bool:
-    """Whether a folder holds a plan of this or another version, judged by the content of the manifest, not by its
-    name."""
+    """Whether a folder holds a plan of this or another version, judged by the content of the manifest."""
     try:
         manifest = decoded(_read(folder, MANIFEST), MANIFEST)
     except PlanError:

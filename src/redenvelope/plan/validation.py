@@ -286,8 +286,7 @@ def _require_certificate(certificate: Certificate) -> None:
 
 
 def _require_figures(plan: Plan) -> None:
-    """Refuse figures other than the ladder's at the plan's place, with bounds for these budgets or for all prices at
-    once."""
+    """Refuse figures other than the ladder's at the plan's place, with bounds for these budgets or for all at once."""
     certificate, ladder, place = plan.certificate, plan.ladder, plan.record.stop.place
     levels = {certificate.confidence}
     with suppress(UsageError):  # joint bounds are known only for some confidences

@@ -90,7 +90,7 @@ def default_estimator(audit: Audit, seed: int) -> Marginalised:
     """Doubly robust with marginalised ratios: their errors add up over steps, where those of cumulative ratios
     multiply.
 
-    A cost booked some steps after its action, in a state that no longer shows it, needs ratios over as many steps.
+    A cost that is booked some steps after its action, at a state that no longer shows it, needs ratios of as many.
     """
     late = latest(audit.carry_over)
     return Marginalised(seed=seed).looking_back(0 if late is None else late.lag)

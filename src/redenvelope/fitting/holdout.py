@@ -181,8 +181,7 @@ class Check:
         self, added: FloatArray, sums: NeighbourSums, diagnostics: Sequence[dict[str, Any]]
     ) -> Iterator[list[Reason]]:
         """For every rung, whether one user dominates an estimated cost: a check user, by weight × cost in `added`
-        [outcomes, users, rungs], or any user of the log, weighted as if the plan agreed with the log on their
-        actions."""
+        [outcomes, users, rungs], or any user of the log, if the plan gives them what was logged."""
         effective = np.array([np.mean(own["effective_users_by_step"]) for own in diagnostics])
         users = len(self.log.users)
         # Weights average out within a cluster.

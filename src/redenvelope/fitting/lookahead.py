@@ -30,8 +30,7 @@ from redenvelope.randomness import fraction
 _LARGEST_LOSS = 0.003
 """Share of the gain that a candidate may lose against the best: about the precision with 500 pilot users."""
 _PRICES = (0.25, 0.75, 2.0, 1e3)
-"""Prices at which candidates are compared, in units of the price above which little is bought; at the last, nothing
-is."""
+"""Prices at which candidates are compared, in units of the price above which little is bought; the last buys none."""
 
 
 ALONE = "alone"

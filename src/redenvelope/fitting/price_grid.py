@@ -191,7 +191,7 @@ def exploration_share(bandit: DeployedPolicy, pilot_users: EncodedLog, train: Lo
         spent = np.add.reduceat(train.outcomes[1:] / decisions.units[:, None], train.starts[:-1], axis=1).sum(axis=0)
         error = price * float(spent.std()) * np.sqrt(_CHANGED * len(bandit.catalogue) / train.people)
         share = min(share, (0.82 * error / lost) ** (2 / 3))
-    # In powers of two, so that nearby budgets share cached plans.
+    # In powers of two, so that nearby budgets get the same plans.
     return float(EXPLORE * 2.0 ** np.floor(np.log2(max(share, 1e-6) / EXPLORE) + 1e-9))
 
 
@@ -232,8 +232,8 @@ class _OneStepDecisions:
         return np.asarray(np.take_along_axis(self.predicted, best[None, :, None], axis=2).mean(axis=(1, 2)))
 
     def priced(self, question: Question) -> tuple[float, FloatArray]:
-        """The lowest price that keeps the budgets, or the highest that reaches a target, with mean outcomes [outcomes]
-        there: the two neighbouring plans mixed up to the budget or the target."""
+        """The lowest price with costs within the budgets, or with the reward down to the target, and mean outcomes
+        [outcomes] there: the two neighbouring plans mixed up to the budget or the target."""
         wanted = np.asarray([question.target_reward] if question.target_reward is not None else question.limits)
         counts = slice(0, 1) if question.target_reward is not None else slice(1, None)
         if ((dearest := self.outcomes(0.0))[counts] <= wanted).all():

@@ -407,8 +407,7 @@ def check_users(table: UsersTable, encoder: Encoder) -> None:
 
 
 def _refuse_twice(table: UsersTable, encoder: Encoder, suspect: KeyArray) -> None:
-    """Refuse rows that share a user and step; `suspect` holds the hashes of all such rows, and maybe of a few
-    others."""
+    """Refuse rows that share a user and step; `suspect` has the hashes of all such rows, and maybe of others."""
     found = [rows.filter(pl.Series(np.isin(marks_of(rows), suspect))) for rows in _users_and_steps(table, encoder)]
     repeats = find_repeats(pl.concat(found))
     if repeats is not None:

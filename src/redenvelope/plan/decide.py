@@ -148,8 +148,7 @@ def stacked(standings: Sequence[EligibilityState | None], actions: int, columns:
 
 @lru_cache(maxsize=64)
 def _price_table(pricing: Pricing, rows: int) -> FloatArray:
-    """Prices [prices, budgets], padded to at least `rows` rows by repeating the last; cached, as the same ones
-    recur."""
+    """Prices [prices, budgets] of at least `rows` rows, the last one repeated; cached, as the same ones recur."""
     table = pricing.table
     return np.concatenate([table, np.repeat(table[-1:], max(rows - len(table), 0), axis=0)])
 

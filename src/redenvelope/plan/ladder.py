@@ -167,8 +167,7 @@ class Ladder:
         return spread.mean, spread.lower(confidence), self._upper(spread, confidence)
 
     def each_confidence(self, confidence: float) -> float:
-        """The confidence level of each single bound that makes all rungs' bounds hold simultaneously at
-        `confidence`."""
+        """The confidence of each single bound that makes all rungs' bounds hold simultaneously at `confidence`."""
         for together, each in self.joint:
             if together == confidence:
                 return each
@@ -275,8 +274,7 @@ def new_ladder(
     mixtures: Mixtures | None = None,
     clustered: int = 0,
 ) -> Ladder:
-    """A ladder at prices [rungs, budgets] with the moments, reasons and diagnostics there; mixtures have shadow
-    prices."""
+    """A ladder at prices [rungs, budgets] from the figures there; the prices of mixtures are shadow prices."""
 
     def row(values: FloatArray) -> tuple[float, ...]:
         return tuple(float(value) for value in values)
@@ -340,8 +338,7 @@ def _sorted(plans: int, size: int) -> list[tuple[int, ...]]:
 
 
 def _whole(part: FloatArray, plans: int) -> FloatArray:
-    """Expand the entries of sorted pairs or triples, [outcomes, entries], to all of them, [outcomes, plans, plans,
-    …]."""
+    """The symmetric array [outcomes, plans, plans, …] whose sorted entries are given, [outcomes, entries]."""
     size = 2 if part.shape[1] == plans * (plans + 1) // 2 else 3
     known = np.zeros((plans,) * size, dtype=np.intp)
     known[tuple(np.array(_sorted(plans, size)).T)] = np.arange(part.shape[1])
@@ -352,8 +349,7 @@ def _whole(part: FloatArray, plans: int) -> FloatArray:
 def moved_ladder(
     ladder: Ladder, sums: NeighbourSums, mixtures: Mixtures, reasons: Sequence[Sequence[Reason]]
 ) -> Ladder:
-    """A ladder of other mixtures of the same plans; diagnostics and objections are those of the rung nearest in
-    cost."""
+    """A ladder of other mixtures of the same plans, with diagnostics and objections of the rungs nearest in cost."""
     rungs = new_ladder(mixtures.duals, sums, reasons, [{}] * len(reasons), ladder.estimator, (), mixtures).rungs
     scale = np.maximum(np.abs(ladder.means[1:]).max(axis=1), 1e-300)
     own, known = (np.array([rung.mean[1:] for rung in each]) / scale for each in (rungs, ladder.rungs))

@@ -161,9 +161,9 @@ class Plan:
     ) -> dict[str, Any]:
         """Compare the outcomes of the plan's users with those of others, and with what the plan promised.
 
-        Give two tables (paths or dataframes with user, reward and cost), or one table with both arms: `arm` names the
-        column that tells them apart and `first` its value for the plan's arm; without these, the column `holdout` marks
-        the control group.
+        Give two tables (paths or dataframes with user, reward and cost), or one with both arms: `arm` names the column
+        that tells them apart and `first` its value for the plan's; without, the column `holdout` marks the control
+        group.
         """
         from redenvelope.plan.rollout_check import compare_outcomes
 

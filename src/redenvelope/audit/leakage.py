@@ -262,7 +262,7 @@ FEWEST_USERS = 200
 
 _FOLDS = 5
 _ACTIONS = 50  # the most frequent; all others are combined
-_LAST_DIGITS = 1e-6  # relative precision of float32 numbers
+_LAST_DIGITS = 1e-6  # relative size of the last digits of float32 numbers
 _FOLLOWING = 0.2  # share of rows with a previous row from which on columns are compared with it
 
 

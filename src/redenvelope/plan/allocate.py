@@ -45,7 +45,7 @@ from redenvelope.plan.plan import Plan
 
 @dataclass(frozen=True)
 class AllocationSummary:
-    """Totals over the decisions of an allocation."""
+    """A summary of the decisions of an allocation."""
 
     users: int
     expected_cost: float

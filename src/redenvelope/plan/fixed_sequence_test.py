@@ -1,10 +1,10 @@
 """The fixed-sequence test: the most expensive plan of a ladder whose bound still holds, and its certificate.
 
 The hypotheses "the plan on this rung costs more than the budget" are tested one after the other, each at the full
-level, and the walk ends at the first that cannot be rejected. To err, the first one that is true would have to be
-rejected: so the level holds for the whole walk, without a correction (fixed-sequence testing; "Learn then Test",
-Angelopoulos et al. 2021). With several budgets every bound must hold on a rung (an intersection-union test).
-Rungs with unreliable estimates are stepped over: they are not tested, and no plan ends there.
+level, and the walk ends at the first that cannot be rejected. An error requires that the first true hypothesis is
+rejected, so the level holds for the whole walk without a correction (fixed-sequence testing; "Learn then Test",
+Angelopoulos et al. 2021). With several budgets every bound must hold on a rung (an intersection-union test). Rungs with
+unreliable estimates are stepped over: they are not tested, and no plan ends there.
 """
 
 from __future__ import annotations

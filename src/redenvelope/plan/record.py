@@ -296,7 +296,7 @@ class FitRecord:
     history: str = ""
     """Whether states include the history, and why, in words."""
     targeting: str = ""
-    """How far differences between users are believed, and why, in words."""
+    """How far predicted differences between users are shrunk, and why, in words."""
     sample: str = ""
     """Which of a lake's users made and checked the plan, in words; empty if the log was not a lake."""
     objections: tuple[Reason, ...] = ()

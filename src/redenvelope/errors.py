@@ -14,6 +14,7 @@ An outcome of a search (a budget too small, a bracket not found) is data, never 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from redenvelope.wording import for_reader
@@ -31,6 +32,12 @@ class RedenvelopeError(Exception):
 
 class UsageError(RedenvelopeError, ValueError):
     """An argument, option or configuration file that makes no sense."""
+
+
+def require_whole(what: str, number: object) -> None:
+    """Refuse a count of users, steps or the like that is not a whole number from 1 up; `what` begins the message."""
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+        raise UsageError(f"{what} is a whole number, at least 1, not {number!r}")
 
 
 class ProblemError(RedenvelopeError, ValueError):

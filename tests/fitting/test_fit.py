@@ -128,6 +128,7 @@ def test_a_log_with_gaps_is_refused_before_anything_is_learned(campaign: FiniteC
     [
         ({"method": "magic"}, "planned, learned or bandit"),
         ({"horizon": 0}, "at least 1"),
+        ({"horizon": "3"}, "whole number, at least 1, not '3'"),
         ({"temperature": -1.0}, "zero or a number from"),
         ({"confidence": 95.0}, "between 0.5 and 1"),
     ],

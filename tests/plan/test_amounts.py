@@ -29,12 +29,17 @@ def test_money_is_shown_as_people_write_it(value: float, figures: int | None, sh
     assert money(value, "EUR", figures) == shown
 
 
-def test_odd_currencies_and_audiences_are_refused() -> None:
+def test_odd_currencies_and_audiences_are_refused(plan: Plan) -> None:
     for odd in ("EURO!", "two words"):
         with pytest.raises(UsageError):
             Money(odd)
-    with pytest.raises(UsageError):
-        Money("EUR", 0)
+    for odd in (0, 2.5, "many", True):
+        with pytest.raises(UsageError, match="an audience is a whole number, at least 1"):
+            Money("EUR", odd)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="an audience is a whole number"):
+        plan.with_money(Money("EUR", 10).told(None, 0, None))
+    with pytest.raises(UsageError, match="an audience is a whole number"):
+        plan.reprice(audience=0)
 
 
 def test_totals_are_the_means_times_the_audience(plan: Plan) -> None:

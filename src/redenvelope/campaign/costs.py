@@ -20,9 +20,10 @@ from redenvelope.log.log import FeatureTable, Log
 
 def is_plain(budgets: Sequence[Budget]) -> bool:
     """Whether the only budget, if any, is of the log's own cost in all rows, so that costs are as logged."""
-    return all(
-        budget.summed == "cost" and budget.steps is None and budget.where is None for budget in budgets[:1]
-    ) and (len(budgets) < 2)
+    if len(budgets) != 1:
+        return not budgets
+    (only,) = budgets
+    return only.summed == "cost" and only.steps is None and only.where is None
 
 
 def cost_columns(budgets: Sequence[Budget]) -> tuple[str, ...]:

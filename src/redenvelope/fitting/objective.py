@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from redenvelope.campaign.campaign import Campaign
 from redenvelope.campaign.costs import charged_log, is_plain
 from redenvelope.campaign.records import Budget
-from redenvelope.errors import UsageError
+from redenvelope.errors import UsageError, require_whole
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.models.charges import Charges, new_charges
@@ -60,6 +60,8 @@ def objective_of(
     audience: int | None = None,
 ) -> Objective:
     """The objective that the arguments describe; budgets come from the campaign or the arguments, never both."""
+    if audience is not None:
+        require_whole("an audience", audience)
     budgets = () if campaign is None else campaign.budgets
     if not budgets:
         users = audience if audience is not None or campaign is None else campaign.audience

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from redenvelope.errors import UsageError
+from redenvelope.errors import UsageError, require_whole
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.learning.backward import LearningSettings
 from redenvelope.learning.values_to_go import ValueSettings
@@ -94,16 +94,14 @@ class FitSettings:
             raise UsageError(f"the method must be auto, planned, learned or bandit, not {self.method!r}")
         if self.history not in get_args(History):
             raise UsageError(f"the history must be auto or none, not {self.history!r}")
-        if self.horizon is not None and self.horizon < 1:
-            raise UsageError(f"the horizon must be at least 1 step, not {self.horizon}")
+        if self.horizon is not None:
+            require_whole("the horizon", self.horizon)
         if self.temperature is not None and not is_temperature(self.temperature):
             raise UsageError(f"the temperature must be zero or a number from 1e-30 to 1e30, not {self.temperature}")
         if self.explore is not None and not 0 <= self.explore <= 1:
             raise UsageError(f"explore is a share of decisions from 0 to 1, such as 0.02, not {self.explore}")
         if self.most_per_user is not None and not 0 < self.most_per_user < float("inf"):
             raise UsageError(f"the most per user must be an amount above 0, not {self.most_per_user}")
-        if self.horizon is not None and not isinstance(self.horizon, int):
-            raise UsageError(f"the horizon must be a whole number of steps, not {self.horizon!r}")
         members = self.cross_fit
         whole = isinstance(members, int) and not isinstance(members, bool)
         if not (whole and 1 <= members <= MOST_MEMBERS):

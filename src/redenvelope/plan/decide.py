@@ -601,7 +601,8 @@ class Decider:
         given = {str(label) for label in labels} if not isinstance(labels, str) else set(labels.split(BETWEEN))
         known = {place for place, label in enumerate(self._labels) if label in given}
         if self._numeric:
-            known = {place for place, label in enumerate(self._labels) if float(label) in set(map(_as_number, given))}
+            numbers = set(map(_as_number, given))
+            known = {place for place, label in enumerate(self._labels) if float(label) in numbers}
         return np.isin(np.arange(len(self._labels)), list(known))
 
 

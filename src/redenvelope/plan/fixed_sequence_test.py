@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.dual.solution import BudgetStatus, DualStatus
-from redenvelope.errors import UsageError
+from redenvelope.errors import UsageError, require_whole
 from redenvelope.evaluation.confidence import Estimate
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.plan.certificate import UNDER_SPENT, BudgetFigure, Certificate
@@ -151,9 +151,9 @@ class Question:
                 raise UsageError(f"the {name} must be a number, not {wanted!r}")
             if name != "target reward" and wanted < 0:
                 raise UsageError(f"the {name} must be 0 or more, not {wanted}: it is a mean cost per user")
-        users = next((each.audience for each in self.budgets if each.audience is not None), 1)
-        if isinstance(users, bool) or not isinstance(users, int) or users < 1:
-            raise UsageError(f"an audience is a whole number of users, at least 1, not {users!r}")
+        for each in self.budgets:
+            if each.audience is not None:
+                require_whole("an audience", each.audience)
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
 
@@ -300,10 +300,8 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
         return
     room, reach = budget - cheapest.estimate, cheapest.upper - cheapest.estimate
     enough = int(np.ceil(ladder.users * (reach / max(room, 1e-12)) ** 2))
-    counted = "users" if ladder.clusters is None else "clusters"
-    said = (
-        f"even the cheapest plan {said}, above the budget of {number(budget)}; about {enough:,} {counted} to check on"
-    )
+    units = "users" if ladder.clusters is None else "clusters"
+    said = f"even the cheapest plan {said}, above the budget of {number(budget)}; about {enough:,} {units} to check on"
     yield Reason("over_budget", Weight.REFUSAL, f"{said} would do (now {ladder.users:,}), or a larger budget")
 
 

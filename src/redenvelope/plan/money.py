@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import floor, inf, isfinite, log10
 from typing import TYPE_CHECKING
 
-from redenvelope.errors import UsageError
+from redenvelope.errors import UsageError, require_whole
 
 if TYPE_CHECKING:
     from redenvelope.plan.certificate import Certificate
@@ -35,8 +35,8 @@ class Money:
     def __post_init__(self) -> None:
         if self.currency and not _CODE.fullmatch(self.currency):
             raise UsageError(f"a currency is a code such as EUR, or a sign, not {self.currency!r}")
-        if self.audience is not None and self.audience < 1:
-            raise UsageError(f"an audience is 1 user or more, not {self.audience}")
+        if self.audience is not None:
+            require_whole("an audience", self.audience)
         if self.value_per_reward is not None and not 0 < self.value_per_reward < inf:
             raise UsageError(f"the value of a unit of reward is a number above 0, not {self.value_per_reward}")
 
@@ -44,7 +44,7 @@ class Money:
         """A copy in which the arguments that are not None replace the own values."""
         return Money(
             self.currency if currency is None else currency,
-            audience or self.audience,
+            self.audience if audience is None else audience,
             self.value_per_reward if value_per_reward is None else value_per_reward,
         )
 

@@ -16,7 +16,7 @@ import polars as pl
 from redenvelope.arrays import FloatArray
 from redenvelope.dual.oracle import Priced
 from redenvelope.dual.paths import frontier_path, ladder_path
-from redenvelope.errors import UsageError
+from redenvelope.errors import UsageError, require_whole
 from redenvelope.evaluation.confidence import Spread
 from redenvelope.evaluation.diagnostics import Reason, Weight, merged_reasons
 from redenvelope.plan.certificate import BudgetFigure
@@ -171,11 +171,11 @@ def _by_name(plan: Plan, budget: float | Mapping[str, float] | None) -> Mapping[
 
 def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> BudgetTarget:
     """A budget's new or unchanged limit. With another audience, the total stays and the mean per user changes."""
-    if limit is not None:
-        return BudgetTarget(known.name, limit, audience or known.audience)
-    if audience is not None and known.total is not None:
-        return BudgetTarget(known.name, known.total / audience, audience)
-    return BudgetTarget(known.name, known.budget, audience or known.audience)
+    if audience is None:
+        return BudgetTarget(known.name, known.budget if limit is None else limit, known.audience)
+    require_whole("an audience", audience)
+    unchanged = known.budget if known.total is None else known.total / audience
+    return BudgetTarget(known.name, unchanged if limit is None else limit, audience)
 
 
 # What other budgets would buy. The `frontier` command, the report's slider and tables, and the service's page show
@@ -244,8 +244,10 @@ def profit_budget(plan: Plan, value_per_reward: float) -> float:
     worthwhile = [point for point in points if point.price * value_per_reward >= 1] or points[:1]
     low = worthwhile[-1].budget
     high = next((point.budget for point in points if point.budget > low), None)
-    for _ in range(0 if high is None else 20):
-        middle = (low + high) / 2 if high is not None else low
+    if high is None:
+        return low
+    for _ in range(20):
+        middle = (low + high) / 2
         found = budget_point(plan, own, middle)
         if found is not None and found.price * value_per_reward >= 1:
             low = middle

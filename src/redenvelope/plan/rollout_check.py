@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from redenvelope.arrays import FloatArray
 from redenvelope.campaign.costs import charges_of, is_plain
-from redenvelope.errors import UsageError
+from redenvelope.errors import UsageError, require_whole
 from redenvelope.evaluation.confidence import Estimate, Spread, difference, mean_estimate
 from redenvelope.evaluation.promise import Verdict, all_kept, reaches_target, within_budget
 from redenvelope.log.ab_test import Arm, read_arms
@@ -270,8 +270,8 @@ def users_for_test(
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
             raise UsageError(f"the {name} is between 0 and 1, such as 0.8, not {value!r}")
-    if users_per_week is not None and users_per_week < 1:
-        raise UsageError(f"users per week are 1 or more, not {users_per_week}")
+    if users_per_week is not None:
+        require_whole("users per week", users_per_week)
     compared = {each.policy: each for each in plan.record.comparison}
     if "plan" not in compared or "logged" not in compared:
         raise UsageError("a plan that was repriced has no comparison with the log; ask the plan as it was fitted")

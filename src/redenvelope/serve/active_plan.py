@@ -1,7 +1,4 @@
-"""The active plan: its decisions, the charges of its actions, and its pacing, replaced together when plans change.
-
-`ExpectedFeatures` checks features of requests; `LoadedPlan` turns queries into action probabilities.
-"""
+"""The active plan: its decisions, the charges of its actions, and its pacing, replaced together when plans change."""
 
 from __future__ import annotations
 

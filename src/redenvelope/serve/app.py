@@ -1,7 +1,4 @@
-"""The HTTP interface: routes, one shape for every error, security headers, and its OpenAPI document.
-
-`_ROUTES` lists every address with its role and types; the handlers, the admission and the OpenAPI document follow it.
-"""
+"""The HTTP interface: routes (`_ROUTES`), one shape for every error, security headers, and its OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Messages over HTTP: typed requests and answers, one shape for errors, and conversion to and from ledger records.
-
-Bodies are decoded strictly into msgspec structs, whose docstrings are the descriptions in the OpenAPI document.
-"""
+"""Messages over HTTP: typed requests and answers, one shape for errors, and conversion to and from ledger records."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 from redenvelope.engine.memory import available_memory
 
 LEAST_PROPENSITY = 1e-9
-"""Of a logged action: a row with less would outweigh a billion others, and products over a few steps would leave the
-range of 32-bit numbers."""
+"""Of a logged action: a row with less would outweigh a billion others, and products over steps would leave 32 bits."""
 
 TINY_PROPENSITY = 0.001
 """Rows with a smaller propensity are reported: each outweighs more than a thousand others."""

@@ -78,8 +78,7 @@ def _report(name: str, found: NumberFormat, findings: Findings) -> None:
 
 
 def _with_dates(frame: pl.DataFrame, names: list[str]) -> tuple[pl.DataFrame, set[str]]:
-    """The table with text that holds only dates as dates, to distinguish it from labels; and the names of those whose
-    exact days are unknown."""
+    """The table with text columns of dates as dates, and the names of those whose exact days are unknown."""
     dates, vague = {}, set()
     for name in names:
         values = column(frame, name)

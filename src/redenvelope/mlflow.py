@@ -1,7 +1,7 @@
 """A model flavour for MLflow: plans in its registry, with the certificate as metrics and the report as an artefact.
 
 `log_model` logs a plan to a run, `load_model` returns the plan, and `mlflow.pyfunc.load_model` returns an object that
-decides. A model contains the plan's own folder (JSON, safetensors and Parquet): loading it unpickles and runs nothing.
+decides. A model contains the plan's own folder (JSON, safetensors and Parquet): loading it runs no code.
 """
 
 from __future__ import annotations

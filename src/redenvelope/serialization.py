@@ -1,4 +1,4 @@
-"""Records as plain data for JSON, and back; data that do not fit a record's types are a PlanError with a reason."""
+"""Records as plain data for JSON, and back; data that do not fit a record's types raise a PlanError with the reason."""
 
 from __future__ import annotations
 

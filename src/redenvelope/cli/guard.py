@@ -129,7 +129,7 @@ def _details(trace: str) -> str:
 
 
 def _hush() -> None:
-    """Redirect the standard error of native libraries to a memory file, because a page of theirs helps nobody.
+    """Redirect the standard error of native libraries to a memory file, because their crash output helps no user.
 
     Only what Python prints is meant for the user. Their output is included in the details of a bug.
     """
@@ -243,7 +243,7 @@ class _Printed(io.TextIOWrapper):
 
 
 def _mend_streams() -> None:
-    """Replace closed streams by /dev/null, lest a file opened later takes their numbers; escape odd characters."""
+    """Point closed streams at /dev/null, so that no later file takes their numbers; escape odd characters."""
     for number in range(3):
         try:
             os.fstat(number)

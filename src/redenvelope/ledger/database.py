@@ -165,7 +165,7 @@ class Database(ABC):
 
     @abstractmethod
     def _prepare(self, access: Access, seed: int | None) -> None:
-        """Create the tables where they are missing and may be created."""
+        """Create the tables if they are missing and may be created."""
 
     def _open(self, access: Access, seed: int | None) -> None:
         with self._errors():

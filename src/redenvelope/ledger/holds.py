@@ -138,7 +138,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
 
 
 def _require_payable(transaction: Transaction, wanted: Hold, choice: Choice) -> None:
-    """Raise, and so roll back the transaction, if the drawn action cannot be paid, which is a bug of the caller."""
+    """Raise and thereby roll back the transaction if the drawn action cannot be paid, which is a bug of the caller."""
     budgets = [charge.budget for charge in choice.charges]
     if len(set(budgets)) != len(budgets) or not set(budgets) <= set(transaction.budgets):
         known = list(transaction.budgets)

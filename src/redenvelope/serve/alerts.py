@@ -32,7 +32,7 @@ _LOW_SHARE = 0.1
 _STARVING_SECONDS = 60.0
 """How long after the last decision that could not be paid the campaign counts as starved by holds."""
 _SURE = 4.0
-"""Standard errors that a cost must exceed to be no chance: high, because it is tested every second."""
+"""Standard errors beyond which a cost is not attributed to chance; many, because it is tested every second."""
 
 
 class Alert(NamedTuple):

@@ -122,7 +122,7 @@ class _Handlers:
         if not self._service.is_ready:
             raise ApiError(503, "not_ready", "the service is starting or stopping", "retry in a second")
         if not await self._probe.is_writable():
-            # Anybody may ask: where the ledger is, and what is wrong with it, is in the log.
+            # Anybody may ask this, so the details of the ledger and its failure are only in the log.
             raise ApiError(503, "not_ready", "the service cannot record decisions", "retry later, or see its log")
         return _json({"status": "ready"})
 

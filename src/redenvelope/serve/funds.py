@@ -37,7 +37,7 @@ class FundedBudget:
 
     name: str
     measure: str
-    """The column of the log that it sums; empty where it counts actions."""
+    """The column of the log that it sums; empty if it counts actions."""
     minor_units: int
     counted: tuple[int, ...] = ()
     """Indices of the actions that it counts."""

@@ -106,7 +106,7 @@ class HoldAnswer(msgspec.Struct, frozen=True):
     """What is held for a decision, and until when."""
 
     amount: int | None
-    """Of the only column that is paid, in minor units; null where there are several: they do not add up."""
+    """The amount of the only column that is paid, in minor units; null if there are several, which do not add up."""
     amounts: dict[str, int]
     """By budget, each in its own unit."""
     units: dict[str, Unit]

@@ -284,7 +284,7 @@ class PriceMixer:
 
     @property
     def rows(self) -> int:
-        """The most rows of prices in a mixture: one more plan than there are budgets."""
+        """The most rows of prices in a mixture, which has at most one more plan than there are budgets."""
         return len(self._plans.outcomes) * max(len(column) for column in self._columns)
 
     def at(self, costs: FloatArray) -> Pricing:

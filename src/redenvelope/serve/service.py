@@ -348,7 +348,7 @@ class Service:
         for (one, _), result in zip(holds, results, strict=True):
             try:
                 self._conclude(one, result)
-            except Exception:  # it is recorded, and the others of its group are answered all the same
+            except Exception:  # the decision is recorded, and the rest of the group must be answered
                 _LOG.exception("an answer could not be written")
                 self._answer(one, self._counted(_unanswerable()))
         self._since_paced += len(holds)
@@ -399,12 +399,12 @@ class Service:
             _LOG.warning("the prices were not updated: %s", error)
 
     async def _expire_holds_forever(self) -> None:
-        """Expire the holds whose time is over, once per second."""
+        """Expire the holds that are due, once per second."""
         while True:
             await asyncio.sleep(_EXPIRE_SECONDS)
             try:
                 await asyncio.wrap_future(self._writer.submit([Expire(self.clock())]))
-            except Exception as error:  # whatever it is, the next ones have to expire
+            except Exception as error:  # whatever the error, later holds must still expire
                 _LOG.warning("holds could not expire: %s", error)
 
     async def _watch_forever(self) -> None:
@@ -422,7 +422,7 @@ class Service:
             self.alerts.look(self.active, balances, self.settings, short, self.ledger.unpaid)
 
     async def _verify_forever(self) -> None:
-        """Verify the ledger from time to time, in a thread of its own."""
+        """Verify the ledger every `verify_seconds`, in a separate thread."""
         while True:
             await asyncio.sleep(self.settings.verify_seconds)
             try:
@@ -431,7 +431,7 @@ class Service:
                 _LOG.warning("the ledger could not be verified: %s", error)
 
     async def read(self, work: Callable[[], Found]) -> Found:
-        """Read from the ledger in a thread of its own, so that decisions do not wait."""
+        """Read from the ledger in a separate thread, so that decisions do not wait."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except LedgerError as error:

@@ -269,7 +269,7 @@ def cost_column(name: str, sums: ColumnSums) -> FeatureColumn:
 
 
 def report_leaks(features: list[FeatureColumn], findings: Findings) -> None:
-    """Report features that nearly equal the reward or the cost, because they were known only afterwards."""
+    """Report features that nearly equal the reward or the cost: they must have been known only afterwards."""
     for variable, outcome in enumerate(("reward", "cost"), start=1):
         for feature in features:
             if feature.number is None:

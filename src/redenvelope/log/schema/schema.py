@@ -169,7 +169,7 @@ def _begins(users: pl.Series) -> NDArray[np.bool_]:
 
 
 def _finite(values: NDArray[np.float64] | None, rows: int) -> NDArray[np.float64]:
-    """Values to correlate features with, [rows]; zeros for missing columns and non-numbers, which refuse the log."""
+    """Values to correlate features with, [rows]; zeros if missing or not numbers, for which the log is refused."""
     if values is None:
         return np.zeros(rows)
     return np.where(np.isfinite(values), values, 0.0)

@@ -203,7 +203,7 @@ def keep_programs() -> None:
     except OSError:
         return
     os.environ[_FOLDER] = str(folder)
-    # By default, only programs that took a second to compile are cached; a fit compiles a hundred that took half.
+    # By default, only programs that took a second to compile are cached; a fit compiles a hundred of half a second.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     if "jax" in sys.modules:  # jax has already read the environment
